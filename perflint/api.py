@@ -31,7 +31,7 @@ What is offered, by the question that a rule asks:
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the libcst tree, for
-  which `matchers` are libcst's. `safety_without_gradients` is that of `torch.no_grad()`. Whole remedies:
+  which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole remedies:
   `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
@@ -80,7 +80,7 @@ from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
 from perflint.torch_ops import Operation, Trait
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.gradients import safety_without_gradients
+from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.names import of_torch
 from perflint.transforms.operations import (
@@ -109,9 +109,9 @@ __all__ = [
     "first_process_start", "flow", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer",
     "is_notebook", "is_view", "joined_behind", "joins", "loaders", "loops_around", "makes_rare", "matchers",
     "measured_workers", "move", "number", "occurrences", "of_torch", "operation", "order_changed", "origins",
-    "own_nodes", "path_of", "reading", "rewrite", "runs_often", "safety_without_gradients", "seen_elsewhere",
+    "own_nodes", "path_of", "reading", "rewrite", "runs_often", "seen_elsewhere",
     "shapes", "shown_writes", "statement", "statements", "takes_keywords", "time_loop_remedy", "torch_does",
-    "torch_function", "torch_method", "torch_name", "tried", "walks", "written_after",
+    "torch_function", "torch_method", "torch_name", "tried", "walks", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

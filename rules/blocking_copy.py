@@ -93,6 +93,20 @@ def _is_given(program: Program, node: ast.AST, batch: ast.expr) -> bool:
     return any(own & flow.definitions(each) for each in roots)
 
 
+def _written_elsewhere(program: Program, move: Move) -> Iterator[ast.AST]:
+    """The writes to attributes in which the batch, or a part of it, is kept on the host."""
+    origins = set(api.origins(program, _batch(move.tensor)))
+    kept = set[str]()
+    for node in program.of_type(ast.Assign):
+        attributes = {each.attr for part in node.targets for each in ast.walk(part) if isinstance(each, ast.Attribute)}
+        batch = _batch(node.value)
+        if attributes and isinstance(batch, ast.Name) and not origins.isdisjoint(api.origins(program, batch)):
+            kept |= attributes
+    for each in program.of_type(ast.Attribute) if kept else ():
+        if each.attr in kept and isinstance(each.ctx, ast.Load):
+            yield from (write.node for write in api.written_after(program, each, each.value) if write.is_in_sight)
+
+
 def _fix(program: Program, move: Move, loaders: list[LoaderCall]) -> Fix:
     """The keyword; raises Blocked."""
     for loader in loaders:
@@ -106,6 +120,8 @@ def _fix(program: Program, move: Move, loaders: list[LoaderCall]) -> Fix:
     for write in api.written_after(program, move.tensor, move.call):
         if write.is_in_sight or _is_given(program, write.node, _batch(move.tensor)):
             raise Blocked("the batch may be written to on the host while it is copied", write.node)
+    for node in _written_elsewhere(program, move):
+        raise Blocked("the batch is kept in an attribute, and may be written to by that while it is copied", node)
     if not api.takes_keywords(move.call) or not move.is_certain or len(move.call.args) > 1:
         raise Blocked("the call's arguments leave no room for a keyword")
     keyword = ("non_blocking", api.expression("True"))

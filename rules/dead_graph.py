@@ -28,9 +28,11 @@ with torch.no_grad():
 
 `exact` where the code of the module is in this file, or torch's, and `rounding` where it is in other files of the
 project, or this one speaks of a transformer, which may take its fast path without gradients; else `behaviour`, for a
-`forward` that differentiates fails below `torch.no_grad()`. `detach` stays where the module may return what it is
-given. There is no fix where the statement computes something else besides, and below `autocast`, which keeps what it
-converts without gradients for later.
+`forward` that differentiates fails below `torch.no_grad()`. It is `behaviour`, too, where the file registers hooks, or
+the module shows what it computes or gives it to code that isn't known. `detach` stays where the module may return what
+it is given. There is no fix where the module keeps what it computes, or asks whether gradients are recorded, where the
+statement computes something else besides, and below `autocast`, which keeps what it converts without gradients for
+later.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Effect, Finding, Fix, GradMode, Options, Program, Rule, Safety
+from perflint.api import Blocked, Effect, Finding, Fix, GradMode, Options, Program, Rule
 
 _LAYER = re.compile(r"torch\.nn\.(Linear|Conv\w+|LayerNorm|BatchNorm\w+|Embedding)$")
 
@@ -90,14 +92,13 @@ def _fix(program: Program, detach: ast.Call, run: ast.Call) -> Fix:
             raise Blocked("what the module is given is computed by another one", runs[0])
     if "autocast" in program.text:
         raise Blocked("autocast would keep the weights that it converts without gradients for what comes behind")
-    safety = api.safety_without_gradients(program, run)
+    safety, proviso = api.without_gradients(program, run)
     assert isinstance(detach.func, ast.Attribute)
     block = api.statement(
         "with {switch}():\n    {kept}", switch=api.of_torch(program, "no_grad", detach), kept=[statement]
     )
     drops = () if _may_return_its_input(program, run) else (api.Replace(detach, detach.func.value),)
     change = api.rewrite(program, api.ReplaceStatements((statement,), (block,)), *drops)
-    proviso = ", if it doesn't differentiate" if safety is Safety.BEHAVIOUR else ""
     title = f"compute it below `with torch.no_grad():`{proviso}"
     return Fix(title, safety, change)
 

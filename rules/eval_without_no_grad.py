@@ -33,12 +33,15 @@ def evaluate(model, loader):
 
 ## Fix safety
 
-`exact` where the code of all that is run is in this file, or torch's; `rounding` where it is in other files of the
-project, or this one speaks of a transformer, which may take its fast path without gradients. `behaviour` where it isn't
-known: a `forward` that differentiates fails below `torch.no_grad()`. A function that does nothing but evaluate is
-decorated; in others the loop goes below a `with`. There is no fix where somebody may back-propagate, or keeps, what is
-computed. It is assumed that functions that are not known don't differentiate, unless they are called so, and that no
-unknown caller back-propagates what a function returns that is called here.
+`exact` where the code of all that is run is in this file, or torch's, and nothing shows, keeps or asks for a graph;
+`rounding` where it is in other files of the project, or this one speaks of a transformer, which may take its fast path
+without gradients. `behaviour` where it isn't known: a `forward` that differentiates fails below `torch.no_grad()`; and
+where the file registers hooks, a function that is run has a decorator of unknown effect, or what is computed is shown
+as a tensor (`print(loss)` tells of its graph), converted by `.numpy()`, saved, or given to code that isn't known. A
+function that does nothing but evaluate is decorated; in others the loop goes below a `with`. There is no fix where
+somebody may back-propagate, or keeps, what is computed, in a `forward` too, or where code that is run asks whether
+gradients are recorded. It is assumed that functions that are not known don't differentiate, unless they are called so
+or given a module, and that no unknown caller back-propagates what a function returns that is called here.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Effect, Fate, Finding, Fix, GradMode, LoopKind, Options, Program, Rule, Safety
+from perflint.api import Blocked, Effect, Fate, Finding, Fix, GradMode, LoopKind, Options, Program, Rule
 
 _EVALUATION = re.compile(r"(^|_)(eval|val|valid|validat|test|infer|predict|score|extract)", re.IGNORECASE)
 _WHY = {
@@ -104,10 +107,11 @@ def _only_evaluates(program: Program, function: ast.FunctionDef) -> bool:
 
 def _fix(program: Program, place: ast.For | ast.FunctionDef) -> Fix:
     """Gradients switched off for the function, or for the loop in a function that does more; raises Blocked."""
-    for use in program.graph_uses(place):
-        raise Blocked(_WHY[use.fate].format(ast.unparse(use.node)), use.node)
-    safety = api.safety_without_gradients(program, place)
-    title = ", if its models don't differentiate in `forward`" if safety is Safety.BEHAVIOUR else ""
+    uses = program.graph_uses(place)
+    for use in uses:
+        if use.fate in _WHY:
+            raise Blocked(_WHY[use.fate].format(ast.unparse(use.node)), use.node)
+    safety, title = api.without_gradients(program, place, uses)
     switch = api.of_torch(program, "no_grad", place)
     if isinstance(place, ast.FunctionDef):
         change = api.rewrite(program, api.Decorate(place, api.expression("{switch}()", switch=switch)))

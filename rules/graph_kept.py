@@ -32,7 +32,8 @@ for images, labels in loader:
 
 ## Fix safety
 
-`exact`: the numbers are the same, and stay on the device.
+`exact`: the numbers are the same, and stay on the device. `behaviour` where the sum, or the list, is shown as text or
+given to code that is not known: a tensor shows whether it has a graph.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Finding, Fix, GradMode, LoopKind, Options, Program, Rule, Safety
+from perflint.api import Fate, Finding, Fix, GradMode, LoopKind, Options, Program, Rule, Safety
 
 _PUTS = frozenset({"append"})
 
@@ -61,11 +62,16 @@ class GraphKept(Rule):
                 continue
             for use in _uses(program, loss):
                 whole = _whole(program, use) if use not in found else None
-                if whole is None or program.graph_uses(use) or not _lives_on(program, use, whole):
+                ends = program.graph_uses(use) if whole is not None else []
+                if whole is None or any(each.fate is not Fate.OBSERVED for each in ends):
+                    continue
+                if not _lives_on(program, use, whole):
                     continue
                 found.add(use)
                 detached = api.expression("{loss}.detach()", loss=use)
-                fix = Fix("detach it", Safety.EXACT, api.rewrite(program, api.Replace(use, detached)))
+                safety = Safety.BEHAVIOUR if ends else Safety.EXACT
+                title = "detach it, if nothing that is given it needs the graph" if ends else "detach it"
+                fix = Fix(title, safety, api.rewrite(program, api.Replace(use, detached)))
                 message = f"`{whole.id}` keeps the graph of every step, which nobody differentiates"
                 yield self.finding(program.span(use), message, kind="loss", fixes=(fix,))
 

@@ -29,8 +29,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 ## Fix safety
 
 `rounding`: the same mathematics, in another order. Where the device may be another one than CUDA, the keyword asks for
-it. It needs torch 2.0, and 2.3 for `SGD`; older ones don't know the keyword. It is advice, as small models and those
-that compute much for each parameter gain little.
+it, and stays None there, as by default. It needs torch 2.0, and 2.3 for `SGD`; older ones don't know the keyword. It is
+advice, as small models and those that compute much for each parameter gain little.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def _fix(program: Program, call: ast.Call, model: ast.expr, moves: list[ast.Call
     if target is None or program.value(target).is_literal:
         fused = api.expression("True")
     elif is_local and api.path_of(target) and program.value(target).kind is Kind.DEVICE:
-        fused = api.expression("{device}.type == 'cuda'", device=target)
+        fused = api.expression("True if {device}.type == 'cuda' else None", device=target)
     else:
-        fused = api.expression("next({model}.parameters()).is_cuda", model=model)
+        fused = api.expression("True if next({model}.parameters()).is_cuda else None", model=model)
     change = api.rewrite(program, api.AddKeywords(call, (("fused", fused),)))
     return Fix(f"add fused={ast.unparse(fused)}", Safety.ROUNDING, change)

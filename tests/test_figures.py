@@ -16,11 +16,19 @@ from rules.dataloader_defaults import DataloaderDefaults
 CALL = "DataLoader(data, batch_size=4)"
 PROGRAM = f"""\
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset
+
+
+class Squares(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return (torch.ones(2) * index**2,)
 
 
 def main():
-    data = TensorDataset(torch.rand(8, 2))
+    data = Squares()
     for (batch,) in {CALL}:
         print(batch.cuda())
 

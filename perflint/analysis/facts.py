@@ -75,6 +75,9 @@ class AutogradPass(Protocol):
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
         """Who differentiates, or may, what `place` computes."""
 
+    def graph_observers(self, place: ast.AST) -> list[GraphUse]:
+        """What in the code that `place` runs would notice that no graph is made."""
+
 
 @dataclass
 class Asked:
@@ -326,3 +329,7 @@ class Program(Module):
         Empty where nobody does, as far as this file and the names of others tell.
         """
         return self.get(Program.autograd).graph_uses(place)
+
+    def graph_observers(self, place: ast.AST) -> list[GraphUse]:
+        """What in the functions, modules and hooks that `place` runs asks for graphs, shows or keeps them."""
+        return self.get(Program.autograd).graph_observers(place)

@@ -9,9 +9,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import FunctionType
 from typing import Any
 
@@ -22,7 +22,10 @@ from torch.nn import Parameter
 _MOST = 32  # reports that may be outstanding
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.Size, torch.dtype, torch.device)
 _PLAIN_MODULES = ("datetime", "decimal", "fractions", "numpy")  # what is hashable there doesn't change
-_STREAM = ("write", "writelines", "flush", "close", "getvalue")
+_READ = ("getvalue", "getbuffer", "read", "readline", "readlines", "seek", "tell", "fileno")
+_STREAM = ("write", "writelines", "flush", "close", "truncate", "detach", "reconfigure", *_READ)
+_STREAM_PACKAGES = ("_io", "io", "ipykernel", "_pytest")  # what others do with what is written isn't known
+_LOG = ("__setattr__", "addHandler", "removeHandler", "addFilter", "removeFilter", "setLevel", "close")
 _BAR = ("display", "close", "reset", "set_postfix", "set_postfix_str", "set_description", "set_description_str")
 _WRITER = ("flush", "close")  # and all that adds
 
@@ -35,13 +38,14 @@ def later(function: Callable[..., object], *values: Any) -> None:
     strings and the like come as defaults of its parameters, `lambda loss, step=step: print(step, loss.item())`; lists,
     tuples, dictionaries and arrays among them are copied. Functions are called in the order of the calls of `later`, at
     most 32 calls behind, all of them before anything else is written to `sys.stdout`, `sys.stderr`, a log, or the bar
-    or writer that one of them uses; before a process is started or forked, before an exception ends the program, and at
-    exit; not where `os._exit` or a signal ends it. `sys.stdout`, `sys.stderr` and the time of log records are those of
-    the call of `later`. What a function raises is raised where it runs.
+    or writer that one of them uses, and before one of these streams is read or a log changed; before a process is
+    started or forked, before an exception ends the program, and at exit; not where `os._exit` or a signal ends it.
+    `sys.stdout`, `sys.stderr` and the time of log records are those of the call of `later`. What a function raises is
+    raised where it runs.
 
     The function is called at once, behind all that are outstanding, where no value is on a device, where one is of a
-    type that may change and isn't known here, in other threads than the main one, and while a CUDA graph is captured or
-    a function traced.
+    type that may change and isn't known here, where a stream or the handler of a log is of another class than Python's,
+    in other threads than the main one, and while a CUDA graph is captured or a function traced.
     """
     _reports.add(function, values)
 
@@ -102,6 +106,7 @@ class _Reports:
         self._queue = deque[_Report]()
         self._running: _Report | None = None
         self._thread = threading.main_thread()
+        self._files = set[Path]()  # of logs
 
     def add(self, function: Callable[..., object], values: tuple[Any, ...]) -> None:
         """Report when the values have arrived; see `later`."""
@@ -156,19 +161,32 @@ class _Reports:
         self._queue.clear()
         self._thread = threading.main_thread()
 
-    def before(self, event: str, _: object) -> None:
-        """Report before other programs write anything."""
-        if self._queue and event in _STARTS:
+    def before(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Report before other programs write anything, and before a log is read."""
+        if self._queue and not self._running and (event in _STARTS or (event == "open" and self._is_log(arguments[0]))):
             self.flush()
+
+    def _is_log(self, path: object) -> bool:
+        return isinstance(path, str | PurePath) and Path(path).resolve() in self._files
 
     # -- who writes where reports go
 
     def _watches(self, report: _Report) -> bool:
         """Can all that the report may write to be kept from being written to before it is?"""
         defaults = getattr(report.function, "__defaults__", None) or ()
-        guarded = [*((each, _STREAM) for each in report.streams), *((each, _guarded(each)) for each in defaults)]
+        handlers = [*_handlers(report.function)]
+        streams = [*report.streams, *(getattr(each, "stream", None) for each in handlers)]
+        if not all(map(_is_known, handlers)) or not all(map(_is_stream, streams)):
+            return False
         if not getattr(logging.getLogRecordFactory(), "reports_first", False):
             logging.setLogRecordFactory(self._records(logging.getLogRecordFactory()))
+        self._files.update(
+            Path(each.baseFilename).resolve() for each in handlers if isinstance(each, logging.FileHandler)
+        )
+        guarded: list[tuple[Any, tuple[str, ...]]] = [(each, _guarded(each)) for each in defaults]
+        guarded += [(part, _STREAM) for each in streams for part in (each, getattr(each, "buffer", None))]
+        guarded += [(each, ("close", "flush")) for each in handlers]
+        guarded += [(each, _LOG) for each in (logging.Logger, logging.Handler, logging.Manager)]
         return all(self._guards(owner, names) for owner, names in guarded)
 
     def _guards(self, owner: Any, names: tuple[str, ...]) -> bool:
@@ -261,6 +279,28 @@ def _guarded(value: object) -> tuple[str, ...]:
         if package == "tensorboardX" or base.__module__.startswith("torch.utils.tensorboard"):
             return (*(name for name in dir(value) if name.startswith("add_")), *_WRITER)
     return ()
+
+
+def _handlers(function: Callable[..., object]) -> Iterator[logging.Handler]:
+    """The handlers of the logs that a function names, or is bound to."""
+    names = function.__code__.co_names if isinstance(function, FunctionType) else ()
+    held = [function.__globals__.get(name) for name in names] if isinstance(function, FunctionType) else []
+    for each in (*held, *(getattr(function, "__defaults__", None) or ())):
+        log = logging.root if each is logging else each
+        while isinstance(log, logging.Logger):
+            yield from log.handlers
+            log = log.parent if log.propagate else None
+
+
+def _is_known(handler: logging.Handler) -> bool:
+    """Is it one of Python's, which only writes?"""
+    module = type(handler).__module__
+    return module == "logging" or (module == "logging.handlers" and isinstance(handler, logging.FileHandler))
+
+
+def _is_stream(stream: object) -> bool:
+    """Is it one that tells what it holds by methods alone, or none?"""
+    return stream is None or type(stream).__module__.partition(".")[0] in _STREAM_PACKAGES
 
 
 _STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.kill"})

@@ -303,14 +303,19 @@ def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.exp
 
 def _shape_of_one(program: Program, node: ast.expr) -> str:
     """What gives a tensor of one number the shape () where iterations may differ in it; empty where they don't."""
-    several = isinstance(node, ast.Name) and len(assigned(program, node) or ()) > 1
-    return ".reshape(())" if several else ""
+    return ".reshape(())" if _has_several(program, node) else ""
 
 
 def _differs(program: Program, node: ast.expr) -> bool:
     """May one iteration read another kind of tensor here than the next, as the branch that it took decides?"""
     values = (assigned(program, node) if isinstance(node, ast.Name) else None) or [node]
-    return (len(values) > 1 or isinstance(values[0], ast.IfExp)) and number_kind(program, node) not in (FLOAT, INTEGER)
+    varies = _has_several(program, node) or isinstance(values[0], ast.IfExp)
+    return varies and number_kind(program, node) not in (FLOAT, INTEGER)
+
+
+def _has_several(program: Program, node: ast.expr) -> bool:
+    """Is it a variable that may have the value of one assignment here, or of another?"""
+    return isinstance(node, ast.Name) and len(program.get(Flow).graph(node).definitions(node)) > 1
 
 
 def _is_new(program: Program, node: ast.expr) -> bool:

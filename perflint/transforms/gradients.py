@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
-from perflint.analysis.program import Effect, Program
+from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.syntax.edits import Safety
+from perflint.transforms.blocked import Blocked
 
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
 
 
-def safety_without_gradients(program: Program, place: ast.AST) -> Safety:
-    """What running `place` below `torch.no_grad()` promises.
+def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse] = ()) -> tuple[Safety, str]:
+    """What running `place` below `torch.no_grad()` promises, and the proviso of that, for a title.
 
-    A module that is not known may differentiate, which fails there. Transformers may take their fast path there, also
-    those of other files, whose text is not at hand.
+    `uses` are those of what `place` gives. A module that is not known may differentiate, which fails there.
+    Transformers may take their fast path there, also those of other files, whose text is not at hand. Raises Blocked
+    where what is run asks for gradients, or keeps a graph.
     """
+    found = [*uses, *program.graph_observers(place)]
+    for use in found:
+        if use.fate is Fate.ASKED:
+            raise Blocked(f"`{ast.unparse(use.node)}` decides what is computed", use.node)
+        if use.fate in (Fate.KEPT, Fate.DIFFERENTIATED):
+            raise Blocked(f"others may back-propagate `{ast.unparse(use.node)}`", use.node)
     if program.effects(place, Effect.UNSEEN):
-        return Safety.BEHAVIOUR
+        return Safety.BEHAVIOUR, ", if nothing that it runs differentiates"
+    if any(use.fate is Fate.HOOKED for use in found):
+        return Safety.BEHAVIOUR, ", if no hook needs a graph"
+    if seen := next((use.node for use in found if use.fate in (Fate.OBSERVED, Fate.LOST)), None):
+        return Safety.BEHAVIOUR, f", if `{_short(seen)}` needs no graph"
     may_be_fast = _ATTENTION.search(program.text) or program.effects(place, Effect.ELSEWHERE)
-    return Safety.ROUNDING if may_be_fast else Safety.EXACT
+    return (Safety.ROUNDING if may_be_fast else Safety.EXACT), ""
+
+
+def _short(node: ast.AST) -> str:
+    """The callee, or the expression, on which it depends."""
+    return ast.unparse(node.func if isinstance(node, ast.Call) else node).splitlines()[0]

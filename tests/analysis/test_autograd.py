@@ -105,6 +105,13 @@ def test_effects_are_those_of_all_that_is_called(text: str, effects: set[Effect]
     ("text", "fates"),
     [
         ("def f(x):\n    print(here(x).argmax(1))\n", set()),
+        ("def f(x):\n    print(here(x))\n", {Fate.OBSERVED}),
+        ("def f(x):\n    print(f'{here(x)}')\n", {Fate.OBSERVED}),
+        ("def f(x):\n    print(f'{here(x):.3f}', '%.3f' % here(x), float(here(x)))\n", set()),
+        ("def f(x, metric):\n    metric.update(here(x))\n", {Fate.KEPT, Fate.OBSERVED}),
+        ("def f(x):\n    torch.save(here(x), 'x')\n", {Fate.OBSERVED}),
+        ("def f(x):\n    here(x).cpu().sum().backward()\n", {Fate.DIFFERENTIATED}),
+        ("@cached\ndef f(x):\n    return here(x)\nf(1)\n", {Fate.OBSERVED}),
         ("def f(x):\n    y = here(x).detach()\n    y.sum().backward()\n", set()),
         ("def f(x):\n    loss = here(x) + 1\n    loss.mean().backward()\n", {Fate.DIFFERENTIATED}),
         ("def f(self, x):\n    self.last = here(x)\n", {Fate.KEPT}),
@@ -124,7 +131,9 @@ def test_a_graph_ends_where_it_is_differentiated_or_may_live_on(text: str, fates
 
 def test_files_tell_which_functions_are_called_without_gradients_and_which_differentiate(tmp_path: Path) -> None:
     head = "import torch\nDEVICE = torch.device('cuda')\n"
-    evaluation = "def {}(model, loader):\n    model.eval()\n    for x in loader:\n        print({}(x.to(DEVICE)))\n"
+    evaluation = (
+        "def {}(model, loader):\n    model.eval()\n    for x in loader:\n        print({}(x.to(DEVICE)).sum().item())\n"
+    )
     files = {
         "metrics": head + evaluation.format("loud", "model") + evaluation.format("quiet", "model"),
         "main": head + "import metrics\n@torch.no_grad()\ndef main(m, loader):\n    metrics.quiet(m, loader)\n",

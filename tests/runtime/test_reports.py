@@ -7,7 +7,7 @@ import io
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -168,15 +168,75 @@ def test_a_stream_tells_what_was_reported_to_it(device: Device, tmp_path: Path) 
     assert (tmp_path / "log").read_text() == "1.0\n"
 
 
-def test_logs_keep_their_order_time_and_function(device: Device) -> None:
-    records = list[logging.LogRecord]()
+def logging_to(handler: logging.Handler) -> logging.Logger:
     log = logging.Logger("test")
-    log.addHandler(type("Kept", (logging.Handler,), {"emit": lambda _, record: records.append(record)})())
-    later(lambda loss: log.info("%f", loss.item()), torch.ones(()))
+    log.addHandler(handler)
+    handler.setFormatter(logging.Formatter("%(message)s %(funcName)s %(created)f"))
+    return log
+
+
+def test_logs_keep_their_order_time_and_function(device: Device) -> None:
+    said = io.StringIO()
+    log = logging_to(logging.StreamHandler(said))
+    later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
+    assert not device.events[0].waits
     log.info("behind")
-    assert [record.getMessage() for record in records] == ["1.000000", "behind"]
-    assert records[0].funcName == records[1].funcName
-    assert records[0].created <= records[1].created
+    (first, name, created), (second, other, then) = (line.split() for line in said.getvalue().splitlines())
+    assert (first, second) == ("1.000000", "behind")
+    assert name == other and created <= then
+
+
+@pytest.mark.parametrize("change", ["removeHandler", "setLevel", "disabled", "disable", "close", "filter", "read"])
+def test_a_log_has_all_reports_before_it_changes_or_is_read(device: Device, tmp_path: Path, change: str) -> None:
+    handler = logging.FileHandler(tmp_path / "log")
+    log = logging_to(handler)
+    later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
+    assert not device.events[0].waits
+    changes: dict[str, Callable[[], object]] = {
+        "removeHandler": lambda: log.removeHandler(handler),
+        "setLevel": lambda: log.setLevel("ERROR"),
+        "disabled": lambda: setattr(log, "disabled", True),
+        "disable": lambda: logging.disable(logging.NOTSET),
+        "close": handler.close,
+        "filter": lambda: handler.addFilter(lambda record: False),
+        "read": lambda: None,
+    }
+    changes[change]()
+    assert (tmp_path / "log").read_text().startswith("1.0")
+
+
+def test_a_handler_of_another_class_is_told_at_once(device: Device) -> None:
+    records = list[logging.LogRecord]()
+    log = logging_to(type("Kept", (logging.Handler,), {"emit": lambda _, record: records.append(record)})())
+    later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
+    assert [record.getMessage() for record in records] == ["1.000000"]
+
+
+def test_a_stream_of_another_class_is_written_to_at_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Capture:
+        def __init__(self) -> None:
+            self.lines = list[str]()
+
+        def write(self, text: str) -> None:
+            self.lines.append(text)
+
+    stream = Capture()
+    monkeypatch.setattr(sys, "stdout", stream)
+    later(lambda loss: print(loss.item()), torch.ones(()))
+    assert stream.lines == ["1.0", "\n"]
+
+
+def test_a_stream_is_read_after_its_reports(device: Device) -> None:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        later(lambda loss: print(loss.item()), torch.ones(()))
+    assert not device.events[0].waits
+    said.seek(0)
+    assert list(said) == ["1.0\n"]
+
+
+def test_bytes_do_not_overtake(device: Device) -> None:
+    said = ran("sys.stdout.buffer.write(b'behind\\n')", "-u").stdout
+    assert said == f"{STEPS}behind\n"
 
 
 def test_containers_are_copied_with_their_tensors(device: Device) -> None:

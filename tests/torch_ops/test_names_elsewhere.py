@@ -39,6 +39,7 @@ _ALLOWED = {
     "perflint/transforms/host_reads.py": "links of a chain that an edit takes apart",
     "perflint/transforms/vectorize/calls.py": "the batching rule, by operation, of what no trait describes",
     "perflint/verify/agent/determinism.py": "functions that seed generators",
+    "rules/host_scalar.py": "names of parameters",
     "rules/host_tensor.py": "names of parameters",
     "rules/loader_restarts_workers.py": "methods of lists and dicts that only read",
     "rules/repeat_not_broadcast/__init__.py": "words in the text of a file, before it is parsed",

@@ -17,7 +17,7 @@ from perflint.analysis.values.call_targets import targets_of
 from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.scopes import local_names
-from perflint.syntax.walk import Function, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
 
 _BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
 _TAKING = re.compile(
@@ -34,7 +34,7 @@ _OWN_PARTS = frozenset({"zero_grad", "parameters", "state_dict", "load_state_dic
 _OPTIMIZER = re.compile(r"optimi[sz]er|(^|[._])optim$")
 _LOSS = re.compile(r"loss|criteri|metric", re.IGNORECASE)
 # nothing in these differentiates by itself
-_KNOWN = (
+KNOWN = (
     "torch.",
     "torchvision.",
     "torchaudio.",
@@ -42,6 +42,7 @@ _KNOWN = (
     "dgl.",
     "timm.",
     "transformers.",
+    "einops.",
 )
 
 
@@ -88,6 +89,11 @@ def runs_module(program: Program, node: ast.Call) -> bool:
     return is_method and getattr(node.func, "attr", "") not in MODULE_SELF | _OWN_PARTS
 
 
+def _end_of(function: Function) -> ast.AST:
+    """The last statement of a function, or a lambda's body."""
+    return function.body if isinstance(function, ast.Lambda) else function.body[-1]
+
+
 def _is_on(node: ast.expr) -> bool:
     return not (isinstance(node, ast.Constant) and node.value is False)
 
@@ -105,12 +111,10 @@ class ModuleCalls(CallGraph):
         return self.program.targets(call) or (sorted({name for each in handed for name in each}) if all(handed) else ())
 
     def _of_parameter(self, call: ast.Call) -> Sequence[Function]:
-        """The `forward`s of the modules that the known callers give the parameter which is called; all or none."""
-        nodes = [each.node for each in self._handed(call)]
-        classes = [node.body if isinstance(node, ast.ClassDef) else [] for node in nodes]
-        forwards = [next((each for each in body if getattr(each, "name", "") == "forward"), None) for body in classes]
-        found = [each for each in forwards if isinstance(each, ast.FunctionDef)]
-        return found if len(found) == len(forwards) else ()
+        """The functions, or `forward`s, that the known callers give the parameter which is called; all or none."""
+        bodies = [_body_of(each.node) for each in self._handed(call)]
+        found = [each for each in bodies if each is not None]
+        return found if len(found) == len(bodies) else ()
 
     def _handed(self, call: ast.Call) -> list[Value]:
         """What the known callers give for the parameter that is called."""
@@ -120,6 +124,14 @@ class ModuleCalls(CallGraph):
         sites = [each for each in self.program.call_sites(function) if isinstance(each, ast.Call)]
         given = [self.program.arguments(site, function).get(call.func.id) for site in sites]
         return [self.program.value(each) if each is not None else UNKNOWN for each in given]
+
+
+def _body_of(node: ast.AST | None) -> Function | None:
+    """What a call of the function, or of an instance of the class, runs."""
+    if isinstance(node, FUNCTIONS):
+        return node
+    methods = node.body if isinstance(node, ast.ClassDef) else []
+    return next((each for each in methods if isinstance(each, ast.FunctionDef) and each.name == "forward"), None)
 
 
 class Effects:
@@ -133,7 +145,7 @@ class Effects:
         """The nodes that have `effect`, of those that running `root` may reach in this file."""
         if effect is Effect.RUNS_MODULE or effect is Effect.RECORDS:
             recorded = effect is Effect.RECORDS
-            nodes = self._reached(root, inside=False, recorded=recorded)
+            nodes = self.reached(root, inside=False, recorded=recorded)
             runs = [each for each in nodes if isinstance(each, ast.Call) and self._runs_model(each)]
             return [each for each in runs if not (recorded and self._may_be_quiet_itself(each))]
         has = {
@@ -142,7 +154,7 @@ class Effects:
             Effect.ELSEWHERE: self._is_elsewhere,
             Effect.UNSEEN: self._is_unseen,
         }
-        return list(filter(has[effect], self._reached(root)))
+        return list(filter(has[effect], self.reached(root)))
 
     def summary(self, function: Function) -> Likelihood:
         """Whether a call of `function` differentiates: POSSIBLE where it runs modules that are not known."""
@@ -150,7 +162,7 @@ class Effects:
             return Likelihood.CERTAIN
         return Likelihood.POSSIBLE if self.of(function, Effect.UNSEEN) else Likelihood.NO
 
-    def _reached(self, root: ast.AST, *, inside: bool = True, recorded: bool = False) -> Iterator[ast.AST]:
+    def reached(self, root: ast.AST, *, inside: bool = True, recorded: bool = False) -> Iterator[ast.AST]:
         """What running `root` may run, in functions too, and with `inside` in modules.
 
         With `recorded`, only what runs where gradients are, as far as is known, recorded.
@@ -166,6 +178,11 @@ class Effects:
                     pending += new
                     seen.update(new)
 
+    def functions(self, root: ast.AST) -> list[Function]:
+        """The functions of which running `root` may run code: its own, or the one around it, first."""
+        found = dict.fromkeys(self._program.function_of(each) for each in self.reached(root))
+        return [each for each in found if each is not None]
+
     def _is_quiet(self, node: ast.AST) -> bool:
         return self._modes.of(node, callers=False) is not GradMode.ON
 
@@ -175,8 +192,13 @@ class Effects:
         return runs_module(self._program, node) and not is_loss
 
     def _may_be_quiet_itself(self, node: ast.Call) -> bool:
-        """Is it an unanalysed method, which may switch gradients off, as `model.generate` does?"""
-        return self._program.value(node.func).kind is Kind.METHOD and not self._graph.callees(node)
+        """Is it an unanalysed method, which may switch gradients off, as `model.generate` does, or one that does?"""
+        callee = self._program.value(node.func)
+        forward = _body_of(callee.node) if callee.kind is Kind.MODULE else None
+        callees = self._graph.callees(node) or ([forward] if forward is not None else [])
+        if not callees:
+            return callee.kind is Kind.METHOD
+        return any(self._modes.of(each, callers=False) is not GradMode.ON for each in map(_end_of, callees))
 
     def _trains(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):
@@ -196,7 +218,7 @@ class Effects:
         """May a call of what is not in this file differentiate, by its summary, its name, or an optimizer given?"""
         program = self._program
         name = program.qualified(node.func)
-        if name.startswith(_KNOWN) and not name.startswith("torch.utils."):
+        if name.startswith(KNOWN) and not name.startswith("torch.utils."):
             return False
         given = [*node.args, *(each.value for each in node.keywords)]
         if any(program.value(each).kind is Kind.OPTIMIZER or _OPTIMIZER.search(path_of(each)) for each in given):
@@ -209,7 +231,10 @@ class Effects:
         """Does a call run a module of another file of the project?"""
         if not isinstance(node, ast.Call) or not runs_module(self._program, node) or self._graph.callees(node):
             return False
-        return any(not each.startswith(_KNOWN) for each in self._graph.targets(node))
+        return any(not each.startswith(KNOWN) for each in self._graph.targets(node))
+
+    def _is_module(self, node: ast.expr) -> bool:
+        return self._program.value(node).kind is Kind.MODULE
 
     def _is_unseen(self, node: ast.AST) -> bool:
         """Does a call run a module, or a part of one, that neither this file nor torch defines?"""
@@ -218,6 +243,7 @@ class Effects:
         callee = self._program.value(node.func)
         owner = callee.owner if callee.kind is Kind.METHOD and callee.owner is not None else callee
         is_open = callee.kind is Kind.UNKNOWN and not isinstance(node.func, ast.Name)
-        if owner.name.startswith(_KNOWN) or not (is_open or runs_module(self._program, node)):
+        gives = callee.kind in (Kind.UNKNOWN, Kind.LIBRARY) and any(map(self._is_module, node.args))
+        if owner.name.startswith(KNOWN) or not (is_open or gives or runs_module(self._program, node)):
             return False
         return self._program.differentiates_elsewhere(self._graph.targets(node)) is not Likelihood.NO

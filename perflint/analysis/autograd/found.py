@@ -39,11 +39,14 @@ class Fate(Enum):
     KEPT = "kept"  # in an attribute, a variable of another scope, or what a caller owns
     RETURNED = "returned"  # to callers that are not known
     LOST = "lost"  # not analysed
+    OBSERVED = "observed"  # shown as text, copied, or given to code that is not known, none of which needs it
+    HOOKED = "hooked"  # by hooks that the file registers, and which may keep it
+    ASKED = "asked"  # whether there is one decides what is computed
 
 
 @dataclass(frozen=True)
 class GraphUse:
-    """The place where a graph is differentiated, or may live on for somebody else to do so."""
+    """The place where a graph is differentiated or noticed, or may live on for somebody else to do so."""
 
     node: ast.AST
     fate: Fate

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Sequence
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import Effects, differentiates, runs_module
+from perflint.analysis.autograd.effects import KNOWN, Effects, differentiates, runs_module
 from perflint.analysis.autograd.found import Effect, Fate, GradMode, GraphUse
 from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import parameters_of
-from perflint.syntax.walk import Function, own_nodes, root_of
+from perflint.syntax.walk import Function, own_nodes, path_of, root_of
 
 _DEPTH = 6  # of calls in calls
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _CUTTING = frozenset({"detach", "data", "grad"})
+_INTEGRAL = frozenset("argmax argmin argsort nonzero bool byte int long eq ne lt le gt ge isnan".split())
 _KEEPING = frozenset({"append", "extend", "insert", "appendleft", "add", "setdefault", "update"})
-_STOPS = (ast.Compare, ast.Expr, ast.FormattedValue, ast.Assert, ast.While, ast.If, ast.Raise, ast.Slice)
+_ALSO = frozenset({"add", "update"})  # of metrics, too
+_STOPS = (ast.Compare, ast.Expr, ast.Assert, ast.While, ast.If, ast.Raise, ast.Slice)
+_PLAIN = re.compile(r"%[sr]|\{[^{}:]*\}|\{[^{}]*![sra]")  # shows all of a tensor, which a format of numbers refuses to
+_BUILTINS = frozenset(
+    "float int bool complex len sum max min abs any all round zip enumerate list tuple set dict range reversed sorted"
+    " isinstance type id map filter iter next hasattr getattr super".split()
+)
+_WRITING = frozenset({"torch.save", "torch.package"})
+_WRAPPERS = re.compile(
+    r"(builtins\.)?(staticmethod|classmethod|property)$|\w+\.(setter|getter)$|(torch|typing|typing_extensions|abc)\."
+)
+_CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
 
 Calls = tuple[ast.Call, ...]  # that led into a function
 
@@ -41,12 +54,33 @@ class GraphUses:
                 walk.follow(node, ())
         return walk.found
 
+    def inside(self, function: Function) -> list[GraphUse]:
+        """What shows or keeps a graph that `function` makes, other than by returning it."""
+        walk = _Walk(self.program, returns=False)
+        owner = self.program.class_of(function)
+        is_module = owner is not None and owner.instance.kind is Kind.MODULE
+        given = {each.arg for each in parameters_of(function)[1:]} if is_module else set()
+        for node in own_nodes(function):
+            is_made = isinstance(node, ast.Call) and walk.may_start(node)
+            is_weight = is_module and isinstance(node, ast.Attribute) and self.program.value(node).kind is Kind.TENSOR
+            is_given = isinstance(node, ast.Name) and node.id in given
+            if isinstance(node, ast.expr) and (is_made or is_weight or is_given):
+                walk.follow(node, ())
+        return walk.found
+
+
+def own_wrappers(program: Program, function: Function) -> list[ast.expr]:
+    """The decorators of `function` that may keep what it gives, or do anything else with it."""
+    decorators: list[ast.expr] = getattr(function, "decorator_list", [])
+    names = ((each, each.func if isinstance(each, ast.Call) else each) for each in decorators)
+    return [each for each, name in names if not _WRAPPERS.match(program.qualified(name) or path_of(name))]
+
 
 class _Walk:
     """One walk along graphs: `found` are their ends."""
 
-    def __init__(self, program: Program) -> None:
-        self.program, self.found = program, list[GraphUse]()
+    def __init__(self, program: Program, *, returns: bool = True) -> None:
+        self.program, self.found, self._returns = program, list[GraphUse](), returns
         self._flow, self._modes = program.get(Flow), program.get(GradModes)
         self._seen: set[tuple[ast.AST, Calls]] = set()
 
@@ -71,6 +105,8 @@ class _Walk:
         """Has its value no graph: is it a number, of integers, or computed without gradients?"""
         if isinstance(node, ast.Call) and self._modes.of(node, callers=False) is GradMode.OFF:
             return True
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _INTEGRAL:
+            return True
         return _has_none(self.program.value(node))
 
     def _step(self, parent: ast.AST, node: ast.expr, calls: Calls) -> None:
@@ -93,15 +129,29 @@ class _Walk:
             pass  # an index
         elif isinstance(parent, ast.IfExp) and node is parent.test:
             pass
+        elif isinstance(parent, ast.FormattedValue):
+            if parent.format_spec is None:
+                self._end(parent, Fate.OBSERVED)
+        elif isinstance(parent, ast.BinOp) and self.program.value(parent.left).kind is Kind.STRING:
+            self._formatted(parent, parent.left)
         elif isinstance(parent, ast.expr) and not isinstance(parent, _STOPS):
             self.follow(parent, calls)
         elif not isinstance(parent, _STOPS):
             self._end(parent, Fate.LOST)
 
+    def _formatted(self, node: ast.expr, pattern: ast.expr) -> None:
+        """End where a tensor is shown as such; one that is formatted as a number has lost its graph."""
+        is_number = isinstance(pattern, ast.Constant) and not _PLAIN.search(str(pattern.value))
+        if not is_number:
+            self._end(node, Fate.OBSERVED)
+
     def _attribute(self, parent: ast.Attribute, calls: Calls) -> None:
         call = self.program.parent(parent)
         entry = torch_ops.of_attribute(parent.attr)
-        if parent.attr in _CUTTING or torch_ops.does(parent.attr, "to_host") or (entry and entry.is_metadata):
+        if parent.attr == "numpy":
+            self._end(parent, Fate.OBSERVED)  # which fails for a tensor that has a graph
+        is_cut = parent.attr in _CUTTING or (parent.attr != "cpu" and torch_ops.does(parent.attr, "to_host"))
+        if is_cut or (entry and entry.is_metadata):
             return
         if not isinstance(call, ast.Call) or call.func is not parent:
             self.follow(parent, calls)
@@ -121,7 +171,25 @@ class _Walk:
             self._end(call, Fate.DIFFERENTIATED)
         elif isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
             self._stored(call.func.value, calls)
+            if call.func.attr in _ALSO and self.program.value(call.func.value).kind not in _CONTAINERS:
+                self._end(call, Fate.OBSERVED)
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "format":
+            self._formatted(call, call.func.value)
+        elif not self._is_known(call):
+            self._end(call, Fate.OBSERVED)
         self.follow(call, calls)
+
+    def _is_known(self, call: ast.Call) -> bool:
+        """Is it known of the callee, which is not in this file, that it neither shows nor keeps what it is given?"""
+        name, callee = self.program.qualified(call.func), self.program.value(call.func)
+        if name in _WRITING:
+            return False
+        if isinstance(call.func, ast.Name) and call.func.id in _BUILTINS:
+            return True
+        is_operation = isinstance(call.func, ast.Attribute) and torch_ops.of_attribute(call.func.attr) is not None
+        owner = callee.owner if callee.owner is not None else callee
+        is_tensor = owner.kind is Kind.TENSOR
+        return is_tensor or is_operation or (name or owner.name).startswith(KNOWN) or runs_module(self.program, call)
 
     def _into(self, callee: Function, call: ast.Call, node: ast.expr, calls: Calls) -> None:
         given = self.program.arguments(call, callee).given
@@ -168,6 +236,10 @@ class _Walk:
     def _returned(self, node: ast.AST, calls: Calls) -> None:
         """Go on after the call that led here, or else each in this file."""
         function = node if isinstance(node, ast.Lambda) else self.program.function_of(node)
+        for wrapper in own_wrappers(self.program, function) if function is not None and self._returns else ():
+            self._end(wrapper, Fate.OBSERVED)
+        if not calls and not self._returns:
+            return
         sites: Sequence[ast.AST] = self.program.call_sites(function) if function is not None else ()
         for site in sites:
             if not isinstance(site, ast.Call) or self.program.callee(site) is not function:

@@ -98,8 +98,9 @@ class GradModes:
             if modes - {None}:
                 return modes.pop() if len(modes) == 1 else GradMode.UNKNOWN
         own = self._program.value(function).node
-        body = own_nodes(own) if isinstance(own, FUNCTIONS) else ()
-        is_own = any(self._program.qualified(each) in _OFF | _SET for each in body if isinstance(each, ast.Attribute))
+        body = ast.walk(own) if isinstance(own, (*FUNCTIONS, ast.ClassDef)) else ()
+        names = (each for each in body if isinstance(each, ast.Attribute | ast.Name))
+        is_own = any(self._program.qualified(each) in _OFF | _SET for each in names)
         return GradMode.UNKNOWN if is_own or _TELLING.search(path_of(function)) else None
 
     def _assigned(self, name: ast.Name) -> Iterator[ast.expr]:

@@ -8,6 +8,7 @@ from perflint.analysis.autograd.effects import Effects
 from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.autograd.graph_use import GraphUses
 from perflint.analysis.autograd.mode import GradModes
+from perflint.analysis.autograd.observers import observers
 from perflint.analysis.autograd.training import TrainingModes, frozen
 from perflint.analysis.facts import Program
 from perflint.syntax.walk import path_of
@@ -38,3 +39,7 @@ class Autograd:
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
         """Who differentiates, or may, what `place` computes."""
         return self._program.get(GraphUses).of(place)
+
+    def graph_observers(self, place: ast.AST) -> list[GraphUse]:
+        """What in the code that `place` runs would notice that no graph is made."""
+        return list(observers(self._program, place))

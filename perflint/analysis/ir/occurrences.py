@@ -8,6 +8,7 @@ from collections.abc import Callable
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.python import SEE_ALL
+from perflint.analysis.memory.special_methods import SpecialMethods
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of
@@ -69,16 +70,19 @@ def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST)
         return f"a function defined here uses `{path}`"
     if not attribute:
         return ""
-    if watcher := _watcher(program, scope, attribute):
+    if watcher := _watcher(program, root, attribute, within):
         return f"`{watcher}` sees what `{path}` is given"
     return _seen_through_object(program, root, attribute, within)
 
 
-def _watcher(program: Program, scope: ast.AST, attribute: str) -> str:
-    """The method of the class around `scope` that stands between the attribute and its value."""
-    owner = program.class_of(scope) if isinstance(scope, FUNCTIONS) else None
-    methods = {name for info in owner.lineage() for name in info.methods} if owner is not None else set()
-    return next((name for name in ("__setattr__", "__getattribute__", attribute) if name in methods), "")
+def _watcher(program: Program, root: str, attribute: str, within: ast.AST) -> str:
+    """The method, of a class that `root` may be of, that stands between the attribute and its value."""
+    special = program.get(SpecialMethods)
+    named = {name: special.methods[name] for name in ("__setattr__", "__getattribute__")}
+    named[attribute] = special.getters[attribute] + special.setters[attribute]
+    objects = [program.value(node) for node in occurrences(within, root)]
+    found = (name for name, methods in named.items() for each in methods if special.is_of(objects[0], each))
+    return attribute if attribute in special.described else next(found, "")
 
 
 def _reads_attribute(function: ast.AST, attribute: str) -> bool:
@@ -89,6 +93,8 @@ def _seen_through_object(program: Program, root: str, attribute: str, within: as
     for node in own_nodes(within):
         if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await):
             return f"other code runs before the loop ends and may look at `{root}.{attribute}`"
+        if isinstance(node, ast.Attribute) and _is_property_of(program, node, attribute, set()):
+            return f"the property `{node.attr}` may look at `{root}.{attribute}`"
         if not isinstance(node, ast.Call):
             continue
         if any(path_of(argument) == root for argument in arguments_of(node)):
@@ -102,10 +108,22 @@ def _seen_through_object(program: Program, root: str, attribute: str, within: as
     return ""
 
 
+def _is_property_of(program: Program, node: ast.Attribute, attribute: str, seen: set[ast.AST]) -> bool:
+    """Does reading `node` run a property, or a descriptor, that touches the attribute, or may it?"""
+    special = program.get(SpecialMethods)
+    getters = [
+        *special.getters.get(node.attr, ()),
+        *(special.methods["__get__"] if node.attr in special.described else ()),
+    ]
+    return any(each not in seen and _reaches(program, each, attribute, seen | {each}) for each in getters)
+
+
 def _reaches(program: Program, function: ast.AST, attribute: str, seen: set[ast.AST]) -> bool:
     """Does `function`, or a method it calls, touch the attribute, or may it?"""
     for node in ast.walk(function):
         if isinstance(node, ast.Attribute) and node.attr == attribute:
+            return True
+        if isinstance(node, ast.Attribute) and _is_property_of(program, node, attribute, seen):
             return True
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self":
             callee = program.callee(node)

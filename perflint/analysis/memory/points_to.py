@@ -122,6 +122,12 @@ class PointsTo(ImplicitCalls):
         writes = frozenset(write for write in self.writes if write.to.is_outside)
         return Summary(returns, holds, writes, keeps, yields)
 
+    def escaping(self) -> Locations:
+        """What callers, and objects that others hold, can reach once it has run."""
+        returns, held = self._returns(), self.cells.held.items()
+        stored = [each for (place, _), values in held if place.is_outside for each in values]
+        return frozenset(self.cells.reach([*returns, *stored]))
+
     # -- expressions
 
     def _evaluated(self, node: ast.expr) -> Locations:

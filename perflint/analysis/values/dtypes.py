@@ -15,7 +15,7 @@ from perflint.analysis.ir.graph import Definition, Outer, Phi, Value
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import path_of, stores
+from perflint.syntax.walk import path_of
 
 FLOAT, INTEGER, UNKNOWN = "float", "integer", ""
 
@@ -62,14 +62,11 @@ def may_be_complex(program: Program, node: ast.expr) -> bool:
 
 
 def assigned(program: Program, node: ast.Name) -> list[ast.expr] | None:
-    """What the function assigns to the variable `node`, also by adding; None where something else sets it too."""
-    values: list[ast.expr] = []
-    for each in stores(program.function_of(node) or program.tree, node.id):
-        around = program.parent(each)
-        if not isinstance(around, ast.Assign | ast.AugAssign) or getattr(around, "targets", [each]) != [each]:
-            return None
-        values.append(around.value)
-    return values
+    """What the variable `node` may have been assigned there, also by adding; None where something else sets it too."""
+    values = program.get(Flow).graph(node).definitions(node)
+    made = [each.source for each in values if isinstance(each, Definition) and not each.steps]
+    sources = [each for each in made if each is not None]
+    return sorted(sources, key=lambda each: (each.lineno, each.col_offset)) if len(sources) == len(values) else None
 
 
 def _computes_complex(program: Program) -> bool:

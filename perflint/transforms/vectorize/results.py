@@ -70,16 +70,23 @@ def _append(scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.s
 
 
 def check_apart(scope: Scope, names: list[str]) -> None:
-    """Raise Blocked where what a step made is kept twice, by these names or in lists, and written to after the loop."""
+    """Raise Blocked where what a step made is kept twice, by these names or in lists, and may be written to later.
+
+    That is, after the loop, or by callers: but those don't see what is joined.
+    """
     loop, within = scope.facts.loop, scope.graph.is_within
     points = scope.program.get(Memory).points_to(loop)
-    elements = [found[1] for each in scope.draft.lists if (found := appended(each.statement)) is not None]
+    lists = [(each, found[1]) for each in scope.draft.lists if (found := appended(each.statement)) is not None]
     bound = ([each for each in scope.graph.bindings[name] if within(each.node, loop)] for name in names)
-    kept = [*map(points.of, elements), *(_locations(scope, each) for each in bound)]
-    for place in {write.to for write in points.writes if not within(write.node, loop)}:
-        is_made_here = isinstance(place.root, ast.AST) and within(place.root, loop)
-        if is_made_here and sum(place in each for each in kept) > 1:
-            raise Blocked("what a step made is kept twice, and changed in place after the loop", loop)
+    named = [_locations(scope, each) for each in bound]
+    kept = [*(points.of(element) for _, element in lists), *named]
+    shown = [*(points.of(element) for each, element in lists if not _is_only_joined(scope, each.path)), *named]
+    written = {write.to for write in points.writes if not within(write.node, loop)}
+    for places, holders in ((written, kept), (points.escaping(), shown)):
+        for place in places:
+            is_made_here = isinstance(place.root, ast.AST) and within(place.root, loop)
+            if is_made_here and sum(place in each for each in holders) > 1:
+                raise Blocked("what a step made is kept twice, and may be changed in place after the loop", loop)
 
 
 def _add(scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> ast.stmt:
