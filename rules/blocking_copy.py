@@ -32,6 +32,11 @@ for images, labels in loader:
 is no fix where the batch may be written to on the host afterwards, where a `collate_fn`, or a loader that is not
 torch's own, makes it, for the `.to` of other classes may not take the keyword, or where the loop comes by way of
 another file.
+
+## Measured
+
+One H100, torch 2.11.0, 2026-11-23: 20 training steps on batches of 16 MB: 414 ms to 402 ms (1.05x, within the noise of
+that host; `tests/gpu/measure.py`); the training of pytorch/examples' `mnist`: 1.07x (1.01 to 1.14, `perflint verify`).
 """
 
 from __future__ import annotations

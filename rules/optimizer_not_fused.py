@@ -29,8 +29,13 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 ## Fix safety
 
 `rounding`: the same mathematics, in another order. Where the device may be another one than CUDA, the keyword asks for
-it, and stays None there, as by default. It needs torch 2.0, and 2.3 for `SGD`; older ones don't know the keyword. It is
-advice, as small models and those that compute much for each parameter gain little.
+it, and stays None there, as by default. It needs torch 2.0, and 2.3 for `SGD`. It is advice, as small models and those
+that compute much for each parameter gain little.
+
+## Measured
+
+One H100, torch 2.11.0, 2026-11-23 (`tests/gpu/measure.py`): 20 steps of `AdamW` over 256 small parameters: 533 ms to
+477 ms (1.10x; one program against itself: 0.78x to 1.14x).
 """
 
 from __future__ import annotations
@@ -44,9 +49,7 @@ from perflint.api import Blocked, Finding, Fix, Kind, Options, Place, Program, R
 
 _CLASS = re.compile(r"torch\.optim\.(\w+\.)?(Adam|AdamW|SGD)")
 _TOLD = frozenset({"fused", "foreach", "capturable", "differentiable", None})
-_OTHERS = re.compile(
-    r"sparse=True|complex|cfloat|\bapex\b|deepspeed|FSDP|FullyShard|fully_shard|ZeroRedundancy|horovod"
-)
+_OTHERS = re.compile(r"sparse=True|complex|cfloat|\bapex\b|deepspeed|FSDP|[Ff]ully_?[Ss]hard|ZeroRedundancy|horovod")
 _NAMED = re.compile(r"device|gpu|cuda|(^|_)rank$", re.IGNORECASE)
 _PASSING = re.compile(r"builtins\.(list|tuple|filter)|itertools\.chain")
 _DEPTH = 3  # of calls

@@ -24,6 +24,7 @@ _FEW = 3  # names of torch's operations, and not of Python's functions, that mak
 # Files with lists that look like it. Each list is of something else, as said.
 _ALLOWED = {
     "perflint/analysis/autograd/graph_use.py": "what leads out of a graph, and methods of lists",
+    "perflint/analysis/autograd/observers.py": "attributes that tell whether gradients are recorded",
     "perflint/analysis/data/draws.py": "numpy's generators",
     "perflint/analysis/data/effects.py": "methods of strings, lists, arrays and pictures",
     "perflint/analysis/memory/consumers.py": "beginnings of names that only tensors' methods have",
@@ -42,6 +43,7 @@ _ALLOWED = {
     "rules/host_scalar.py": "names of parameters",
     "rules/host_tensor.py": "names of parameters",
     "rules/loader_restarts_workers.py": "methods of lists and dicts that only read",
+    "rules/repeat_not_broadcast/layout.py": "what gives Python numbers, or tells of the layout",
     "rules/repeat_not_broadcast/__init__.py": "words in the text of a file, before it is parsed",
 }
 
