@@ -36,7 +36,7 @@ another file.
 ## Measured
 
 One H100, torch 2.11.0, 2026-11-23: 20 training steps on batches of 16 MB: 414 ms to 402 ms (1.05x, within the noise of
-that host; `tests/gpu/measure.py`); the training of pytorch/examples' `mnist`: 1.07x (1.01 to 1.14, `perflint verify`).
+that host; `tests/gpu/measure.py`); the training of pytorch/examples' `mnist`: 1.07x (1.01 to 1.14, in noise of 8 %).
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from perflint.analysis.heat.hot_syncs import is_deferred
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.ir.managers import may_swallow
 from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import FUNCTIONS, own_nodes
+from perflint.syntax.walk import FUNCTIONS, TRIES, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import DISTRIBUTION
 from perflint.transforms.capture.captured import COMPILERS, handed_over
@@ -124,15 +125,14 @@ def _check_place(program: Program, statement: ast.stmt) -> None:
             raise Blocked("it runs while a class is made", statement)
         if isinstance(parent, FUNCTIONS):
             break
-        if isinstance(parent, ast.Try) and child in parent.body:
-            for handler in parent.handlers:
+        if isinstance(parent, TRIES) and child in getattr(parent, "body", ()):
+            for handler in getattr(parent, "handlers", ()):
                 if not _lets_through(program, handler):
                     raise Blocked("what it raises is caught here, and would be raised later", handler)
         if isinstance(parent, ast.With | ast.AsyncWith):
             for item in parent.items:
-                manager = item.context_expr
-                if isinstance(manager, ast.Call) and program.qualified(manager.func) == "contextlib.suppress":
-                    raise Blocked("what it raises is caught here, and would be raised later", manager)
+                if may_swallow(program, item.context_expr):
+                    raise Blocked("what it raises may be caught here, and would be raised later", item.context_expr)
         child = parent
     for call in program.of_type(ast.Call):
         if program.qualified(call.func) in _ENDS:

@@ -18,8 +18,8 @@ from perflint.syntax.walk import Function, own_nodes, path_of, root_of
 
 _DEPTH = 6  # of calls in calls
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
+_INTEGRAL = ("int", "bool")
 _CUTTING = frozenset({"detach", "data", "grad"})
-_INTEGRAL = frozenset("argmax argmin argsort nonzero bool byte int long eq ne lt le gt ge isnan".split())
 _KEEPING = frozenset({"append", "extend", "insert", "appendleft", "add", "setdefault", "update"})
 _ALSO = frozenset({"add", "update"})  # of metrics, too
 _STOPS = (ast.Compare, ast.Expr, ast.Assert, ast.While, ast.If, ast.Raise, ast.Slice)
@@ -105,7 +105,9 @@ class _Walk:
         """Has its value no graph: is it a number, of integers, or computed without gradients?"""
         if isinstance(node, ast.Call) and self._modes.of(node, callers=False) is GradMode.OFF:
             return True
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _INTEGRAL:
+        method = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
+        entry = torch_ops.of_method(method)
+        if method in ("byte", "int") or (entry is not None and entry.dtype in _INTEGRAL):
             return True
         return _has_none(self.program.value(node))
 
@@ -252,5 +254,5 @@ class _Walk:
 
 def _has_none(value: Value) -> bool:
     """Is it known to hold no tensor, or none that could have a graph?"""
-    is_plain = value.kind in _HARMLESS or value.dtype in ("int", "bool")
+    is_plain = value.kind in _HARMLESS or value.dtype in _INTEGRAL
     return is_plain or (bool(value.items) and all(map(_has_none, value.items or ())))

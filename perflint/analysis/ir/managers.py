@@ -11,7 +11,8 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes
 
 _SWALLOW = frozenset({"suppress", "ExitStack", "AsyncExitStack"})  # of contextlib, by their purpose
-_PASSES = frozenset({"__exit__", "__aexit__"})
+_EXITS = frozenset({"__exit__", "__aexit__"})
+_LET_THROUGH = (*PURE_PACKAGES, "torch", "tqdm")  # packages whose other managers end no exception
 
 
 def may_swallow(program: Program, manager: ast.expr) -> bool:
@@ -20,12 +21,12 @@ def may_swallow(program: Program, manager: ast.expr) -> bool:
     value = program.value(called)
     if value.kind is Kind.LIBRARY:
         package, _, name = value.name.rpartition(".")
-        return name in _SWALLOW or package.partition(".")[0] not in (*PURE_PACKAGES, "torch")
+        return name in _SWALLOW or package.partition(".")[0] not in _LET_THROUGH
     if isinstance(value.node, ast.FunctionDef | ast.AsyncFunctionDef):
         return _may_catch(program, value.node)
     built = program.value(manager).node
     return not isinstance(built, ast.ClassDef) or any(
-        isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name in _PASSES and _may_be_true(each)
+        isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name in _EXITS and _may_be_true(each)
         for each in _bodies(program, built)
     )
 
