@@ -55,7 +55,7 @@ class Sharing:
         return is_called and (is_private or self._program.is_script)
 
     def of_attribute(self, name: str) -> frozenset[str]:
-        """The other attributes under which objects may hold what they hold as `name`; ANY for those of unknown names."""
+        """The other attributes under which objects may hold what they hold as `name`; ANY for those not known."""
         return self._attributes.get(name, frozenset()) | self._attributes.get(ANY, frozenset())
 
     def of_variable(self, name: str) -> frozenset[str]:
@@ -109,7 +109,8 @@ class Sharing:
         if made.kind is Kind.CLASS and isinstance(made.node, ast.ClassDef):
             fields = (path_of(each.target) for each in made.node.body if isinstance(each, ast.AnnAssign))
             if not any(getattr(each, "name", "") == "__init__" for each in made.node.body):
-                yield from ((name, (value, ())) for name, value in (*zip(fields, call.args), *keywords.items()))
+                yield from ((name, (value, ())) for name, value in zip(fields, call.args, strict=False))
+                yield from ((name, (value, ())) for name, value in keywords.items())
 
     @cached_property
     def _variables(self) -> Mapping[str, frozenset[str]]:
