@@ -89,6 +89,7 @@ def _result(diagnostic: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
         "level": _LEVEL[diagnostic.severity],
         "message": {"text": _plain(in_cell(diagnostic) + with_notes(diagnostic))},
         "locations": [_location(diagnostic)],
+        **({"relatedLocations": [_hot_by(diagnostic)]} if diagnostic.hot_by is not None else {}),
         "partialFingerprints": {"perflint/v1": diagnostic.fingerprint},
         **({"fixes": fixes} if fixes else {}),
         "properties": {"kind": diagnostic.kind, "blocked": diagnostic.blocked},
@@ -96,14 +97,27 @@ def _result(diagnostic: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
 
 
 def _location(diagnostic: Diagnostic) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(diagnostic.path)}}
     start, end = diagnostic.start, diagnostic.end
-    if start.cell is None:
-        return {"physicalLocation": {**physical, "region": _region(start, end)}}
+    return _place(diagnostic.path, start.cell, _region(start, end))
+
+
+def _hot_by(diagnostic: Diagnostic) -> dict[str, Any]:
+    """What makes the code hot, as a location."""
+    by = diagnostic.hot_by
+    assert by is not None
+    text = f"`{by.runs}` runs in every step" if by.runs else "this loop runs it in every iteration"
+    return {"message": {"text": text}, **_place(by.file or diagnostic.path, by.cell, {"startLine": by.line})}
+
+
+def _place(path: str, cell: int | None, region: dict[str, int]) -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(path)}}
+    if cell is None:
+        return {"physicalLocation": {**physical, "region": region}}
     # A region would be read as lines of the notebook's JSON.
-    place = {"cell": start.cell, "line": start.line, "column": start.column}
-    cell = {"name": f"cell {start.cell}", "fullyQualifiedName": f"{posix(diagnostic.path)}:cell {start.cell}"}
-    return {"physicalLocation": physical, "logicalLocations": [cell], "properties": place}
+    place = {"cell": cell, "line": region["startLine"]}
+    place |= {"column": region["startColumn"]} if "startColumn" in region else {}
+    named = {"name": f"cell {cell}", "fullyQualifiedName": f"{posix(path)}:cell {cell}"}
+    return {"physicalLocation": physical, "logicalLocations": [named], "properties": place}
 
 
 def _region(start: Position, end: Position) -> dict[str, int]:

@@ -56,6 +56,7 @@ def test_json_lists_every_finding_with_its_place_and_fixes(run: RunResult) -> No
             },
         ],
         "blocked": "",
+        "hot_by": {"path": "lib/fit.py", "cell": None, "line": 80, "function": None},
         "fingerprint": "0123456789abcdef",
     }
 

@@ -70,6 +70,8 @@ def test_a_result_has_its_region_fingerprint_and_fixes(run: RunResult) -> None:
     assert other.startswith("or: write 0 (behaviour")
     region = {"startLine": 4, "startColumn": 14, "endLine": 4, "endColumn": 25}
     assert result["locations"] == [{"physicalLocation": {"artifactLocation": {"uri": "train.py"}, "region": region}}]
+    (loop,) = result["relatedLocations"]
+    assert loop["physicalLocation"] == {"artifactLocation": {"uri": "lib/fit.py"}, "region": {"startLine": 80}}
     assert result["partialFingerprints"] == {"perflint/v1": "0123456789abcdef"}
     assert [fix["description"]["text"] for fix in result["fixes"]] == [
         "write loss.detach() (exact)",
