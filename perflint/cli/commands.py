@@ -11,6 +11,7 @@ import click
 from perflint import __version__
 from perflint.cli import about, options
 from perflint.cli.run import run
+from perflint.cli.server import server
 from perflint.cli.verify import verify
 from perflint.engine.errors import UserError
 from perflint.project.garbage import collect_seldom
@@ -179,7 +180,7 @@ def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool
     return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
 
 
-for command in (about.explain, about.rules, about.docs, about.config, about.completion, run, verify):
+for command in (about.explain, about.rules, about.docs, about.config, about.completion, run, verify, server):
     cli.add_command(command)
 
 

@@ -126,10 +126,9 @@ class Session:
 
     def with_gains(self, result: RunResult) -> RunResult:
         """`result` with what verifications have measured of its findings' fixes; raises UserError."""
-        from perflint.project.figures import VERDICTS, nearest
+        from perflint.verify.verdicts import with_gains
 
-        known = nearest(self.settings.root.resolve(), VERDICTS)
-        return self.won().with_gains(result) if known else result
+        return with_gains(result, self.settings.root)
 
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
