@@ -10,7 +10,7 @@ from perflint.analysis.ir.graph import Value as IRValue
 from perflint.analysis.memory.calls import Calls
 from perflint.analysis.memory.library import is_library
 from perflint.analysis.memory.locations import ANY, ELEMENTS, NOWHERE, Location, Locations, Origin, made
-from perflint.analysis.memory.special_methods import ITERATION, Names, run_by
+from perflint.analysis.memory.special_methods import ITERATION, WITHIN, Names, run_by
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.arguments import arguments_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function
@@ -36,15 +36,28 @@ class ImplicitCalls(Calls):
             self._run_by_library(node)
             return NOWHERE
         found: Locations = NOWHERE
+        if isinstance(node, ast.Match):
+            self._matched(node, self.cells.reach(self.of(node.subject)))
         for names, operand, others in run_by(node):
             given = self.of(operand)
             results = self._run(node, names, given, self.program.value(operand), *map(self.of, others))
+            if not WITHIN.isdisjoint(names):
+                self._run(node, names, self.cells.reach(given) - given, UNKNOWN, *map(self.of, others))
             if names is ITERATION:
                 self.cells.store(given, ELEMENTS, results)
             elif isinstance(node, ast.withitem):
                 self.cells.store(given, ANY, results)
             found |= results
         return found
+
+    def _matched(self, node: ast.Match, places: Locations) -> None:
+        """Patterns of classes read attributes of what they are matched with, or of a part of that."""
+        for pattern in ast.walk(node):
+            if isinstance(pattern, ast.MatchClass):
+                names = self.specials.getters if pattern.patterns else pattern.kwd_attrs
+                for name in names:
+                    self.read(node, places, name, UNKNOWN)
+                self._run(node, ("__instancecheck__",), self.of(pattern.cls), UNKNOWN, places)
 
     def _defined_anew(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """A definition runs its decorators, and that of a class what its bases do with their subclasses."""
@@ -100,8 +113,7 @@ class ImplicitCalls(Calls):
             places, value = self.of(given), self.program.value(given)
             is_object = value.sure and value.kind is Kind.INSTANCE
             self._run(call, (*names, "__call__") if is_object else names, places, value)
-            if value.kind is not Kind.TENSOR:
-                self._run(call, names, self.cells.load(places, ELEMENTS), value.item or UNKNOWN)
+            self._run(call, names, self.cells.reach(places) - places, UNKNOWN)
 
     # -- attributes
 

@@ -141,7 +141,9 @@ class PointsTo(ImplicitCalls):
 
     def _name(self, node: ast.Name) -> Locations:
         value = self.graph.value(node)
-        return self.outer(node.id) if value is None else self.held(value)
+        found = self.outer(node.id) if value is None else self.held(value)
+        self.handed_on(node, found)
+        return found
 
     def held(self, value: Value) -> Locations:
         """The locations that a variable may hold while it has this SSA value."""
@@ -216,6 +218,7 @@ class PointsTo(ImplicitCalls):
             own = frozenset({made(node)})
             self.cells.store(own, ELEMENTS, self.cells.load(base, ANY))
             found |= own
+        self.handed_on(node, found, base)
         return found | self.read(node, base, node.attr, value)
 
     def _subscript(self, node: ast.Subscript) -> Locations:
