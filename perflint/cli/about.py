@@ -42,6 +42,25 @@ def explain(rule: str | None, color: str) -> int:
     return 0
 
 
+@click.command(short_help="Show a document.")
+@click.argument("topic", required=False, shell_complete=options.complete_topic)
+@options.COLOR
+def docs(topic: str | None, color: str) -> int:
+    """Show a document of perflint.
+
+    Without TOPIC: what there is to read.
+    """
+    from perflint.cli import console
+    from perflint.cli.topics import overview, read, topics
+    from perflint.project.config_values import unknown
+
+    known = topics()
+    if topic and topic not in known:
+        raise UserError(unknown("topic", topic, known))
+    console.show_markdown(read(topic) if topic else overview(), console.wants_color(color))
+    return 0
+
+
 @click.command()
 @click.option("--output-format", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True)
 def rules(output_format: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from perflint.cli.session import configured
 from perflint.engine.errors import UserError
+from perflint.project.closure import of_program
 from perflint.shim import receipts, run_folder, running, summary
 from perflint.shim.plan import Plan, project_of
 from perflint.shim.planning import Project, plan_for
@@ -53,5 +54,8 @@ def last_lines(name: str) -> Iterator[str]:
 
 def _planned(program: Program, typed: Mapping[str, Any]) -> Planned:
     start = program.folder
-    given = (typed[name] for name in ("config", "tune_loader", "compile"))
-    return plan_for(Project(start, project_of(start), configured(start, typed).settings, *given))
+    root = project_of(start)
+    config, tunes, compiles = (typed[name] for name in ("config", "tune_loader", "compile"))
+    launched = running.launched(program.arguments)
+    closure = of_program(program.name, launched, is_module=program.is_module, folder=Path.cwd(), top=root)
+    return plan_for(Project(start, root, configured(start, typed).settings, config, tunes, compiles, closure))

@@ -15,9 +15,11 @@ from typing import Any
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
+from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made
 from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
+from perflint.shim.running import launched
 from perflint.verify import verdicts
 from perflint.verify.budget import Budget, Share
 from perflint.verify.examine import Examination
@@ -58,11 +60,13 @@ class Session:
         typed = self._typed
         asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
         settings = configured(self._start, typed).settings
-        project = Project(self._start, self._root, settings, typed["config"], compiles=typed["compile"])
+        closure = _closure(self._program, self._root)
+        compiles = typed["compile"]
+        project = Project(self._start, self._root, settings, typed["config"], compiles=compiles, closure=closure)
         with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
             budget = Budget(typed["budget"])
             running = budget.part(budget.seconds - min(_LEAVING, Share.LEAVING * budget.seconds))
-            course = Course(self._program, guardian, typed["seed"], running, libraries=libraries(self._program))
+            course = Course(self._program, guardian, typed["seed"], running, libraries=libraries(closure))
             course.prepare()
             course.ledger.enter("finding fixes")
             variants = self._variants(course, project, budget, tell)
@@ -95,6 +99,13 @@ class Session:
             verdicts.read(file)
         except UserError:
             tell(f"{file} can't be read: it will be {verdicts.aside(file).name}")
+
+
+def _closure(program: Program, root: Path) -> Closure | None:
+    """All that the program can import."""
+    name = program.name.partition(":")[0] if program.kind is Kind.CALL else program.name
+    is_module = program.kind is not Kind.SCRIPT
+    return of_program(name, launched(program.arguments), is_module=is_module, folder=program.folder, top=root)
 
 
 def _check(program: Program) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perflint.analysis.links import Context
+from perflint.analysis.links import Context, HotPlace
 from perflint.documents.places import PlacedEdit, Position, Problem
 from perflint.engine.rule import Safety, Severity, is_safe
 
@@ -31,7 +31,7 @@ class Diagnostic:
 
     `frame` holds the source lines around it, the first being line number `frame_line` of the file or cell.
     `fingerprint` depends on the rule and the text of the finding, not on line numbers. `measured` says what its fix has
-    gained, where it was verified.
+    gained, where it was verified. `hot_by` is what makes the code hot: a place in this file where it names none.
     """
 
     path: str
@@ -47,6 +47,7 @@ class Diagnostic:
     frame_line: int
     fingerprint: str
     measured: str = ""
+    hot_by: HotPlace | None = None
 
 
 @dataclass(frozen=True)

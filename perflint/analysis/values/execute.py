@@ -144,7 +144,8 @@ class Executor(Evaluator):
         values_of: dict[str, list[Value]] = {}
         for call in self.calls:
             if call.target == name:
-                info.outside_heat = max(info.outside_heat, call.heat)
+                if info.outside is None or call.heat > info.outside.heat:
+                    info.outside = call
                 positional, keywords = arguments_of(call)
                 bound = received(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
                 for parameter, value in bound.items():
