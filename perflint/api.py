@@ -97,6 +97,7 @@ from perflint.transforms.operations import Operation as CodeChange
 from perflint.transforms.remedy import Remedy, remedies
 from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import call_like, expression, number, statement, statements
+from perflint.transforms.waits import HostRead
 
 __all__ = [
     "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Blocked", "Bound", "CodeChange",
@@ -290,7 +291,7 @@ def time_loop_remedy(program: Program, loop: PlainLoop) -> Remedy | None:
     return None if is_captured(program, loop) else remedy(program, loop, found.kind, found.because)
 
 
-def host_reads(program: Program) -> list[tuple[Sync, tuple[Fix, ...], str]]:
+def host_reads(program: Program) -> list[HostRead]:
     """The reads of device tensors at hot places, each with its fixes, or with what stands in the way of one."""
     return program.get(remedies)
 
