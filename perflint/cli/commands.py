@@ -10,6 +10,7 @@ import click
 
 from perflint import __version__
 from perflint.cli import about, options
+from perflint.cli.profile import profile
 from perflint.cli.run import run
 from perflint.cli.verify import verify
 from perflint.engine.errors import UserError
@@ -92,7 +93,7 @@ def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool
     result, accepted = session.less_baseline(result)
     if add_ignore:
         return _add_ignores(result, session)
-    return _report(_with_gains(session, result), session, (*notes, *accepted), typed)
+    return _report(session.with_costs(_with_gains(session, result)), session, (*notes, *accepted), typed)
 
 
 @cli.command(short_help="Show or write the fixes.")
@@ -135,7 +136,7 @@ def fix(paths: tuple[Path, ...], apply: bool, verified: bool, **typed: Any) -> i
     return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
 
 
-for command in (about.explain, about.rules, about.config, about.completion, run, verify):
+for command in (about.explain, about.rules, about.config, about.completion, run, verify, profile):
     cli.add_command(command)
 
 

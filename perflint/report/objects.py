@@ -54,6 +54,7 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
         ],
         "blocked": diagnostic.blocked,
         "fingerprint": diagnostic.fingerprint,
+        **({"cost_ms": round(diagnostic.cost.ms, 4)} if diagnostic.cost else {}),
     }
 
 

@@ -23,7 +23,7 @@ _PROMISE = {
 def concise(result: RunResult, style: Style) -> str:
     """`path:line:column: rule [*] message`, where `[*]` marks what `perflint fix --apply` would fix."""
     lines = []
-    for file in result.files:
+    for file in result.by_cost:
         if file.problem:
             lines.append(
                 f"{problem_place(file)}: {style.paint('bold red', 'error')}: {printable(file.problem.message)}"
@@ -36,8 +36,8 @@ def concise(result: RunResult, style: Style) -> str:
 
 
 def full(result: RunResult, style: Style) -> str:
-    """Blocks of lines, one for each finding or problem, separated by blank lines."""
-    blocks = [block for file in result.files for block in _blocks(file, style)]
+    """Blocks of lines, one for each finding or problem, separated by blank lines; what was profiled by its cost."""
+    blocks = [block for file in result.by_cost for block in _blocks(file, style)]
     return "\n".join(f"{block}\n" for block in [*blocks, summary(result, style)] if block)
 
 
@@ -68,6 +68,8 @@ def _notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
         yield "not fixed", printable(diagnostic.blocked)
     elif not diagnostic.fixes:
         yield "not fixed", "perflint has no fix for this one"
+    if diagnostic.cost:
+        yield "costs", printable(str(diagnostic.cost))
     if diagnostic.measured:
         yield "measured", printable(diagnostic.measured)
     yield "see", f"perflint explain {diagnostic.rule}"
