@@ -31,9 +31,10 @@ What is offered, by the question that a rule asks:
   the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `of_torch`, `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the libcst tree, for
-  which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole remedies:
-  `joined_behind`, `on_lists`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+  `of_torch`, `fresh_name`, `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the
+  libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
+  remedies: `joined_behind`, `on_lists`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each `Sync`), `add_guard`
+  (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -84,7 +85,7 @@ from perflint.torch_ops import Operation, Trait
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
-from perflint.transforms.names import of_torch
+from perflint.transforms.names import Taken, of_torch, taken_around
 from perflint.transforms.operations import (
     AddKeywords,
     AddName,
@@ -108,10 +109,10 @@ __all__ = [
     "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape", "Shapes", "Source",
     "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard", "assigned", "bind",
     "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "expression",
-    "first_process_start", "flow", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer",
-    "is_notebook", "is_view", "joined_behind", "joins", "loaders", "loops_around", "makes_rare", "matchers",
-    "measured_workers", "move", "number", "occurrences", "of_torch", "on_lists", "operation", "order_changed",
-    "origins", "own_nodes", "path_of", "reading", "rewrite", "runs_often", "seen_elsewhere",
+    "first_process_start", "flow", "fresh_name", "hands_out_own_items", "head_span", "host_reads", "integer",
+    "is_integer", "is_notebook", "is_view", "joined_behind", "joins", "loaders", "loops_around", "makes_rare",
+    "matchers", "measured_workers", "move", "number", "occurrences", "of_torch", "on_lists", "operation",
+    "order_changed", "origins", "own_nodes", "path_of", "reading", "rewrite", "runs_often", "seen_elsewhere",
     "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy",
     "torch_does", "torch_function", "torch_method", "torch_name", "tried", "walks", "without_gradients",
     "written_after",
@@ -268,6 +269,11 @@ def tried(make: Callable[Given, Fix], *given: Given.args, **named: Given.kwargs)
         return (make(*given, **named),), ""
     except Blocked as reason:
         return (), str(reason)
+
+
+def fresh_name(program: Program, name: str, *nodes: ast.AST) -> str:
+    """A name like `name` that stands for nothing in the functions around these nodes."""
+    return Taken(set[str]().union(*(taken_around(program, each).names for each in nodes))).fresh(name)
 
 
 def joined_behind(program: Program, growing: TorchCall) -> Fix:
