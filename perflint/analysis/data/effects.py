@@ -111,6 +111,10 @@ class OptimisticPointsTo(_NewBatches):
 class DatasetPointsTo(_NewBatches):
     """Points-to analysis of what may happen to a dataset, where an optimizer knows its tensors."""
 
+    def _is_of_class_elsewhere(self, place: Location) -> bool:
+        """Special methods of datasets of other files change none."""
+        return False
+
     @property
     def indexes(self) -> bool:
         """What is indexed is hardly ever a dataset."""
