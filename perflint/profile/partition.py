@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import statistics
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +20,10 @@ from perflint.profile.kinds import Regime, of_operation, of_work
 from perflint.profile.record import Owned, Record, Span
 
 _PRIORITY = (Regime.COMPUTE, Regime.MEMORY, Regime.INPUT, Regime.READS, Regime.COMMUNICATION)
-_OUTLIER, _LEAST_OUTLIER = 4.0, 0.005  # times the median, and seconds above it: an epoch's end, a checkpoint
+_OUTLIER, _TRACED_OUTLIER = 4.0, 1.5  # times the median: an epoch's end, a checkpoint, a full buffer of the profiler
+_LEAST_OUTLIER = 0.002  # seconds above it
+_AHEAD = 3.0  # times the median
+_LEAST_LEFT = 0.1  # of what the host does is left when the cost of tracing is taken off
 _WAITS = ("Synchronize", "Memcpy")  # in the names of CUDA's functions that wait for the device
 _SECOND = 1e9
 
@@ -35,6 +38,10 @@ class Cell(NamedTuple):
     node: int
     owner: Place
     seconds: float
+
+
+_Key = tuple[Regime, int, Place]
+_Sums = dict[_Key, float]
 
 
 class _Busy(NamedTuple):
@@ -66,40 +73,68 @@ class Division:
         return {regime: seconds / total if total else 0.0 for regime, seconds in sums.items()}
 
 
-def usual(steps: Sequence[float]) -> list[bool]:
-    """Which steps, by their seconds, are no outliers."""
-    middle = statistics.median(steps) if steps else 0.0
-    return [each <= max(_OUTLIER * middle, middle + _LEAST_OUTLIER) for each in steps]
+def usual(steps: Sequence[float], most: float) -> list[bool]:
+    """Which steps, by their seconds, take at most so many times the median, or hardly more.
+
+    The last one ends with an idle device: if it takes by far the longest, the host was ahead in the others, whose
+    lengths say nothing then.
+    """
+    *others, last = steps or (0.0,)
+    middle = statistics.median(others or (last,))
+    if last > _AHEAD * middle:
+        return [True] * len(steps)
+    return [each <= max(most * middle, middle + _LEAST_OUTLIER) for each in steps]
 
 
 def step_seconds(timed: Sequence[float]) -> float:
     """The mean of steps without outliers; 0 without any."""
-    kept = [each for each, is_usual in zip(timed, usual(timed), strict=True) if is_usual]
+    kept = [each for each, is_usual in zip(timed, usual(timed, _OUTLIER), strict=True) if is_usual]
     return statistics.fmean(kept) if kept else 0.0
 
 
 def divide(record: Record) -> Division:
-    """Divide the wall time of the traced steps, scaled to that of the timed ones: work takes no longer for a trace."""
-    pairs = list(zip(record.marks, record.marks[1:], strict=False))
-    are_usual = usual([(end - begin) / _SECOND for begin, end in pairs])
+    """Divide the wall time of the traced steps, scaled to that of the timed ones.
+
+    Work on a GPU takes no longer for being traced. What the host does takes longer by as much for each line, call or
+    operation that is noted.
+    """
+    pairs = list(pairwise(record.marks))
+    are_usual = usual([(end - begin) / _SECOND for begin, end in pairs], _TRACED_OUTLIER)
     windows = [pair for pair, is_usual in zip(pairs, are_usual, strict=True) if is_usual]
-    host = Host(record)
-    busy, idle = _swept(record, host, windows)
     number = max(len(windows), 1)
     traced = sum(end - begin for begin, end in windows) / number / _SECOND
     seconds = step_seconds(record.timed) or traced
-    worked, idled = (sum(each.values()) / number / _SECOND for each in (busy, idle))
-    if record.is_gpu and idled and worked <= seconds:
-        scales = 1.0, (seconds - worked) / idled
-    else:
-        scales = (seconds / (worked + idled or 1.0),) * 2
-    cells = [
-        Cell(*key, nanoseconds / number / _SECOND * scale)
-        for part, scale in zip((busy, idle), scales, strict=True)
-        for key, nanoseconds in part.items()
-    ]
-    slowdown = traced / seconds if seconds else 1.0
-    return Division(tuple(cells), seconds, slowdown, len(are_usual) - sum(are_usual))
+    busy, idle = _swept(record, Host(record), windows)
+    cells = _scaled(record, busy, idle, seconds * number * _SECOND)
+    kept = (Cell(*key, nanoseconds / number / _SECOND) for key, nanoseconds in cells if nanoseconds)
+    return Division(tuple(kept), seconds, traced / seconds if seconds else 1.0, len(are_usual) - sum(are_usual))
+
+
+def _scaled(record: Record, busy: _Sums, idle: _Sums, wanted: float) -> Iterator[tuple[_Key, float]]:
+    """The nanoseconds of busy and idle times, so that they add up to those that are `wanted`."""
+    fixed, free = (busy, idle) if record.is_gpu else ({}, {**idle, **busy})
+    worked, idled = sum(fixed.values()), sum(free.values())
+    if worked > wanted or not free:
+        yield from ((key, each * wanted / worked) for key, each in fixed.items())
+        return
+    ticks = _ticks(record)
+    excess = max(0.0, worked + idled - wanted)
+    each_tick = excess / (sum(ticks.get(key[1], 0) for key in free) or 1)
+    less = {
+        key: max(nanoseconds - each_tick * ticks.get(key[1], 0), _LEAST_LEFT * nanoseconds)
+        for key, nanoseconds in free.items()
+    }
+    scale = (wanted - worked) / sum(less.values())
+    yield from fixed.items()
+    yield from ((key, nanoseconds * scale) for key, nanoseconds in less.items())
+
+
+def _ticks(record: Record) -> dict[int, float]:
+    """How much is noted at each node: lines, and calls or operations."""
+    host = Host(record)
+    ticks = Counter[int](record.at)
+    ticks.update(host.node(each.begin) for each in (*record.calls, *record.ops))
+    return {node: float(number) for node, number in ticks.items()}
 
 
 class Host:
@@ -131,9 +166,6 @@ class Host:
             if until > begin:
                 yield begin, until, self._at[place - 1] if place else 0
             begin, place = max(until, begin), place + 1
-
-
-_Sums = dict[tuple[Regime, int, Place], float]
 
 
 def _swept(record: Record, host: Host, windows: Sequence[tuple[int, int]]) -> tuple[_Sums, _Sums]:

@@ -29,6 +29,7 @@ _PATIENT = {OPTIMIZER: 1, BATCH: 3, BACKWARD: 3, CALLS: 12}  # times the warm-up
 _SLOW, _FEW = 1.0, 3  # seconds of a step, and how many of slow ones are timed and traced
 _WARM_UP_OF_SLOW = 3
 _OPERATION_STEPS = 2
+_UNLOADS = (12, 6)  # the version of CUDA
 _MODULE = "torch.nn.modules.module"
 
 
@@ -121,7 +122,7 @@ class Recording:
         self._facts = Facts()
         self._lines = Lines(users, self._facts.note)
         self._kineto: Kineto | None = None
-        self._number = 0
+        self._number = self._reached = 0
         self._ended = False
         self._owners.fetches.clear()
         self._owners.optimizers.clear()
@@ -141,6 +142,7 @@ class Recording:
         if self._number == self._timed:
             self._begin_trace(sys._getframe(1))
         elif traced_from <= self._number <= traced_to:
+            self._reached = time.time_ns()
             if self._number in (traced_from, traced_to):
                 synchronize()
             self._record.marks.append(time.time_ns())
@@ -159,6 +161,8 @@ class Recording:
         self._ended = True
         self._owners.noting = False
         if self._record.marks and not self._record.nodes:
+            self._reached = time.time_ns()
+            synchronize()
             self._record.marks.append(time.time_ns())
             self._end_trace()
         self._lines.stop()
@@ -191,7 +195,7 @@ class Recording:
         record.modules = self._users.files()
         record.fetches, record.optimizers = list(self._owners.fetches), list(self._owners.optimizers)
         if self._kineto:
-            keep_steps(record, self._kineto.stop())
+            keep_steps(record, self._kineto.stop(), self._reached)
             self._kineto.close()
         self._kineto = None
         self._save()
@@ -206,6 +210,7 @@ class Recording:
         self._ended = True
         if self._kineto:
             synchronize()
+            _unload()
             keep_operations(self._record, self._kineto.stop(), steps + 1)
             if self._trace:
                 try:
@@ -220,6 +225,16 @@ class Recording:
     def _save(self) -> None:
         with suppress(OSError):  # the run is over
             save(self._run, self._record)
+
+
+def _unload() -> None:
+    """Have the profiler unload CUPTI as it stops, which would slow launches to the end of the program.
+
+    It then can't be loaded again where graphs are replayed by older versions of CUDA.
+    """
+    version = str(sys.modules["torch"].version.cuda or "0.0")
+    if tuple(map(int, version.split(".")[:2])) >= _UNLOADS:
+        os.environ.setdefault("TEARDOWN_CUPTI", "1")
 
 
 class _Calls:

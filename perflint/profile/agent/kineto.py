@@ -55,8 +55,8 @@ class Kineto:
         gc.collect()
 
 
-def keep_steps(record: Record, events: Sequence[Any]) -> None:
-    """Put what happened in the traced steps into the record."""
+def keep_steps(record: Record, events: Sequence[Any], last: int) -> None:
+    """Put what happened in the traced steps into the record; behind the nanosecond `last` the host waited for us."""
     if not record.is_gpu:
         record.ops = [_span(event) for event in events if event.duration_ns() > 0]
         return
@@ -65,7 +65,9 @@ def keep_steps(record: Record, events: Sequence[Any]) -> None:
     calls = [event for event in events if event.device_type() != device and _has(event, _WORTH)]
     lag = lag_of(work, calls)
     record.work = [_span(event, lag) for event in work]
-    record.calls = [_span(event) for event in calls]
+    record.calls = [_span(event) for event in calls if event.start_ns() < last]
+    begun = (span.end for span in record.work if span.begin < record.marks[-1])
+    record.marks[-1] = max(last, *begun, record.marks[-2] + 1)
 
 
 def keep_operations(record: Record, events: Sequence[Any], steps: int) -> None:
