@@ -1,6 +1,6 @@
 """Scores perflint's findings on checkouts of the labelled repositories.
 
-    python -m tests.labels.score DIR [--show] [--only RULE,RULE]      (DIR holds OWNER+NAME folders)
+    python -m tests.labels.score DIR [--show] [--only RULE,RULE]      (DIR holds folders OWNER+NAME)
 
 A finding counts for a label of its rule that holds its line, or a line next to it; one without a label is a false one.
 """
