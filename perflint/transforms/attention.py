@@ -200,5 +200,6 @@ def _is_triangle(program: Program, node: ast.expr) -> bool:
             made = [each for part in ast.walk(tensor) if (each := operation(program, part)) is not None]
             lower = next((each for each in made if each.name == "tril"), None)
             is_plain = lower is not None and not lower.arguments and not lower.call.keywords
-            return is_plain and {each.name for each in made} <= {"tril", "ones", "view", "reshape", "bool"}
+            views = (each for each in made if each.name not in ("tril", "ones"))
+            return is_plain and all(each.name in ("view", "reshape") for each in views)
     return False
