@@ -20,13 +20,13 @@ from perflint.shim.running import Program, folder_of
 
 def preview(program: Program, typed: Mapping[str, Any]) -> Iterator[str]:
     """The lines that say what a run would change, and what it would leave and why; raises UserError."""
+    _check(program)
     return summary.preview(_planned(program, typed).plan)
 
 
 def launcher(program: Program, typed: Mapping[str, Any]) -> Callable[[], None]:
     """What runs the program, with the options that were typed; raises UserError for a user's mistake."""
-    if not program.is_module and not Path(program.name).exists():
-        raise UserError(f"{program.name}: there is no such file to run")
+    _check(program)
 
     def find() -> Plan:
         planned = _planned(program, typed)
@@ -50,6 +50,12 @@ def last_lines(name: str) -> Iterator[str]:
     if found is None:
         raise UserError(f"{root}: no run goes on there, and none was ended from outside")
     return summary.summary(found[1], found[0])
+
+
+def _check(program: Program) -> None:
+    """Raise UserError where there is no such script."""
+    if not program.is_module and not Path(program.name).exists():
+        raise UserError(f"{program.name}: there is no such file to run")
 
 
 def _planned(program: Program, typed: Mapping[str, Any]) -> Planned:
