@@ -11,10 +11,12 @@ from perflint import __version__
 from perflint.documents.places import PlacedEdit, Position
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
+from perflint.report.notes import with_notes
 from perflint.report.places import UNREADABLE, in_cell, posix, uri
 from perflint.report.style import Style
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+HOME = "https://pypi.org/project/perflint-torch/"
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
 
 
@@ -32,6 +34,7 @@ def document(result: RunResult, rules: Iterable[Rule]) -> dict[str, Any]:
     driver = {
         "name": "perflint",
         "version": __version__,
+        "informationUri": HOME,
         "rules": [_rule(rule) for rule in known.values()],
         "notifications": [{"id": UNREADABLE, "shortDescription": {"text": "A file that could not be checked."}}],
     }
@@ -53,6 +56,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "id": rule.name,
         "shortDescription": {"text": re.split(r"(?<=\.)\s", what, maxsplit=1)[0]},
         "fullDescription": {"text": what},
+        "helpUri": f"{HOME}#rules",
         "help": {"text": page or what, "markdown": page or what},
         "defaultConfiguration": {"level": _LEVEL[rule.severity]},
         "properties": {"tags": ["performance", rule.group]},
@@ -83,7 +87,7 @@ def _result(diagnostic: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
         "ruleId": diagnostic.rule,
         **known,
         "level": _LEVEL[diagnostic.severity],
-        "message": {"text": _plain(in_cell(diagnostic) + diagnostic.message)},
+        "message": {"text": _plain(in_cell(diagnostic) + with_notes(diagnostic))},
         "locations": [_location(diagnostic)],
         **({"relatedLocations": [_hot_by(diagnostic)]} if diagnostic.hot_by is not None else {}),
         "partialFingerprints": {"perflint/v1": diagnostic.fingerprint},

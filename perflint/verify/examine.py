@@ -125,12 +125,15 @@ class Examination:
         race, first = settled.race, self._records.standard.run
         likeness, reach = self._graded(settled.patch, final), self._reach
         if _is_lost(final):
-            likeness = self._graded_apart(settled.patch)
+            self._left_out.append("what the kept fixes compute together: there was no time to record it")
+            likeness = _worst(fix.likeness for fix in settled.patch)
         if likeness.grade is not Grade.BITWISE or (final.is_cut and final.last):
             reach = _reach(first, final)
-        elif said := _said_otherwise(race):
-            likeness = Likeness(Grade.DIFFERENT, (said,))
-        if likeness.grade is Grade.DIFFERENT:
+        else:
+            later = (fix.likeness for fix in settled.patch if fix.likeness.grade is Grade.ROUNDING)
+            likeness = _worst([likeness, *later, *_said_otherwise(race)])
+        is_kept = likeness.keeps(weakest(settled.patch), self._records.own.grade)
+        if not is_kept and likeness.grade is not Grade.UNKNOWN:
             lost = next(iter(likeness.evidence), "the results differ")
             fixes = tuple(replace(fix, kept=False, reason=lost) if fix.kept else fix for fix in verdict.fixes)
             return replace(verdict, likeness=likeness, fixes=fixes)
@@ -224,12 +227,6 @@ class Examination:
         graded = {fix.name: self._alone(fix, run) for fix, run in zip(tried, runs, strict=True)}
         return [graded.get(fix.name, fix) for fix in fixes]
 
-    def _graded_apart(self, fixes: Sequence[FixVerdict]) -> Likeness:
-        """How alike a program with these fixes is to the original, by what was recorded of each, and of all."""
-        self._left_out.append("what the kept fixes compute together: there was no time to record it")
-        grades = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT)
-        return max((fix.likeness for fix in fixes), key=lambda each: grades.index(each.grade))
-
     def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
         """The fix, graded by a run with it alone."""
         if not fix.activations:  # the first candidate of its finding was run in its place
@@ -258,7 +255,7 @@ class Examination:
         )
 
     def _wrong_later(self, right: Sequence[FixVerdict]) -> Mapping[str, Likeness]:
-        """Fixes that are bitwise the same over the first steps, but not beyond them."""
+        """Of fixes that are bitwise the same over the first steps, how alike those are that are not so beyond them."""
         first = self._records.standard.run
         self._reach = _reach(first)
         exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
@@ -280,13 +277,14 @@ class Examination:
         if whole.grade is not Grade.UNKNOWN:
             self._reach = _reach(further.standard.run)
         found = dict(zip((fix.name for fix in rivals), others, strict=True))
-        if whole.grade is Grade.DIFFERENT:
+        if whole.grade in (Grade.DIFFERENT, Grade.ROUNDING):
             alone = further.likenesses([self._patched([fix]) for fix in together]) if len(together) > 1 else [whole]
             found |= _blamed([fix.name for fix in together], whole, alone)
             rest = [fix for fix in together if found[fix.name].grade is not Grade.DIFFERENT]
-            left = further.likenesses([self._patched(rest)]) if len(rest) > 1 else []
-            found |= {fix.name: each for each in left for fix in rest}
-        return {name: likeness for name, likeness in found.items() if likeness.grade is Grade.DIFFERENT}
+            left = further.likenesses([self._patched(rest)]) if 1 < len(rest) < len(together) else []
+            found |= {fix.name: each for each in left if each.grade is Grade.DIFFERENT for fix in rest}
+        graded = (Grade.DIFFERENT, Grade.ROUNDING)
+        return {name: likeness for name, likeness in found.items() if likeness.grade in graded}
 
     def _enter(self, part: str, telling: str) -> None:
         """Begin a part of the verification."""
@@ -303,20 +301,27 @@ class Examination:
 
 
 def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) -> dict[str, Likeness]:
-    """Which fixes make all together different: those that are different alone, or else any of them."""
+    """Which fixes make all together what they are: those that are so alone, or else any of them."""
     found = dict(zip(names, alone, strict=True))
-    is_known = any(likeness.grade is Grade.DIFFERENT for likeness in alone)
+    is_known = any(likeness.grade is whole.grade for likeness in alone)
     return found if is_known else dict.fromkeys(names, whole)
 
 
-def _said_otherwise(race: Race) -> str:
-    """What the patch has printed in each round of a race, and the original has not; "" if nothing."""
+def _said_otherwise(race: Race) -> Iterator[Likeness]:
+    """What the patch has printed in each round of a race, and the original has not."""
     rounds = [each for each in race.printed if PATCHED in each]
     if len(rounds) < LEAST_ROUNDS:
-        return ""
-    originals = [each[name] for each in rounds for name in ORIGINALS]
-    found = parting_in_all(originals, [each[PATCHED] for each in rounds])
-    return found and f"as it raced, it printed something else: {found}"
+        return
+    originals, patched = [each[name] for each in rounds for name in ORIGINALS], [each[PATCHED] for each in rounds]
+    for grade, exact in ((Grade.DIFFERENT, False), (Grade.ROUNDING, True)):
+        if found := parting_in_all(originals, patched, exact=exact):
+            yield Likeness(grade, (f"as it raced, it printed something else: {found}",))
+
+
+def _worst(likenesses: Iterable[Likeness]) -> Likeness:
+    """The likeness of all together."""
+    grades = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT)
+    return max(likenesses, key=lambda each: grades.index(each.grade))
 
 
 def _is_lost(run: Recorded) -> bool:

@@ -36,12 +36,14 @@ def parting(before: str, again: str, after: str, *, exact: bool) -> str:
     return next((said for said, near in _partings([before, again], after) if exact or not near), "")
 
 
-def parting_in_all(originals: Sequence[str], others: Sequence[str]) -> str:
+def parting_in_all(originals: Sequence[str], others: Sequence[str], *, exact: bool = True) -> str:
     """How all `others` differ from the `originals` where those agree; "" if one doesn't.
 
-    Numbers of few digits don't count: they may be times, which faster programs print differently.
+    Numbers of few digits don't count: they may be times, which faster programs print differently. Unless `exact`,
+    others may differ in their last digits.
     """
-    found = [next((said for said, _ in _partings(originals, other, _PRECISE)), "") for other in others]
+    partings = (_partings(originals, other, _PRECISE) for other in others)
+    found = [next((said for said, near in each if exact or not near), "") for each in partings]
     return found[0] if found and all(found) else ""
 
 

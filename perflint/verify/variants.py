@@ -13,7 +13,6 @@ from perflint.analysis.links import ALONE
 from perflint.documents.document import Document, read
 from perflint.engine.catalogue import all_rules
 from perflint.engine.rule import Safety
-from perflint.project.files import discover
 from perflint.project.patch import Place, patch_document
 from perflint.project.run import check_files
 from perflint.project.selection import RulesByFile
@@ -90,8 +89,9 @@ class Variants:
 
     def __init__(self, project: Project) -> None:
         self._settings = replace(project.settings, unsafe=True)
-        self.whole: Plan = plan_for(replace(project, settings=self._settings)).plan
-        checked = check_files(discover([project.root], self._settings), self._settings)
+        project = replace(project, settings=self._settings)
+        self.whole: Plan = plan_for(project).plan
+        checked = check_files(project.discover(), self._settings)
         self._contexts = {os.path.realpath(name): context for name, context in checked.contexts.items()}
         self._found = {os.path.realpath(file.path): file.diagnostics for file in checked.files if file.diagnostics}
         self.fixes = tuple(sorted({*_fixes(self.whole), *self._candidates()}))

@@ -8,9 +8,10 @@ from subprocess import PIPE
 
 import pytest
 
+from perflint.project.closure import of_program
 from perflint.verify import libraries
 from perflint.verify.forks import SERVER, Popen
-from perflint.verify.messages import Kind, Program
+from perflint.verify.messages import Kind
 from tests import forks
 
 
@@ -29,7 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def found(folder: Path, script: str, kind: Kind = Kind.SCRIPT, name: str = "train.py") -> tuple[str, ...] | None:
     (folder / "train.py").write_text(script)
-    return libraries.libraries(Program(kind, name, (), folder))
+    is_module = kind is not Kind.SCRIPT
+    return libraries.libraries(of_program(name, (), is_module=is_module, folder=folder, top=folder))
 
 
 def test_what_is_installed_and_always_imported_is_known_through_own_modules(folder: Path) -> None:
@@ -50,8 +52,8 @@ def test_what_modules_do_that_are_imported_relatively_is_known_as_well(folder: P
 def test_a_module_is_found_by_its_name(folder: Path) -> None:
     (folder / "own" / "__main__.py").write_text("import vision\n")
     (folder / "own" / "__init__.py").write_text("import text\n")
-    assert found(folder, "", Kind.MODULE, "own") == ("vision",)
-    assert found(folder, "import text", Kind.CALL, "train:main") == ("text",)
+    assert found(folder, "", Kind.MODULE, "own") == ("text", "vision")
+    assert found(folder, "import text", Kind.CALL, "train") == ("text",)
 
 
 @pytest.mark.parametrize(

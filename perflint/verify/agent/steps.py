@@ -158,14 +158,14 @@ class Gate:
             device_bytes,
             _host_bytes(),
             self._captures + compilations,
-            _platform(),
+            platform_of(),
             device_share,
             self._observer.result() if self._observer else None,
             self.unseen(),
         )
 
 
-def _platform() -> Platform:
+def platform_of() -> Platform:
     torch = sys.modules["torch"]
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
     if not torch.cuda.is_initialized():
