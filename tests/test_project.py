@@ -102,6 +102,15 @@ def test_a_function_is_hot_when_hot_code_of_another_file_calls_it(tmp_path: Path
     assert lines(check(tmp_path)) == [("metrics.py", 6)]  # from the cache
 
 
+def test_a_message_names_the_loop_that_makes_it_hot_also_through_files_between(tmp_path: Path) -> None:
+    train = TRAIN.format(import_="from between import measure", call="measure(output, y)")
+    write(tmp_path, metrics=METRICS, between=BETWEEN, train=train)
+    line = 1 + train.splitlines().index("    for x, y in loader:")
+    for _ in ("checked", "from the cache"):
+        (found,) = check(tmp_path).diagnostics
+        assert found.message.endswith(f" (loop in line {line} of {tmp_path / 'train.py'})")
+
+
 def test_a_function_that_cold_code_calls_stays_cold(tmp_path: Path) -> None:
     call = "pass\n    accuracy(output, y)"
     write(tmp_path, metrics=METRICS, train=TRAIN.format(import_="from metrics import accuracy", call=call))

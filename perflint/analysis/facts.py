@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.test_files import holds_tests
-from perflint.analysis.links import ALONE, Context, Likelihood, Says, Summary
+from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Says, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.values.call_targets import named_functions, targets_of
 from perflint.analysis.values.classes import ClassInfo
@@ -52,6 +52,9 @@ class HeatPass(Protocol):
 
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
         """The hot loop of the same function that makes `node` run often; None where a call does, or nothing."""
+
+    def hot_by(self, node: ast.AST) -> HotPlace | None:
+        """The loop, here or around a call, that makes `node` run often, or what is called in every step."""
 
     def function_heat(self, function: Function) -> Heat:
         """How often the body of `function` runs."""
@@ -259,14 +262,16 @@ class Program(Module):
         info = self._facts.classes.get(node)
         return (*info.base_names, *(f"@{base.node.name}" for base in info.bases)) if info is not None else ()
 
-    def heat_from_outside(self, function: Function) -> int:
-        """How often the hot code of other files calls `function`, as a Heat."""
+    def call_from_outside(self, function: Function) -> HotCall | None:
+        """The hottest call of `function` by the hot code of other files."""
         info = self._facts.functions.get(function)
-        return info.outside_heat if info is not None else 0
+        return info.outside if info is not None else None
 
     def is_cold(self, function: Function) -> bool:
         """Does nothing in this file say that `function` runs often?"""
-        return self.get(Program.heats).function_heat(function) is Heat.ONCE or self.heat_from_outside(function) > 0
+        return (
+            self.get(Program.heats).function_heat(function) is Heat.ONCE or self.call_from_outside(function) is not None
+        )
 
     # -- loops and heat
 
@@ -289,6 +294,10 @@ class Program(Module):
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
         """The loop of the same function that makes `node` hot; None where it is hot through a call, or not hot."""
         return self.get(Program.heats).hot_loop(node)
+
+    def hot_by(self, node: ast.AST) -> HotPlace | None:
+        """The loop, here or around a call, that makes `node` hot, or what is called in every step; None if nothing."""
+        return None if self.is_test else self.get(Program.heats).hot_by(node)
 
     def counts(self, loop: ast.AST, path: str) -> bool:
         """Does `loop` count its iterations in the variable, or attribute, called `path`?"""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 
 _OF_TENSORS = frozenset("DdHhT")
@@ -33,8 +34,24 @@ class Says(IntFlag):
 
 
 @dataclass(frozen=True, order=True)
+class HotPlace:
+    """What makes code hot: a loop, or the function `runs`, which whoever trains or evaluates calls in every step.
+
+    It begins at `line`, in `cell` where that is of a notebook, of the file at `file`; empty for the file that asks.
+    """
+
+    file: str = ""
+    cell: int | None = None
+    line: int = 0
+    runs: str = ""
+
+
+NOWHERE = HotPlace()
+
+
+@dataclass(frozen=True, order=True)
 class HotCall:
-    """A call at a hot place.
+    """A call at a hot place, which `by` makes hot.
 
     `target` is a dotted name as the calling file knows it, or, where a call is given to the file that it reaches,
     the name there: "accuracy", "Net.loss". A target that begins with "@" is a method called on `self`, which a
@@ -46,6 +63,15 @@ class HotCall:
     heat: int
     positional: str = ""
     keywords: tuple[tuple[str, str], ...] = ()
+    by: HotPlace = NOWHERE
+
+
+def nearest(calls: Iterable[HotCall]) -> tuple[HotCall, ...]:
+    """`calls`, sorted; of those that differ but in what makes them hot, the one that is so by the nearest loop."""
+    found: dict[HotCall, HotCall] = {}
+    for call in sorted(calls):
+        found.setdefault(replace(call, by=NOWHERE), call)
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, order=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
-from importlib.machinery import PathFinder
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from perflint.cli.program import named
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
@@ -35,7 +34,6 @@ from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
-_LAUNCHER = ("torchrun", "torch.distributed.run")  # a command, and the module that it is
 _LEAVING = 3.0  # seconds to end what runs, and to write the report
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
@@ -45,12 +43,10 @@ class Session:
 
     def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
         kind = Kind.CALL if typed["call"] else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
-        if (kind, name) == (Kind.SCRIPT, _LAUNCHER[0]):
-            kind, name = Kind.MODULE, _LAUNCHER[1]
         self._typed = typed
-        self._program = Program(kind, name, arguments, Path.cwd())
-        _check(self._program)
-        self._start = Path(os.path.realpath(name)).parent if kind is Kind.SCRIPT else Path.cwd()
+        self._program = named(name, arguments, kind)
+        is_script = self._program.kind is Kind.SCRIPT
+        self._start = Path(os.path.realpath(name)).parent if is_script else Path.cwd()
         self._root = project_of(self._start)
         self._folder = self._root / FOLDER
         self.report = self._folder / REPORT
@@ -115,17 +111,3 @@ def _closure(program: Program, root: Path) -> Closure | None:
     name = program.name.partition(":")[0] if program.kind is Kind.CALL else program.name
     is_module = program.kind is not Kind.SCRIPT
     return of_program(name, launched(program.arguments), is_module=is_module, folder=program.folder, top=root)
-
-
-def _check(program: Program) -> None:
-    """Raise UserError where there is no such program."""
-    if program.kind is Kind.SCRIPT:
-        if not Path(program.name).exists():
-            raise UserError(f"{program.name}: there is no such file to run")
-        return
-    if program.kind is Kind.CALL and ":" not in program.name:
-        raise UserError(f"{program.name}: name a function as PACKAGE.MODULE:FUNCTION")
-    module = program.name.partition(":")[0]
-    outermost = module.partition(".")[0]  # finding what lies inside would import it
-    if PathFinder.find_spec(outermost, [os.curdir, *sys.path]) is None:
-        raise UserError(f"No module named {module}")

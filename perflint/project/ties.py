@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import PurePath
 
-from perflint.analysis.links import Context, HotCall, Links, Summary
+from perflint.analysis.links import Context, HotCall, Links, Summary, nearest
 from perflint.project.programs import compiled, on_host
 
 _LIKELY = "d"  # the guess itself, which answers no query about it
@@ -68,8 +68,9 @@ def _calls(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[Hot
             if _last(call.target) in wanted:
                 for place, name in modules.reached(path, call.target):
                     if name in offered[place] and place != path:
-                        found[place].add(replace(_weakened(call), target=name))
-    return {path: tuple(sorted(calls)) for path, calls in found.items()}
+                        by = call.by if call.by.file else replace(call.by, file=path)
+                        found[place].add(replace(_weakened(call), target=name, by=by))
+    return {path: nearest(calls) for path, calls in found.items()}
 
 
 def _weakened(call: HotCall) -> HotCall:

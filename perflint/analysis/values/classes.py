@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from perflint.analysis.links import HotCall
 from perflint.analysis.values.hints import usage
 from perflint.analysis.values.values import Kind, Value, join
 from perflint.syntax.walk import Function
@@ -78,7 +79,7 @@ class FunctionInfo:
     frame: Frame | None = None  # of the latest evaluation
     round: int = 0
     active: bool = False
-    outside_heat: int = 0  # of its calls from other files
+    outside: HotCall | None = None  # the hottest of its calls from other files
 
     @property
     def name(self) -> str:

@@ -88,7 +88,7 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
                 f"what {shown(program, node.func)} does is left to subclasses: capture it in one of those", node
             )
         return callee
-    if any(keyword.arg in ("out", "inplace") for keyword in node.keywords):
+    if any(keyword.arg in ("out", "inplace", None) for keyword in node.keywords):  # None: any of `**options`
         raise Blocked(f"{shown(program, node)} changes something in place: let it give a new tensor", node)
     if value.kind is Kind.MODULE:
         _module(program, node, value, strict)

@@ -159,7 +159,7 @@ class Gate:
             device_bytes,
             _host_bytes(),
             self._captures + compilations,
-            _platform(),
+            platform_of(),
             device_share,
             self._observer.result() if self._observer else None,
             self.unseen(),
@@ -175,7 +175,7 @@ def frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _platform() -> Platform:
+def platform_of() -> Platform:
     torch = sys.modules["torch"]
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
     if not torch.cuda.is_initialized():
