@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from perflint.project.closure import INSTALLED, Closure
 from perflint.verify.forks import AT_START
 
 _OURS = ("perflint", "numpy", "torch")  # these are imported anyway
+_STARTS = ("run", "call", "check_call", "check_output", "Popen", "system", "popen")
 _WRITERS = ("setdefault", "update", "pop", "clear")
 
 
@@ -30,6 +32,20 @@ def libraries(closure: Closure | None) -> tuple[str, ...] | None:
     imports = (each for module in closure.modules for each in module.imports)
     always = dict.fromkeys(each.name for each in imports if each.always and not each.files)
     return () if changes else tuple(name for name in always if _is_installed(name))
+
+
+def other_programs(closure: Closure | None) -> Iterator[str]:
+    """Where the modules of a program start others that may be no Python, by file and line."""
+    for module in closure.modules if closure else ():
+        calls = (node for node in ast.walk(module.tree or ast.Module([], [])) if isinstance(node, ast.Call))
+        for call in calls:
+            if _starts(call.func) and "executable" not in ast.dump(call):
+                yield f"{os.path.relpath(module.path)}:{call.lineno}"
+
+
+def _starts(function: ast.expr) -> bool:
+    owner = getattr(getattr(function, "value", None), "id", "")
+    return owner in ("os", "subprocess") and getattr(function, "attr", "") in _STARTS
 
 
 def _is_installed(name: str) -> bool:

@@ -81,6 +81,16 @@ def test_a_program_that_is_no_file_of_its_own_starts_by_itself(folder: Path) -> 
     assert found(folder, "", Kind.MODULE, "vision") is None
 
 
+def test_where_other_programs_are_started_is_known(folder: Path) -> None:
+    (folder / "train.py").write_text(
+        "import os, subprocess, sys\nimport plots\nsubprocess.run([sys.executable, 'a.py'])\nos.system('nvidia-smi')\n"
+    )
+    (folder / "plots.py").write_text("import subprocess\n\n\ndef show():\n    return subprocess.Popen(['gnuplot'])\n")
+    closure = of_program("train.py", (), is_module=False, folder=folder, top=folder)
+    assert [Path(each).name for each in libraries.other_programs(closure)] == ["train.py:4", "plots.py:5"]
+    assert not [*libraries.other_programs(None)]
+
+
 def test_without_a_server_a_program_starts_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(SERVER, str(tmp_path / "gone"))
     with Popen([sys.executable, "-c", "print('started')"], stdout=PIPE, text=True) as process:
