@@ -56,7 +56,7 @@ def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeat
     if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
         return Patch(blocked="a move or cast after it writes it out all the same: move or cast it before, then repeat")
     if program.get(reshapes_in_place):
-        return Patch(blocked="a tensor of the file is given another shape in place: its axes are not known")
+        return Patch(blocked="a tensor of the file is given another shape in place, so that its axes are not sure here")
     if not repeated.sure:
         return Patch(blocked="whether the tensor lacks these axes, or has them with size 1, is not known here")
     safety = _safety(program, shapes, copy, reading, repeated)
