@@ -47,13 +47,13 @@ detached tensor to meters, choose with `torch.where`.
 ## Fix safety
 
 A sum is kept on the device and read once after the loop, where the variable becomes the Python number that it was,
-also after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding` if the program
-mentions a device without 64-bit floats, or any accelerator, if the value is divided before it is added,
-or if it is added to a float tensor. It is `behaviour` if the value may be an integer that would become a float, and
+also after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding` unless
+the program itself names its devices as CUDA's or the host (others, as Apple's, have no 64-bit floats, and the sum is
+one of 32 bits), if the value is divided before it is added, or if it is added to a float tensor. It is `behaviour` if the value may be an integer that would become a float, and
 where a sum of integers that don't just count something might pass 2**63, which a Python number may.
 What is appended to an empty list is cloned and read in one go after the loop: `exact`; the values stay in the device's
-memory until then. Reads below a periodic guard are converted there. There is no fix if the variable escapes before the
-loop ends, an attribute also through a hook that the file registers, if another read of the same value remains in the
+memory until then. Reads below a periodic guard are converted there. There is no fix if the host waits for something else right
+before or after, so that nothing is gained before that goes, if the variable escapes before the loop ends, an attribute also through a hook that the file registers, if another read of the same value remains in the
 same iteration, or if the value may be complex in a file that computes with complex numbers. The fix assumes that
 what has `.item()` and was computed from device tensors is a tensor, that all additions to one variable come from one
 device, and that no code outside of the file reads an attribute before the loop ends, or after an error.
