@@ -69,7 +69,8 @@ class MaskRead(Rule):
             seen.add((place, path))
             fixes, blocked = api.tried(_fix, program, read, path, place)
             message = f"the host waits in every step to count what `{path}` selects, which no step changes"
-            yield self.finding((start, end), message, kind="mask", fixes=fixes, blocked=blocked)
+            by = program.hot_by(read)
+            yield self.finding((start, end), message, kind="mask", fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _mask(program: Program, read: ast.Subscript) -> tuple[str, ast.stmt | None]:

@@ -75,7 +75,8 @@ class ParamLoop(Rule):
                 continue
             fixes, blocked = api.tried(_fix, program, loop)
             message = "each operation is launched for each parameter: on lists of them, it is launched for all at once"
-            yield self.finding(api.head_span(program, loop), message, kind=kind, fixes=fixes, blocked=blocked)
+            span, by = api.head_span(program, loop), program.hot_by(loop)
+            yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _runs_each_step(program: Program, loop: ast.For, kind: str) -> bool:
