@@ -24,7 +24,7 @@ class Share(float, Enum):
     RACE = 0.5  # what is kept for races, at most, while results are compared
     FURTHER = 0.05  # a run of the original beyond the steps that are compared, from there on
     SEEDS = 0.25  # runs of one variant with several seeds
-    EARLY, LATE = 0.6, 1.0  # of what is left: for what runs early, where something runs late, and then for that
+    EARLY, LATE = 0.6, 1.0  # of what is left: for what runs early, if that is enough, and then for what runs late
     LEAVING = 0.06  # what comes after the last run, at most
 
 
