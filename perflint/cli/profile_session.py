@@ -17,8 +17,8 @@ from perflint.engine.results import RunResult
 from perflint.profile import kept
 from perflint.profile.build import profile_of
 from perflint.profile.costs import Code, with_costs
-from perflint.profile.page import page
 from perflint.profile.record import Orders
+from perflint.profile.report import page
 from perflint.profile.result import Profile
 from perflint.profile.running import Ran, run
 from perflint.profile.summary import Report

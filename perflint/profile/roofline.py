@@ -39,7 +39,7 @@ Shapes = Sequence[tuple[int, ...]]
 class Point:
     """An operation in a step: its calls and seconds, the FLOPs and bytes of all, its format, and the kernel behind it.
 
-    `flops` are 0 where no formula is known, `bytes` where no shapes are.
+    Where no formula is known, `flops` are one for each element of the largest input; `bytes` are 0 without shapes.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Point:
     flops: float
     bytes: float
     regime: Regime
+    is_counted: bool
 
     @property
     def intensity(self) -> float:
@@ -77,7 +78,7 @@ def roofline(record: Record) -> Roofline:
     peak = peak_of(record.device, record.bandwidth) if record.is_gpu else None
     steps = max(record.operation_steps, 1)
     points = sorted((_point(each, record, steps) for each in record.operations), key=lambda each: -each.seconds)
-    arithmetic = [each for each in points if each.flops and each.regime is Regime.COMPUTE]
+    arithmetic = [each for each in points if each.is_counted and each.regime is Regime.COMPUTE]
     achieved = {}
     for name in sorted({each.format for each in arithmetic}):
         chosen = [each for each in arithmetic if each.format == name]
@@ -93,15 +94,17 @@ def roofline(record: Record) -> Roofline:
 def _point(operation: Operation, record: Record, steps: int) -> Point:
     regime = of_work(operation.kernel) if record.is_gpu else of_operation(operation.name)
     counted = flops(operation.name, operation.shapes, operation.given)
+    elements = max((math.prod(shape) for shape in operation.shapes if shape), default=0)
     return Point(
         operation.name.removeprefix("aten::"),
         operation.kernel,
         _format(operation, record.settings),
         operation.calls / steps,
         max(operation.seconds, 1e-9) / steps,
-        counted * operation.calls / steps,
+        (counted or elements) * operation.calls / steps,
         moved(operation) * operation.calls / steps,
         regime,
+        counted > 0,
     )
 
 
