@@ -68,8 +68,9 @@ class Examination:
             return (), Shortcut()
         look = self._look
         keys = self._variants.late(look.ran) if not look.is_whole else ()
-        places = [(os.path.realpath(key.path), key.line) for key in keys]
-        return keys, shortcut(look.frames, places, self._variants.paths) if keys else Shortcut()
+        places = {key: (os.path.realpath(key.path), key.line) for key in keys}
+        found = shortcut(look.frames, places.values(), self._variants.paths) if keys else Shortcut()
+        return tuple(key for key, place in places.items() if place in found.reached), found
 
     def has_room(self, fixes: int, share: Share) -> bool:
         """Whether it is enough for so many fixes to have this share of the time that is left."""
@@ -85,6 +86,7 @@ class Examination:
         if shortened:
             made._folder, made._period = self._folder / "shortened", SHORT
             made._folder.mkdir()
+            made._course.ledger.within = "shortened copy: "
             made._first = 1 + len(self._variants.fixes)
             for known in ("_look", "_schedule"):
                 vars(made).pop(known, None)
