@@ -102,4 +102,5 @@ class ItemInLoop(Rule):
         """Yield each first read of a value in an iteration."""
         for sync, fixes, blocked in api.host_reads(program):
             if sync.kind == "item":
-                yield self.finding((sync.start, sync.end), _MESSAGE, kind=sync.kind, fixes=fixes, blocked=blocked)
+                span, by = (sync.start, sync.end), program.hot_by(sync.node)
+                yield self.finding(span, _MESSAGE, kind=sync.kind, fixes=fixes, blocked=blocked, hot_by=by)

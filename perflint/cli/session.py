@@ -126,10 +126,9 @@ class Session:
 
     def with_gains(self, result: RunResult) -> RunResult:
         """`result` with what verifications have measured of its findings' fixes; raises UserError."""
-        from perflint.project.figures import VERDICTS, nearest
+        from perflint.verify.verdicts import with_gains
 
-        known = nearest(self.settings.root.resolve(), VERDICTS)
-        return self.won().with_gains(result) if known else result
+        return with_gains(result, self.settings.root)
 
     def with_costs(self, result: RunResult) -> RunResult:
         """`result` with what profiles have measured of its findings, where their code is unchanged."""

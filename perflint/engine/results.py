@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from perflint.analysis.links import Context
+from perflint.analysis.links import Context, HotPlace
 from perflint.documents.places import PlacedEdit, Position, Problem
 from perflint.engine.rule import Safety, Severity, is_safe
 
@@ -51,7 +51,8 @@ class Diagnostic:
 
     `frame` holds the source lines around it, the first being line number `frame_line` of the file or cell.
     `fingerprint` depends on the rule and the text of the finding, not on line numbers. `measured` says what its fix has
-    gained, where it was verified; `cost` what a profile has measured at most for it to save.
+    gained, where it was verified; `cost` what a profile has measured at most for it to save. `hot_by` is what makes the
+    code hot: a place in this file where it names none.
     """
 
     path: str
@@ -67,6 +68,7 @@ class Diagnostic:
     frame_line: int
     fingerprint: str
     measured: str = ""
+    hot_by: HotPlace | None = None
     cost: Cost | None = None
 
 

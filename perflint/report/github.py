@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import Severity
+from perflint.report.notes import with_notes
 from perflint.report.places import UNREADABLE, in_cell, posix
 from perflint.report.style import Style, printable
 
@@ -27,7 +28,7 @@ def _finding(diagnostic: Diagnostic) -> str:
         if diagnostic.start.line == diagnostic.end.line:  # columns of other ranges are refused
             properties |= {"col": diagnostic.start.column, "endColumn": diagnostic.end.column}
     properties["title"] = f"perflint ({diagnostic.rule})"
-    return _command(_COMMAND[diagnostic.severity], properties, in_cell(diagnostic) + diagnostic.message)
+    return _command(_COMMAND[diagnostic.severity], properties, in_cell(diagnostic) + with_notes(diagnostic))
 
 
 def _problem(file: FileResult, message: str, line: int | None) -> str:

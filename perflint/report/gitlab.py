@@ -9,6 +9,7 @@ from typing import Any
 
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.engine.rule import Severity
+from perflint.report.notes import with_notes
 from perflint.report.places import UNREADABLE, entries, in_cell, posix
 from perflint.report.style import Style
 
@@ -31,6 +32,7 @@ def _finding(diagnostic: Diagnostic, fingerprint: str) -> dict[str, Any]:
     lines = {"begin": 1, "end": 1} if start.cell is not None else {"begin": start.line, "end": end.line}
     return {
         "description": in_cell(diagnostic) + diagnostic.message,
+        "content": {"body": with_notes(diagnostic)},
         "check_name": diagnostic.rule,
         "fingerprint": fingerprint,
         "severity": "blocker" if diagnostic.rule == UNREADABLE else _SEVERITY[diagnostic.severity],

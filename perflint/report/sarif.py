@@ -11,10 +11,12 @@ from perflint import __version__
 from perflint.documents.places import PlacedEdit, Position
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
+from perflint.report.notes import with_notes
 from perflint.report.places import UNREADABLE, in_cell, posix, uri
 from perflint.report.style import Style
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+HOME = "https://pypi.org/project/perflint-torch/"
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
 
 
@@ -32,6 +34,7 @@ def document(result: RunResult, rules: Iterable[Rule]) -> dict[str, Any]:
     driver = {
         "name": "perflint",
         "version": __version__,
+        "informationUri": HOME,
         "rules": [_rule(rule) for rule in known.values()],
         "notifications": [{"id": UNREADABLE, "shortDescription": {"text": "A file that could not be checked."}}],
     }
@@ -53,6 +56,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "id": rule.name,
         "shortDescription": {"text": re.split(r"(?<=\.)\s", what, maxsplit=1)[0]},
         "fullDescription": {"text": what},
+        "helpUri": f"{HOME}#rules",
         "help": {"text": page or what, "markdown": page or what},
         "defaultConfiguration": {"level": _LEVEL[rule.severity]},
         "properties": {"tags": ["performance", rule.group]},
@@ -83,8 +87,9 @@ def _result(diagnostic: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
         "ruleId": diagnostic.rule,
         **known,
         "level": _LEVEL[diagnostic.severity],
-        "message": {"text": _plain(in_cell(diagnostic) + diagnostic.message)},
+        "message": {"text": _plain(in_cell(diagnostic) + with_notes(diagnostic))},
         "locations": [_location(diagnostic)],
+        **({"relatedLocations": [_hot_by(diagnostic)]} if diagnostic.hot_by is not None else {}),
         "partialFingerprints": {"perflint/v1": diagnostic.fingerprint},
         **({"fixes": fixes} if fixes else {}),
         "properties": {"kind": diagnostic.kind, "blocked": diagnostic.blocked},
@@ -92,14 +97,27 @@ def _result(diagnostic: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
 
 
 def _location(diagnostic: Diagnostic) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(diagnostic.path)}}
     start, end = diagnostic.start, diagnostic.end
-    if start.cell is None:
-        return {"physicalLocation": {**physical, "region": _region(start, end)}}
+    return _place(diagnostic.path, start.cell, _region(start, end))
+
+
+def _hot_by(diagnostic: Diagnostic) -> dict[str, Any]:
+    """What makes the code hot, as a location."""
+    by = diagnostic.hot_by
+    assert by is not None
+    text = f"`{by.runs}` runs in every step" if by.runs else "this loop runs it in every iteration"
+    return {"message": {"text": text}, **_place(by.file or diagnostic.path, by.cell, {"startLine": by.line})}
+
+
+def _place(path: str, cell: int | None, region: dict[str, int]) -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(path)}}
+    if cell is None:
+        return {"physicalLocation": {**physical, "region": region}}
     # A region would be read as lines of the notebook's JSON.
-    place = {"cell": start.cell, "line": start.line, "column": start.column}
-    cell = {"name": f"cell {start.cell}", "fullyQualifiedName": f"{posix(diagnostic.path)}:cell {start.cell}"}
-    return {"physicalLocation": physical, "logicalLocations": [cell], "properties": place}
+    place = {"cell": cell, "line": region["startLine"]}
+    place |= {"column": region["startColumn"]} if "startColumn" in region else {}
+    named = {"name": f"cell {cell}", "fullyQualifiedName": f"{posix(path)}:cell {cell}"}
+    return {"physicalLocation": physical, "logicalLocations": [named], "properties": place}
 
 
 def _region(start: Position, end: Position) -> dict[str, int]:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+
+_HALF, _MINUTE, _LONG = 30, 60, 300  # seconds, by which budgets are named, and from where on by minutes
+_SOON = 1e-3  # seconds: a timer of none would never ring
 
 
 class Share(float, Enum):
     """What each part of a verification may take of its budget."""
 
+    FINDING = 0.6  # finding fixes, before anything runs
     TUNING = 0.2  # a run that tunes loaders
     LOOK = 0.1  # a first look at the program, from its first step on
     RACE = 0.5  # what is kept for races, at most, while results are compared
     FURTHER = 0.05  # a run of the original beyond the steps that are compared, from there on
     SEEDS = 0.25  # runs of one variant with several seeds
+    EARLY, LATE = 0.6, 1.0  # of what is left: for what runs early, where something runs late, and then for that
     LEAVING = 0.06  # what comes after the last run, at most
 
 
@@ -26,6 +36,14 @@ class Spent:
     seconds: float
     starts: int = 0
     starting: float = 0.0
+
+
+class TimeUp(Exception):
+    """The time for what was done is over, which is nobody's fault."""
+
+
+class _Alarm(BaseException):
+    """The same where it comes, which nothing handles as an error of its own."""
 
 
 class Ledger:
@@ -76,6 +94,32 @@ class Budget:
         """The seconds for a part of a verification."""
         return share * self.seconds
 
+    def longer(self, seconds: float = 0.0) -> float:
+        """The seconds of a budget that gives so many, and is twice as long as this one at least: a round number."""
+        unit = _MINUTE if seconds > _LONG else _HALF
+        return unit * math.ceil(max(2 * self.seconds, seconds) / unit)
+
     def part(self, seconds: float) -> Budget:
         """So many seconds from now on, but no more than are left."""
         return Budget(seconds, self)
+
+
+@contextmanager
+def deadline(budget: Budget) -> Iterator[None]:
+    """Stop what is done in here at the end of a budget, wherever it is, by TimeUp; in the main thread alone."""
+    if math.isinf(budget.left) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _stop)
+    signal.setitimer(signal.ITIMER_REAL, max(budget.left, _SOON))
+    try:
+        yield
+    except _Alarm:
+        raise TimeUp from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _stop(*_: object) -> None:
+    raise _Alarm

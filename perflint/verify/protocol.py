@@ -42,7 +42,8 @@ class Passage:
 class Look:
     """A first run of the original: seconds to its first step, its steps, whether that was all, and its ranks.
 
-    At its end the next step had gone on for `rest` seconds.
+    At its end the next step had gone on for `rest` seconds. Steps are alike every `period`, as in short epochs. `ran`
+    has what was counted by the end of the horizon, when the program was at the places `frames`, the innermost first.
     """
 
     start: float
@@ -50,6 +51,9 @@ class Look:
     is_whole: bool
     platforms: tuple[Platform, ...] = ()
     rest: float = 0.0
+    period: int = 1
+    ran: frozenset[str] = frozenset()
+    frames: tuple[tuple[str, int], ...] = ()
 
     @property
     def device(self) -> str:
@@ -86,6 +90,9 @@ class Look:
     def usual(self) -> float:
         """The seconds of a step once it is warm; there have to be some. A coarse clock may miss most of them."""
         warm = self.steps[len(self.steps) // 2 :]
+        if self.period > 1:  # whole periods
+            warm = warm[len(warm) % self.period if len(warm) > self.period else 0 :]
+            return statistics.fmean(warm) or self.rest or _TICK
         return statistics.median(warm) or statistics.fmean(warm) or self.rest or _TICK
 
     @property
@@ -199,6 +206,7 @@ def _chosen(look: Look, variants: int, budget: float) -> Protocol:
     seconds = max(0.0, budget - rounds * start) / (rounds * variants)  # for the windows of one process
     pairs = max(_FEWEST_PAIRS, min(_PAIRS, int(seconds / _WINDOW)))
     window = max(1, math.ceil(min(max(seconds / pairs, _WINDOW), _LONGEST) / usual))
+    window = look.period * math.ceil(window / look.period)
     observed = 1 + min(max(_FEWEST_OBSERVED, math.ceil(_OBSERVED / usual)), _MOST_OBSERVED)
     if look.is_whole:
         steady = max(1, len(steps) - warm_up)

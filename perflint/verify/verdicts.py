@@ -16,12 +16,22 @@ from typing import Any, get_args, get_origin, get_type_hints
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
 from perflint.engine.results import Diagnostic, RunResult
+from perflint.project.figures import VERDICTS, nearest
 from perflint.project.patch import ANY, Place
 from perflint.verify.grade import Outcome
 from perflint.verify.summary import advice, ratio_with_interval, sentence
 from perflint.verify.verdict import FixVerdict, Verdict
 
 VERSION = 1
+
+
+def with_gains(result: RunResult, root: Path) -> RunResult:
+    """`result` with what verifications in the project of `root` have measured of its findings' fixes.
+
+    Raises UserError where their file can't be read.
+    """
+    known = nearest(root.resolve(), VERDICTS)
+    return Won.read(known).with_gains(result) if known else result
 
 
 def read(path: Path) -> tuple[Verdict, ...]:

@@ -56,6 +56,7 @@ def test_json_lists_every_finding_with_its_place_and_fixes(run: RunResult) -> No
             },
         ],
         "blocked": "",
+        "hot_by": {"path": "lib/fit.py", "cell": None, "line": 80, "function": None},
         "fingerprint": "0123456789abcdef",
     }
 
@@ -91,11 +92,13 @@ def test_github_commands_carry_place_and_severity(run: RunResult) -> None:
     assert render("github", run, Style()).splitlines() == [
         "::error file=broken.py,title=perflint (unreadable-file),line=7::is not Python 3: invalid syntax",
         "::notice file=nb/a b.ipynb,title=perflint (item-in-loop)::"
-        "cell 3, line 4: the host waits for the device in every step",
+        "cell 3, line 4: the host waits for the device in every step"
+        "%0Afix: write 1 (behaviour: results may differ; needs --unsafe)",
         "::error file=train.py,line=3,endLine=3,col=1,endColumn=17,title=perflint (decode-loop)::"
-        "the host waits for the device in every step",
+        "the host waits for the device in every step%0Anot fixed: a state is fed back",
         "::warning file=train.py,line=4,endLine=4,col=14,endColumn=25,title=perflint (item-in-loop)::"
-        "the host waits for the device in every step",
+        "the host waits for the device in every step%0Afix: write loss.detach() (exact: the same results)"
+        "%0Aor: write 0 (behaviour: results may differ; needs --unsafe)",
         "::error file=wide.py,title=perflint (unreadable-file)::is not valid UTF-8",
     ]
 
@@ -122,6 +125,7 @@ def test_gitlab_issues_have_the_fields_that_gitlab_needs(run: RunResult) -> None
     assert issues[3]["location"] == {"path": "train.py", "lines": {"begin": 4, "end": 4}}
     assert issues[3]["description"] == "the host waits for the device in every step"
     assert issues[1]["description"].startswith("cell 3, line 4: ")
+    assert "not fixed: a state is fed back" in issues[2]["content"]["body"]
 
 
 def test_gitlab_fingerprints_differ_and_do_not_depend_on_lines_or_on_other_files(diagnose: Diagnose) -> None:
