@@ -18,18 +18,10 @@ CONVOLUTION = (None, None, None, (2, 2), (1, 1), (1, 1), False, (0, 0), 1)
         ("aten::addmm", ((5,), (3, 4), (4, 5)), (), 2 * 3 * 4 * 5),
         ("aten::bmm", ((7, 3, 4), (7, 4, 5)), (), 2 * 7 * 3 * 4 * 5),
         ("aten::convolution", ((2, 3, 8, 8), (6, 3, 3, 3), ()), CONVOLUTION, 2 * (2 * 6 * 4 * 4) * 3 * 9),
-        (
-            "aten::_scaled_dot_product_flash_attention",
-            ((2, 4, 8, 16),) * 3,
-            (None,) * 3 + (0.0, False),
-            4 * 8 * 8 * 8 * 16,
-        ),
-        (
-            "aten::_scaled_dot_product_flash_attention",
-            ((2, 4, 8, 16),) * 3,
-            (None,) * 3 + (0.0, True),
-            2 * 8 * 8 * 8 * 16,
-        ),
+        ("aten::_scaled_dot_product_flash_attention", ((2, 4, 8, 16),) * 3, (None,) * 3 + (0.0, False), 32768),
+        ("aten::_scaled_dot_product_flash_attention", ((2, 4, 8, 16),) * 3, (None,) * 3 + (0.0, True), 16384),
+        ("aten::_flash_attention_forward", ((2, 8, 4, 16),) * 3, (None,) * 8 + (False,), 32768),
+        ("aten::_cudnn_attention_backward", ((2, 4, 8, 16),) * 6, (None,) * 14 + (True,), 2.5 * 16384),
         ("aten::add", ((9,), (9,)), (), 0),
     ],
 )
