@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from perflint.profile.kinds import Regime, of_operation, of_work
 from perflint.profile.peaks import Peak, peak_of
@@ -192,7 +192,8 @@ def _convolution_backward(shapes: Shapes, given: Sequence[Any]) -> float:
     return 2.0 * math.prod(sized) * math.prod(weight[1:]) * sum(map(bool, wanted[:2]))
 
 
-class _Attention(NamedTuple):
+@dataclass(frozen=True)
+class _Attention:
     """An operation of attention: where its queries stand, whether heads come before positions, and where `causal` does.
 
     The backward pass, whose first argument is a gradient, computes five products where the forward pass has two.
