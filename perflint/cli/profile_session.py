@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from perflint.profile.report import page
 from perflint.profile.result import Profile
 from perflint.profile.running import Ran, run
 from perflint.profile.summary import Report
+from perflint.profile.windows import mean
 from perflint.project.figures import FOLDER
 from perflint.project.files import discover
 from perflint.project.run import check_files
@@ -85,8 +87,8 @@ def _why_not(ran: Ran, orders: Orders) -> str:
             "called no module"
         )
     seen = ", ".join(f"{number:,} {kind}" for kind, number in ran.steps.items())
-    timed = [seconds for record in ran.records[:1] for seconds in record.timed]
-    known = f"; {count(len(timed), 'step')} took {1e3 * sum(timed) / len(timed):.3g} ms each" if timed else ""
+    timed = list(pairwise(ran.records[0].timed)) if ran.records else []
+    known = f"; {count(len(timed), 'step')} took {mean(timed) / 1e6:.3g} ms each" if timed else ""
     needed = orders.warm_up + 3 * orders.steps + 1
     how = f"a profile needs {needed} steps, or fewer with --warm-up and --steps"
     return f"{failed or 'the program ended too soon'}, after {seen}{known}: {how}"
