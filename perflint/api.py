@@ -27,17 +27,18 @@ What is offered, by the question that a rule asks:
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
-  is kept, `makes_rare` tells what makes code rare; `loops_around` gives the loops, callers' too.
+  is kept, `makes_rare` tells what makes code rare, `steps_beside` what runs as often as
+  an optimizer; `loops_around` gives the loops, callers' too.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
   loops that read it; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
   the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`,
   `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `of_torch`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on the libcst
-  tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole remedies:
-  `joined_behind`, `fused_attention`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each `Sync`), `add_guard`
-  (`Guarding`).
+  `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
+  the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
+  remedies: `joined_behind`, `fused_attention`, `on_lists`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
+  `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -63,6 +64,7 @@ from perflint.analysis.data.measured import of_option as _of_option
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.starts import Start, Starts
+from perflint.analysis.heat.beside import steps_beside
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.dependence import dependents, reads
@@ -91,7 +93,7 @@ from perflint.torch_ops import Operation, Trait
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
-from perflint.transforms.names import of_torch
+from perflint.transforms.names import Taken, of_torch, taken_around
 from perflint.transforms.operations import (
     AddKeywords,
     AddName,
@@ -107,6 +109,7 @@ from perflint.transforms.operations import Operation as CodeChange
 from perflint.transforms.remedy import Remedy, remedies
 from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import call_like, expression, number, statement, statements
+from perflint.transforms.waits import HostRead
 
 __all__ = [
     "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Blocked", "Bound",
@@ -116,13 +119,13 @@ __all__ = [
     "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape", "Shapes", "Source",
     "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard", "apart", "assigned",
     "attentions", "bind", "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "dependents",
-    "expression", "first_process_start", "flow", "fused_attention", "hands_out_own_items", "head_span", "host_reads",
-    "integer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_view", "joined_behind", "joins",
-    "loaders", "loops_around", "makes_rare", "matchers", "measured_workers", "move", "number", "occurrences",
-    "of_torch", "operation", "order_changed", "origins", "own_nodes", "path_of", "reading", "reads", "rewrite",
-    "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "takes_keywords",
-    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "tried", "walks",
-    "without_gradients", "written_after",
+    "expression", "first_process_start", "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span",
+    "host_reads", "integer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_view", "joined_behind",
+    "joins", "loaders", "loops_around", "makes_rare", "matchers", "measured_workers", "move", "number", "occurrences",
+    "of_torch", "on_lists", "operation", "order_changed", "origins", "own_nodes", "path_of", "reading", "reads",
+    "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside",
+    "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "tried",
+    "walks", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -278,6 +281,11 @@ def tried(make: Callable[Given, Fix], *given: Given.args, **named: Given.kwargs)
         return (), str(reason)
 
 
+def fresh_name(program: Program, name: str, *nodes: ast.AST) -> str:
+    """A name like `name` that stands for nothing in the functions around these nodes."""
+    return Taken(set[str]().union(*(taken_around(program, each).names for each in nodes))).fresh(name)
+
+
 def joined_behind(program: Program, growing: TorchCall) -> Fix:
     """The fix for a tensor that grows by `name = torch.cat([name, part])` in a loop: a list, joined after the loop.
 
@@ -298,6 +306,16 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     return fused_attention(program, found)
 
 
+def on_lists(program: Program, loop: ast.For) -> Fix:
+    """The fix for a loop that updates the tensors it walks: each operation once, on lists of all, torch._foreach_*.
+
+    Raises Blocked where iterations may depend on each other, or do what has no counterpart for lists.
+    """
+    from perflint.transforms.foreach import on_lists  # here: few files have such a loop
+
+    return on_lists(program, loop)
+
+
 def time_loop_remedy(program: Program, loop: PlainLoop) -> Remedy | None:
     """What may be done about a loop over time: all of its steps at once, or captured as a graph, or why neither can be.
 
@@ -311,7 +329,7 @@ def time_loop_remedy(program: Program, loop: PlainLoop) -> Remedy | None:
     return None if is_captured(program, loop) else remedy(program, loop, found.kind, found.because)
 
 
-def host_reads(program: Program) -> list[tuple[Sync, tuple[Fix, ...], str]]:
+def host_reads(program: Program) -> list[HostRead]:
     """The reads of device tensors at hot places, each with its fixes, or with what stands in the way of one."""
     return program.get(remedies)
 

@@ -73,7 +73,8 @@ class BlockingCopy(Rule):
                 continue
             fixes, blocked = api.tried(_fix, program, move, [loops[each] for each in origins if each in loops])
             message = "the host waits until the batch is copied, though it lies in pinned memory"
-            yield self.finding(api.call_span(program, call), message, kind="batch", fixes=fixes, blocked=blocked)
+            span, by = api.call_span(program, call), program.hot_by(call)
+            yield self.finding(span, message, kind="batch", fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _batch(tensor: ast.expr) -> ast.expr:

@@ -70,7 +70,8 @@ class DeadGraph(Rule):
                 continue
             fixes, blocked = api.tried(_fix, program, detach, run)
             message = f"`{program.segment(run.func)}` builds a graph, which `detach` throws away at once"
-            yield self.finding(api.call_span(program, detach), message, kind="detach", fixes=fixes, blocked=blocked)
+            span, by = api.call_span(program, detach), program.hot_by(detach)
+            yield self.finding(span, message, kind="detach", fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _run(program: Program, detach: ast.Call) -> ast.Call | None:

@@ -72,7 +72,8 @@ class EmptyCacheInLoop(Rule):
             if not kind or is_chosen or (kind != "anomaly" and not _is_hot(program, call)):
                 continue
             fixes, blocked = api.tried(_fix, program, call, kind)
-            yield self.finding(program.span(call), _MESSAGES[kind], kind=kind, fixes=fixes, blocked=blocked)
+            span, by = program.span(call), program.hot_by(call)
+            yield self.finding(span, _MESSAGES[kind], kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _kind(program: Program, call: ast.Call) -> str:

@@ -64,7 +64,8 @@ class HostScalar(Rule):
                 continue
             fixes, blocked = api.tried(_fix, program, call)
             message = "numbers are copied from the host to the device in every step, which waits for them"
-            yield self.finding(program.span(call), message, kind=kind, fixes=fixes, blocked=blocked)
+            span, by = program.span(call), program.hot_by(call)
+            yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _is_moved(program: Program, call: ast.Call) -> bool:

@@ -75,7 +75,8 @@ class HostTensor(Rule):
             fixes, blocked = api.tried(_fix, program, move, made)
             maker = program.segment(made.call.func)
             message = f"what `{maker}` makes on the host is copied to the device in every iteration"
-            yield self.finding(api.call_span(program, call), message, kind=made.kind, fixes=fixes, blocked=blocked)
+            span, by = api.call_span(program, call), program.hot_by(call)
+            yield self.finding(span, message, kind=made.kind, fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _made(program: Program, node: ast.expr) -> _Made | None:

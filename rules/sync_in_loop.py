@@ -86,4 +86,5 @@ class SyncInLoop(Rule):
                 message = _MESSAGES.get(
                     sync.kind, f"`{sync.kind}` makes the host wait for the device in every iteration"
                 )
-                yield self.finding((sync.start, sync.end), message, kind=sync.kind, fixes=fixes, blocked=blocked)
+                span, by = (sync.start, sync.end), program.hot_by(sync.node)
+                yield self.finding(span, message, kind=sync.kind, fixes=fixes, blocked=blocked, hot_by=by)

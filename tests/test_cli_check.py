@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import perflint
-from perflint.cli import session
+from perflint.cli import console, session
 from tests.call_rules import Project, project
 
 __all__ = ["project"]
@@ -402,3 +402,40 @@ def test_links_in_a_circle_are_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "perflint", "check", "loop.py"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (2, "perflint: loop.py: Symlink loop from 'loop.py'\n")
+
+
+def test_fix_writes_the_fixes_and_reports_the_rest(project: Project) -> None:
+    project.program("a.py", "slow()", "stuck()")
+    result = project.run("check", "--fix", "--output-format", "json")
+    assert _codes(result.stdout) == [("slow-call", 3)]
+    assert project.read("a.py") == "import torch\nfast()\nstuck()\n"
+    assert "Fixed 1 finding in 1 file" in result.stderr
+
+
+def test_what_check_can_not_do_at_once_is_a_mistake(project: Project) -> None:
+    project.program("a.py", "slow()")
+    for arguments in (["--unsafe"], ["--fix", "--add-ignore"], ["--watch", "--write-baseline", "x"]):
+        result = project.run("check", *arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), arguments
+    assert project.read("a.py") == "import torch\nslow()\n"
+
+
+def test_all_rules_can_be_asked_for_as_ruff_spells_it(project: Project) -> None:
+    project.program("a.py", "slow()")
+    assert project.run("check", "-q", "--select", "ALL").stdout == project.run("check", "-q", "--select", "all").stdout
+
+
+def test_those_who_come_from_ruff_are_told_what_to_type(project: Project) -> None:
+    project.program("a.py", "slow()")
+    assert "Here: --unsafe" in project.run("check", "--unsafe-fixes").stderr
+    assert "perflint check a.py" in project.run("a.py").stderr
+
+
+def test_a_watch_sees_each_change(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.touch()
+    later = console.changes([file, tmp_path / "new.py"], every=0)
+    os.utime(file, ns=(1, 1))
+    next(later)
+    (tmp_path / "new.py").touch()
+    next(later)

@@ -27,6 +27,13 @@ def test_a_diff_is_shown_and_nothing_is_written(project: Project) -> None:
     assert project.read("a.py") == "import torch\nslow()\n"
 
 
+def test_a_diff_can_be_asked_for_by_name_and_without_an_exit_code(project: Project) -> None:
+    project.program("a.py", "slow()")
+    shown = project.run("fix")
+    named = project.run("fix", "--diff", "--exit-zero")
+    assert (named.exit_code, named.stdout) == (0, shown.stdout)
+
+
 def test_git_applies_the_diff_also_where_lines_end_otherwise(project: Project) -> None:
     project.write("a.py", "import torch\r\nslow()\r\nslow()")
     project.write("b.py", "import torch\nslow('é')")

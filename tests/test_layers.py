@@ -14,7 +14,7 @@ LAYERS = (  # each may import itself and those above it in this list
     *("project", "runtime", "shim", "verify", "profile", "tune", "server", "cli", "__main__"),
 )
 ANYWHERE = {"perflint", "perflint.rules"}  # the version, and the opener of the rules' folder, which import nothing
-LOOSE = {"__init__.py", "__main__.py", "api.py", "api.md", "rules.py", "py.typed"}
+LOOSE = {"__init__.py", "__main__.py", "api.py", "api.md", "rules.py", "py.typed", "docs"}
 FROM_RUNTIME = {"perflint.project.cores"}  # all that programs with our patches import of perflint besides its runtime
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.test_files import holds_tests
-from perflint.analysis.links import ALONE, Context, Likelihood, Says, Summary
+from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Says, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.values.call_targets import named_functions, targets_of
 from perflint.analysis.values.classes import ClassInfo
@@ -28,6 +28,10 @@ from perflint.syntax.walk import Function, Loop, own_nodes, path_of
 
 Fact = TypeVar("Fact")
 
+_INHERITED = frozenset(
+    "training register_buffer register_parameter parameters named_parameters buffers modules children add_module"
+    " requires_grad_ load_state_dict".split()
+)
 _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
 
 
@@ -52,6 +56,9 @@ class HeatPass(Protocol):
 
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
         """The hot loop of the same function that makes `node` run often; None where a call does, or nothing."""
+
+    def hot_by(self, node: ast.AST) -> HotPlace | None:
+        """The loop, here or around a call, that makes `node` run often, or what is called in every step."""
 
     def function_heat(self, function: Function) -> Heat:
         """How often the body of `function` runs."""
@@ -81,11 +88,12 @@ class AutogradPass(Protocol):
 
 @dataclass
 class Asked:
-    """What the analyses of a file asked of the other files: the effects of the functions named, and who runs it how."""
+    """What the analyses asked of other files: effects of functions, bases of `modules`, and who runs the file how."""
 
     effects: set[str] = field(default_factory=set)
     whether_compiled: bool = False
     whether_quiet: bool = False
+    modules: set[str] = field(default_factory=set)
 
 
 class Program(Module):
@@ -254,19 +262,31 @@ class Program(Module):
         info = self._facts.functions.get(function)
         return info.owner if info is not None else None
 
+    def is_module(self, owner: ClassInfo) -> bool:
+        """Does the class derive from a module's: by its bases, or as its objects hold modules or do what those can?"""
+        bases = [each for each in owner.lineage() if each.kind]
+        if not all(each.is_guess for each in bases) or not bases:
+            return owner.is_a("module")
+        if any(map(_acts_as_module, owner.lineage())):
+            return True
+        self.asked.modules.update(each.node.name for each in bases)
+        return any(each.node.name in self._context.modules for each in bases)
+
     def base_names(self, node: ast.ClassDef) -> tuple[str, ...]:
         """The qualified names of the bases of a class; of one that this file defines, its name after an @."""
         info = self._facts.classes.get(node)
         return (*info.base_names, *(f"@{base.node.name}" for base in info.bases)) if info is not None else ()
 
-    def heat_from_outside(self, function: Function) -> int:
-        """How often the hot code of other files calls `function`, as a Heat."""
+    def call_from_outside(self, function: Function) -> HotCall | None:
+        """The hottest call of `function` by the hot code of other files."""
         info = self._facts.functions.get(function)
-        return info.outside_heat if info is not None else 0
+        return info.outside if info is not None else None
 
     def is_cold(self, function: Function) -> bool:
         """Does nothing in this file say that `function` runs often?"""
-        return self.get(Program.heats).function_heat(function) is Heat.ONCE or self.heat_from_outside(function) > 0
+        return (
+            self.get(Program.heats).function_heat(function) is Heat.ONCE or self.call_from_outside(function) is not None
+        )
 
     # -- loops and heat
 
@@ -289,6 +309,10 @@ class Program(Module):
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
         """The loop of the same function that makes `node` hot; None where it is hot through a call, or not hot."""
         return self.get(Program.heats).hot_loop(node)
+
+    def hot_by(self, node: ast.AST) -> HotPlace | None:
+        """The loop, here or around a call, that makes `node` hot, or what is called in every step; None if nothing."""
+        return None if self.is_test else self.get(Program.heats).hot_by(node)
 
     def counts(self, loop: ast.AST, path: str) -> bool:
         """Does `loop` count its iterations in the variable, or attribute, called `path`?"""
@@ -333,3 +357,16 @@ class Program(Module):
     def graph_observers(self, place: ast.AST) -> list[GraphUse]:
         """What in the functions, modules and hooks that `place` runs asks for graphs, shows or keeps them."""
         return self.get(Program.autograd).graph_observers(place)
+
+
+def _acts_as_module(info: ClassInfo) -> bool:
+    """Do its objects use what modules inherit, or hold modules, or what is built by a class and called in `forward`?"""
+    if any(not _INHERITED.isdisjoint(method.usage.get("self", ())) for method in info.methods.values()):
+        return True
+    forward = info.methods.get("forward")
+    nodes = own_nodes(forward.node) if forward is not None else ()
+    called = {path_of(node.func).removeprefix("self.") for node in nodes if isinstance(node, ast.Call)}
+    return any(
+        value.kind is Kind.MODULE or (name in called and value.name.rpartition(".")[2][:1].isupper())
+        for name, value in info.attributes.items()
+    )

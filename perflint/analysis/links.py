@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 
 _OF_TENSORS = frozenset("DdHhT")
@@ -33,8 +34,24 @@ class Says(IntFlag):
 
 
 @dataclass(frozen=True, order=True)
+class HotPlace:
+    """What makes code hot: a loop, or the function `runs`, which whoever trains or evaluates calls in every step.
+
+    It begins at `line`, in `cell` where that is of a notebook, of the file at `file`; empty for the file that asks.
+    """
+
+    file: str = ""
+    cell: int | None = None
+    line: int = 0
+    runs: str = ""
+
+
+NOWHERE = HotPlace()
+
+
+@dataclass(frozen=True, order=True)
 class HotCall:
-    """A call at a hot place.
+    """A call at a hot place, which `by` makes hot.
 
     `target` is a dotted name as the calling file knows it, or, where a call is given to the file that it reaches,
     the name there: "accuracy", "Net.loss". A target that begins with "@" is a method called on `self`, which a
@@ -46,6 +63,15 @@ class HotCall:
     heat: int
     positional: str = ""
     keywords: tuple[tuple[str, str], ...] = ()
+    by: HotPlace = NOWHERE
+
+
+def nearest(calls: Iterable[HotCall]) -> tuple[HotCall, ...]:
+    """`calls`, sorted; of those that differ but in what makes them hot, the one that is so by the nearest loop."""
+    found: dict[HotCall, HotCall] = {}
+    for call in sorted(calls):
+        found.setdefault(replace(call, by=NOWHERE), call)
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, order=True)
@@ -107,7 +133,8 @@ class Links:
     `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients.
     `imports` names what it imports at module level; `says` is where it computes; `compile_query`: it asks whether
     others compile it. `quiet` are the targets that it calls where gradients are switched off, or may be; `quiet_query`:
-    it asks which of its functions others call so.
+    it asks which of its functions others call so. `module_queries` are its classes of which it asks
+    whether a base in another file is a module's.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -124,6 +151,7 @@ class Links:
     compile_query: bool = False
     quiet: tuple[str, ...] = ()
     quiet_query: bool = False
+    module_queries: tuple[str, ...] = ()
 
     @property
     def queries(self) -> frozenset[str]:
@@ -136,7 +164,8 @@ class Links:
 class Context:
     """What the other files of a run contribute to one: their hot calls of it, and the summaries that it queried.
 
-    `asked` are its functions of whose effects others ask, `quiet` those that others call without gradients.
+    `asked` are its functions of whose effects others ask, `quiet` those that others call without gradients,
+    `modules` the classes whose bases in other files are modules', of those for which it asked.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
     `is_compiled`: whether one of these programs compiles with torch.jit, if it asked.
     """
@@ -147,9 +176,13 @@ class Context:
     is_compiled: bool = False
     asked: tuple[str, ...] = ()
     quiet: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return any((self.calls, self.summaries, self.is_compiled, self.asked, self.quiet)) or self.on_host is not None
+        return (
+            any((self.calls, self.summaries, self.is_compiled, self.asked, self.quiet, self.modules))
+            or self.on_host is not None
+        )
 
 
 NONE = Links()

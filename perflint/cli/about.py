@@ -30,15 +30,35 @@ def explain(rule: str | None, color: str) -> int:
 
     Without RULE: the rules by group, and the words used for severity and safety.
     """
-    from perflint.cli import console, explain
+    from perflint.cli import console
     from perflint.engine.catalogue import rules_by_name
     from perflint.project.config_values import unknown
+    from perflint.report import pages
 
     known = rules_by_name()
     if rule and rule not in known:
         raise UserError(unknown("rule", rule, known))
-    text = explain.page(known[rule]) if rule else explain.overview(known.values())
+    text = pages.page(known[rule]) if rule else pages.overview(known.values())
     console.show_markdown(text, console.wants_color(color))
+    return 0
+
+
+@click.command(short_help="Show a document.")
+@click.argument("topic", required=False, shell_complete=options.complete_topic)
+@options.COLOR
+def docs(topic: str | None, color: str) -> int:
+    """Show a document of perflint.
+
+    Without TOPIC: what there is to read.
+    """
+    from perflint.cli import console
+    from perflint.cli.topics import overview, read, topics
+    from perflint.project.config_values import unknown
+
+    known = topics()
+    if topic and topic not in known:
+        raise UserError(unknown("topic", topic, known))
+    console.show_markdown(read(topic) if topic else overview(), console.wants_color(color))
     return 0
 
 
@@ -46,14 +66,15 @@ def explain(rule: str | None, color: str) -> int:
 @click.option("--output-format", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True)
 def rules(output_format: str) -> int:
     """List the rules."""
-    from perflint.cli import console, explain
+    from perflint.cli import console
     from perflint.engine.catalogue import all_rules
+    from perflint.report import pages
 
-    formats = {"markdown": explain.as_markdown, "json": explain.as_json}
+    formats = {"markdown": pages.as_markdown, "json": pages.as_json}
     if output_format in formats:
         console.emit(formats[output_format](all_rules()).encode())
     else:
-        console.show(explain.as_text(all_rules(), console.width() or 120))
+        console.show(pages.as_text(all_rules(), console.width() or 120))
     return 0
 
 

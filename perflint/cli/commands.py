@@ -10,7 +10,9 @@ import click
 
 from perflint import __version__
 from perflint.cli import about, options
+from perflint.cli.profile import profile
 from perflint.cli.run import run
+from perflint.cli.server import server
 from perflint.cli.verify import verify
 from perflint.engine.errors import UserError
 from perflint.project.garbage import collect_seldom
@@ -28,6 +30,19 @@ CLEAN, FOUND, FAILED = 0, 1, 2
 INTERRUPTED = 130  # what shells say of a command that Ctrl-C ended
 
 
+_OF_RUFF = {  # what those who come from ruff type, and what does it here
+    "--unsafe-fixes": "--unsafe",
+    "--fix-only": "perflint fix --apply",
+    "--show-fixes": "perflint fix",
+    "--no-fix": "check writes nothing without --fix",
+    "--add-noqa": "--add-ignore",
+    "--format": "--output-format",
+    "--exclude": "extend-exclude in pyproject.toml",
+    "--extend-exclude": "extend-exclude in pyproject.toml",
+    "--ignore-noqa": "remove the comments; `unused-ignore` names those that ignore nothing",
+}
+
+
 class _Cli(click.Group):
     """A group whose commands return their exit code, and in which a user's mistake is one line."""
 
@@ -36,7 +51,7 @@ class _Cli(click.Group):
         try:
             outcome = super().main(*args, **extra)
         except (click.ClickException, UserError) as error:
-            fail(error.format_message() if isinstance(error, click.ClickException) else str(error))
+            fail(_message(error) if isinstance(error, click.ClickException) else str(error))
             sys.exit(FAILED)
         except (click.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
@@ -67,17 +82,21 @@ def cli(ctx: click.Context) -> int:
 @cli.command(short_help="Report what is slow.")
 @options.PATHS
 @options.CHECK
+@options.UNSAFE
 @options.SELECTION
 @options.STDIN_NAME
 @options.JOBS
 @options.CACHE
 @options.COLOR
 @options.VERBOSITY
-def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool, **typed: Any) -> int:
+def check(
+    paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool, fixes: bool, watch: bool, **typed: Any
+) -> int:
     """Report what is slow in PATHS: files, folders, or - for standard input. The default is the working directory.
 
     Exits with 1 if there are findings, with 2 if there is a file that could not be checked.
     """
+    from perflint.cli import console
     from perflint.cli.session import Session
 
     collect_seldom()
@@ -86,13 +105,31 @@ def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool
         raise UserError("--add-ignore and --write-baseline both accept the findings; choose one")
     if session.reads_stdin and (add_ignore or write_baseline):
         raise UserError("the findings in standard input can't be accepted")
+    if session.reads_stdin and (fixes or watch):
+        raise UserError("standard input can't be written or watched; `perflint fix -` prints the fixed program")
+    if typed["unsafe"] and not fixes:
+        raise UserError("--unsafe is about what --fix writes; add --fix")
+    if write_baseline or add_ignore:
+        if fixes or watch:
+            raise UserError("findings can't be accepted and fixed, or watched, at once; choose one")
+        result, _ = _run(session, typed)
+        if write_baseline:
+            return _write_baseline(result, write_baseline)
+        return _add_ignores(session.less_baseline(result)[0], session)
+    later = console.changes(session.discover()[0].files) if watch else ()
+    code = _check(session, typed, fixes=fixes)
+    for _ in later:
+        code = _check(session, typed, fixes=fixes)
+    return code
+
+
+def _check(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
+    """Report what is slow, once the fixes have been written if these are asked for; the exit code."""
+    failed = _fix(session, typed, apply=True) == FAILED if fixes else False
     result, notes = _run(session, typed)
-    if write_baseline:
-        return _write_baseline(result, write_baseline)
     result, accepted = session.less_baseline(result)
-    if add_ignore:
-        return _add_ignores(result, session)
-    return _report(_with_gains(session, result), session, (*notes, *accepted), typed)
+    code = _report(session.with_costs(_with_gains(session, result)), session, (*notes, *accepted), typed)
+    return FAILED if failed else code
 
 
 @cli.command(short_help="Show or write the fixes.")
@@ -100,20 +137,20 @@ def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool
 @options.APPLY
 @options.UNSAFE
 @options.VERIFIED
+@options.EXIT_ZERO
 @options.SELECTION
 @options.STDIN_NAME
 @options.JOBS
 @options.CACHE
 @options.COLOR
 @options.VERBOSITY
-def fix(paths: tuple[Path, ...], apply: bool, verified: bool, **typed: Any) -> int:
+def fix(paths: tuple[Path, ...], apply: bool, verified: bool, exit_zero: bool, **typed: Any) -> int:
     """Show as a unified diff how PATHS would be fixed; with --apply, fix them. With - it is a filter.
 
     Exits with 1 if there is a diff, with 2 if there is a file that could not be read, fixed or written.
     """
     from perflint.cli import console
     from perflint.cli.session import Session
-    from perflint.project.patching import patch_files, write_all
 
     collect_seldom()
     session = Session.of(paths, typed)
@@ -123,6 +160,15 @@ def fix(paths: tuple[Path, ...], apply: bool, verified: bool, **typed: Any) -> i
         patch, data = session.fix_stdin(sys.stdin.buffer.read())
         console.emit(data)
         return _tell_fixes([patch], (), _style(typed, err=True), written=True)
+    code = _fix(session, typed, apply=apply, verified=verified)
+    return CLEAN if exit_zero and code == FOUND else code
+
+
+def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool = False) -> int:
+    """Show the fixes, or write them, and tell what became of them; the exit code."""
+    from perflint.cli import console
+    from perflint.project.patching import patch_files, write_all
+
     discovery, notes = session.discover()
     wanted = session.won().places if verified else None
     with console.progress(not typed["quiet"]) as progress:
@@ -135,7 +181,7 @@ def fix(paths: tuple[Path, ...], apply: bool, verified: bool, **typed: Any) -> i
     return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
 
 
-for command in (about.explain, about.rules, about.config, about.completion, run, verify):
+for command in (about.explain, about.rules, about.docs, about.config, about.completion, run, verify, profile, server):
     cli.add_command(command)
 
 
@@ -251,6 +297,17 @@ def _style(typed: dict[str, Any], notes: tuple[str, ...] = (), *, err: bool = Fa
 
     color = not to_file and console.wants_color(typed["color"], err=err)
     return Style(color, None if to_file else console.width(), typed["quiet"], typed["verbose"], notes)
+
+
+def _message(error: click.ClickException) -> str:
+    """What is wrong with what was typed, and what to type instead where that is known."""
+    message = error.format_message()
+    if isinstance(error, click.NoSuchOption) and (instead := _OF_RUFF.get(error.option_name)):
+        return f"{message.partition(' (')[0].partition(' Did')[0]} Here: {instead}"
+    word = message.removeprefix("No such command '").partition("'")[0]
+    if message.startswith("No such command") and Path(word).exists():
+        return f"{message} To check it: perflint check {word}"
+    return message
 
 
 def fail(message: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,25 @@ def _writing() -> Iterator[None]:
     except OSError as error:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  # what is still in the buffer has nowhere to go
         raise UserError(f"the output can't be written: {error.strerror}") from None
+
+
+def changes(paths: Sequence[Path], every: float = 0.5) -> Iterator[None]:
+    """One for each change of the files at `paths` from now on, until an interrupt; looks every so many seconds."""
+    return _changes(paths, _stamps(paths), every)
+
+
+def _changes(paths: Sequence[Path], before: list[int], every: float) -> Iterator[None]:
+    with suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(every)
+            if (now := _stamps(paths)) != before:
+                before = now
+                click.clear()
+                yield
+
+
+def _stamps(paths: Sequence[Path]) -> list[int]:
+    return [path.stat().st_mtime_ns if path.exists() else 0 for path in paths]
 
 
 def write_file(path: Path, text: str) -> None:

@@ -33,6 +33,13 @@ def complete_selectors(ctx: click.Context, param: click.Parameter, incomplete: s
     return _completions(before + comma, last, ("all", *GROUPS, *rules_by_name()))
 
 
+def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The documents whose names begin with `incomplete`."""
+    from perflint.cli.topics import topics
+
+    return _completions("", incomplete, topics())
+
+
 def _completions(prefix: str, incomplete: str, words: Iterable[str]) -> list[CompletionItem]:
     return [CompletionItem(prefix + word) for word in words if word.startswith(incomplete)]
 
@@ -56,12 +63,17 @@ REPORT = _all_of(
 )
 UNSAFE = click.option("--unsafe", is_flag=True, help="Also fix where random streams, precision or dependencies change.")
 VERIFIED = click.option("--verified", is_flag=True, help="Just the fixes that `perflint verify` has found worth it.")
-APPLY = click.option("--apply", is_flag=True, help="Write the fixed files; without it, the difference is shown.")
+EXIT_ZERO = click.option("--exit-zero", is_flag=True, help="Exit with 0 instead of 1.")
+APPLY = click.option(
+    "--apply/--diff", default=False, help="Write the fixed files, or show the difference, which is the default."
+)
 CHECK = _all_of(
     REPORT,
     click.option("-o", "--output-file", type=FILE, help="Write the report to this file."),
     click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of showing them."),
-    click.option("--exit-zero", is_flag=True, help="Exit with 0 also when there are findings."),
+    EXIT_ZERO,
+    click.option("--fix", "fixes", is_flag=True, help="Write the fixes first, as `fix --apply` does; report the rest."),
+    click.option("--watch", is_flag=True, help="Check again whenever one of the files changes, until Ctrl-C."),
     click.option("--write-baseline", type=FILE, help="Accept today's findings: put them into this file."),
     click.option("--add-ignore", is_flag=True, help="Accept today's findings: give each a comment that ignores it."),
 )

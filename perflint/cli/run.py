@@ -29,7 +29,7 @@ CLEAN = 0
 def run(
     program: tuple[str, ...], is_module: bool, dry_run: bool, last: bool, quiet: bool, **typed: Any
 ) -> int | Callable[[], None]:
-    """Run SCRIPT with ARGS as python would, with the fixes for all files of its project applied in memory.
+    """Run SCRIPT with ARGS as python would, with the fixes for all files that it can import applied in memory.
 
     These are the exact and rounding ones, unless --unsafe. With PERFLINT_DISABLE=1 the program runs unchanged.
     """

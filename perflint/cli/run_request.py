@@ -10,6 +10,7 @@ from typing import Any
 
 from perflint.cli.session import configured
 from perflint.engine.errors import UserError
+from perflint.project.closure import of_program
 from perflint.shim import receipts, run_folder, running, summary
 from perflint.shim.plan import Plan, project_of
 from perflint.shim.planning import Project, plan_for
@@ -19,13 +20,13 @@ from perflint.shim.running import Program, folder_of
 
 def preview(program: Program, typed: Mapping[str, Any]) -> Iterator[str]:
     """The lines that say what a run would change, and what it would leave and why; raises UserError."""
+    _check(program)
     return summary.preview(_planned(program, typed).plan)
 
 
 def launcher(program: Program, typed: Mapping[str, Any]) -> Callable[[], None]:
     """What runs the program, with the options that were typed; raises UserError for a user's mistake."""
-    if not program.is_module and not Path(program.name).exists():
-        raise UserError(f"{program.name}: there is no such file to run")
+    _check(program)
 
     def find() -> Plan:
         planned = _planned(program, typed)
@@ -51,7 +52,16 @@ def last_lines(name: str) -> Iterator[str]:
     return summary.summary(found[1], found[0])
 
 
+def _check(program: Program) -> None:
+    """Raise UserError where there is no such script."""
+    if not program.is_module and not Path(program.name).exists():
+        raise UserError(f"{program.name}: there is no such file to run")
+
+
 def _planned(program: Program, typed: Mapping[str, Any]) -> Planned:
     start = program.folder
-    given = (typed[name] for name in ("config", "tune_loader", "compile"))
-    return plan_for(Project(start, project_of(start), configured(start, typed).settings, *given))
+    root = project_of(start)
+    config, tunes, compiles = (typed[name] for name in ("config", "tune_loader", "compile"))
+    launched = running.launched(program.arguments)
+    closure = of_program(program.name, launched, is_module=program.is_module, folder=Path.cwd(), top=root)
+    return plan_for(Project(start, root, configured(start, typed).settings, config, tunes, compiles, closure))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from perflint.analysis.links import ALONE, NONE, Context, Links
+from perflint.analysis.links import ALONE, NONE, Context, HotPlace, Links
 from perflint.analysis.program import Program
 from perflint.analysis.values.call_targets import receives_tensors
 from perflint.analysis.values.linking import links_of, links_without_torch
@@ -129,7 +129,8 @@ def check_document(
         diagnostics = tuple(_diagnostics(document, found.findings, edits))
     except (RuleCrash, *FILE_FAULTS) as error:
         return FileResult(document.path, problem=problem_of(error, document.text)), NONE
-    return FileResult(document.path, diagnostics, document.problem), found.links
+    calls = tuple(replace(each, by=_located(document, each.by)) for each in found.links.calls)
+    return FileResult(document.path, diagnostics, document.problem), replace(found.links, calls=calls)
 
 
 def _diagnostics(document: Document, findings: Sequence[Finding], edits: bool) -> Iterator[Diagnostic]:
@@ -141,13 +142,16 @@ def _diagnostics(document: Document, findings: Sequence[Finding], edits: bool) -
         identity = _identity(finding, unit, start.line, last)
         seen[identity] += 1
         first, frame = _frame(unit, start.line, last)
-        fixes, withheld = _fixes(document, finding) if edits else (tuple(map(_titled, finding.fixes)), "")
+        hot_by = _located(document, finding.hot_by) if finding.hot_by is not None else None
+        fixes, withheld = (
+            _fixes(document, finding) if edits else (tuple(_titled(document, each) for each in finding.fixes), "")
+        )
         yield Diagnostic(
             document.path,
             finding.rule,
             finding.kind,
             finding.severity,
-            finding.message,
+            f"{finding.message}{_why_hot(hot_by)}",
             start,
             end,
             fixes,
@@ -155,17 +159,37 @@ def _diagnostics(document: Document, findings: Sequence[Finding], edits: bool) -
             frame,
             first,
             _digest(f"{identity}\0{seen[identity]}"),
+            hot_by=hot_by,
         )
 
 
-def _titled(fix: Fix) -> PlacedFix:
-    return PlacedFix(fix.title, fix.safety, requires=fix.requires)
+def _located(document: Document, by: HotPlace) -> HotPlace:
+    """A place of the program as one of the user's file: in a notebook, of a cell."""
+    if document.notebook is None or by.file or not by.line:
+        return by
+    place = document.position(Source(document.text).line_start(by.line))
+    return replace(by, cell=place.cell, line=place.line)
+
+
+def _why_hot(by: HotPlace | None) -> str:
+    """What makes code hot, as the end of a message."""
+    if by is None or not by.line:
+        return ""
+    cell = "" if by.cell is None else f" of cell {by.cell}"
+    where = f"line {by.line}{cell}{by.file and f' of {by.file}'}"
+    return f" (`{by.runs}` in {where} runs in every step)" if by.runs else f" (loop in {where})"
+
+
+def _titled(document: Document, fix: Fix) -> PlacedFix:
+    return PlacedFix(document.cited(fix.title), fix.safety, requires=fix.requires)
 
 
 def _fixes(document: Document, finding: Finding) -> tuple[tuple[PlacedFix, ...], str]:
     """The fixes with their edits; or why they cannot be written."""
     try:
-        return tuple(replace(_titled(fix), edits=tuple(map(document.placed, fix.edits))) for fix in finding.fixes), ""
+        return tuple(
+            replace(_titled(document, fix), edits=tuple(map(document.placed, fix.edits))) for fix in finding.fixes
+        ), ""
     except Unrenderable as reason:
         return (), f"its fix cannot be written: {reason}"
 

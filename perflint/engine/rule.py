@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
+from perflint.analysis.links import HotPlace
 from perflint.syntax.edits import Edit, Fix, Safety, Unrenderable, is_safe
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Finding:
     """One defect, at the characters [start, end) of the checked text.
 
     `kind` is the rule's own word for the variant it saw. `fixes` are candidates, the preferred one first; where there
-    is none, `blocked` says what stands in the way.
+    is none, `blocked` says what stands in the way. `hot_by` is what makes the code hot, where that is the defect.
     """
 
     rule: str
@@ -61,6 +62,7 @@ class Finding:
     severity: Severity
     fixes: tuple[Fix, ...] = ()
     blocked: str = ""
+    hot_by: HotPlace | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class Rule(ABC):
         fixes: tuple[Fix, ...] = (),
         blocked: str = "",
         severity: Severity | None = None,
+        hot_by: HotPlace | None = None,
     ) -> Finding:
         """A finding of this rule at `span`, the characters [start, end) of the program's text."""
-        return Finding(self.name, *span, message, kind, severity or self.severity, fixes, blocked)
+        return Finding(self.name, *span, message, kind, severity or self.severity, fixes, blocked, hot_by)

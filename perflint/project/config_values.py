@@ -18,7 +18,7 @@ def _strings(value: object) -> tuple[str, ...]:
 def _selectors(value: object) -> tuple[str, ...]:
     from perflint.engine.catalogue import check_selectors
 
-    selectors = _strings(value)
+    selectors = tuple("all" if each == "ALL" else each for each in _strings(value))  # as ruff spells it
     check_selectors(selectors)
     return selectors
 

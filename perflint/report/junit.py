@@ -6,7 +6,8 @@ import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from perflint.engine.results import FileResult, RunResult
-from perflint.report.places import UNREADABLE, is_fixable, posix, within
+from perflint.report.notes import with_notes
+from perflint.report.places import code_of, posix, within
 from perflint.report.style import Style
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -32,14 +33,13 @@ def _suite(root: Element, file: FileResult) -> None:
     counts = {"tests": failures + errors, "failures": failures, "errors": errors, "skipped": 0}
     suite = _element(root, "testsuite", name=posix(file.path), package="perflint", **counts)
     if file.problem:
-        case = _case(suite, UNREADABLE, file.path, file.problem.line or 1)
-        _element(case, "error", type=UNREADABLE, message=file.problem.message)
+        case = _case(suite, code_of(file.problem), file.path, file.problem.line or 1)
+        _element(case, "error", type=code_of(file.problem), message=file.problem.message)
     for each in file.diagnostics:
         where = within(each.start)
         case = _case(suite, f"{each.rule} at {where}", each.path, each.start.line)
         failure = _element(case, "failure", type=each.rule, message=each.message)
-        fix = "perflint fix can fix it" if is_fixable(each) else f"perflint explain {each.rule}"
-        failure.text = _NOT_XML.sub("", f"{posix(each.path)}:{where}: {fix}")
+        failure.text = _NOT_XML.sub("", f"{posix(each.path)}:{where}: {with_notes(each)}")
 
 
 def _case(suite: Element, name: str, path: str, line: int) -> Element:

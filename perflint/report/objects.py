@@ -53,8 +53,18 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
             for fix in diagnostic.fixes
         ],
         "blocked": diagnostic.blocked,
+        "hot_by": _hot_by(diagnostic),
         "fingerprint": diagnostic.fingerprint,
+        **({"cost_ms": round(diagnostic.cost.ms, 4)} if diagnostic.cost else {}),
     }
+
+
+def _hot_by(diagnostic: Diagnostic) -> dict[str, Any] | None:
+    """The loop that makes the code hot, or the function that is called in every step, which it then names."""
+    by = diagnostic.hot_by
+    if by is None:
+        return None
+    return {"path": posix(by.file or diagnostic.path), "cell": by.cell, "line": by.line, "function": by.runs or None}
 
 
 def _edit(edit: PlacedEdit) -> dict[str, Any]:

@@ -8,13 +8,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from perflint import __version__
-from perflint.documents.places import PlacedEdit, Position
+from perflint.documents.places import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
-from perflint.report.places import UNREADABLE, in_cell, posix, uri
+from perflint.report.notes import with_notes
+from perflint.report.places import INTERNAL, UNREADABLE, code_of, in_cell, posix, uri
 from perflint.report.style import Style
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+HOME = "https://pypi.org/project/perflint-torch/"
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
 
 
@@ -32,8 +34,12 @@ def document(result: RunResult, rules: Iterable[Rule]) -> dict[str, Any]:
     driver = {
         "name": "perflint",
         "version": __version__,
+        "informationUri": HOME,
         "rules": [_rule(rule) for rule in known.values()],
-        "notifications": [{"id": UNREADABLE, "shortDescription": {"text": "A file that could not be checked."}}],
+        "notifications": [
+            {"id": UNREADABLE, "shortDescription": {"text": "A file that could not be checked."}},
+            {"id": INTERNAL, "shortDescription": {"text": "A defect of perflint, or of a rule, met in a file."}},
+        ],
     }
     run = {
         "tool": {"driver": driver},
@@ -53,6 +59,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "id": rule.name,
         "shortDescription": {"text": re.split(r"(?<=\.)\s", what, maxsplit=1)[0]},
         "fullDescription": {"text": what},
+        "helpUri": f"{HOME}#rules",
         "help": {"text": page or what, "markdown": page or what},
         "defaultConfiguration": {"level": _LEVEL[rule.severity]},
         "properties": {"tags": ["performance", rule.group]},
@@ -60,18 +67,18 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _invocation(result: RunResult) -> dict[str, Any]:
-    problems = [_notification(file, file.problem.message, file.problem.line) for file in result.files if file.problem]
+    problems = [_notification(file, file.problem) for file in result.files if file.problem]
     return {"executionSuccessful": not problems, "toolExecutionNotifications": problems}
 
 
-def _notification(file: FileResult, message: str, line: int | None) -> dict[str, Any]:
+def _notification(file: FileResult, problem: Problem) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": {"uri": uri(file.path)}}
-    if line:
-        physical["region"] = {"startLine": line}
+    if problem.line:
+        physical["region"] = {"startLine": problem.line}
     return {
-        "descriptor": {"id": UNREADABLE},
+        "descriptor": {"id": code_of(problem)},
         "level": "error",
-        "message": {"text": f"{_plain(posix(file.path))}: {_plain(message)}"},
+        "message": {"text": f"{_plain(posix(file.path))}: {_plain(problem.message)}"},
         "locations": [{"physicalLocation": physical}],
     }
 
@@ -83,8 +90,9 @@ def _result(diagnostic: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
         "ruleId": diagnostic.rule,
         **known,
         "level": _LEVEL[diagnostic.severity],
-        "message": {"text": _plain(in_cell(diagnostic) + diagnostic.message)},
+        "message": {"text": _plain(in_cell(diagnostic) + with_notes(diagnostic))},
         "locations": [_location(diagnostic)],
+        **({"relatedLocations": [_hot_by(diagnostic)]} if diagnostic.hot_by is not None else {}),
         "partialFingerprints": {"perflint/v1": diagnostic.fingerprint},
         **({"fixes": fixes} if fixes else {}),
         "properties": {"kind": diagnostic.kind, "blocked": diagnostic.blocked},
@@ -92,14 +100,27 @@ def _result(diagnostic: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
 
 
 def _location(diagnostic: Diagnostic) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(diagnostic.path)}}
     start, end = diagnostic.start, diagnostic.end
-    if start.cell is None:
-        return {"physicalLocation": {**physical, "region": _region(start, end)}}
+    return _place(diagnostic.path, start.cell, _region(start, end))
+
+
+def _hot_by(diagnostic: Diagnostic) -> dict[str, Any]:
+    """What makes the code hot, as a location."""
+    by = diagnostic.hot_by
+    assert by is not None
+    text = f"`{by.runs}` runs in every step" if by.runs else "this loop runs it in every iteration"
+    return {"message": {"text": text}, **_place(by.file or diagnostic.path, by.cell, {"startLine": by.line})}
+
+
+def _place(path: str, cell: int | None, region: dict[str, int]) -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(path)}}
+    if cell is None:
+        return {"physicalLocation": {**physical, "region": region}}
     # A region would be read as lines of the notebook's JSON.
-    place = {"cell": start.cell, "line": start.line, "column": start.column}
-    cell = {"name": f"cell {start.cell}", "fullyQualifiedName": f"{posix(diagnostic.path)}:cell {start.cell}"}
-    return {"physicalLocation": physical, "logicalLocations": [cell], "properties": place}
+    place = {"cell": cell, "line": region["startLine"]}
+    place |= {"column": region["startColumn"]} if "startColumn" in region else {}
+    named = {"name": f"cell {cell}", "fullyQualifiedName": f"{posix(path)}:cell {cell}"}
+    return {"physicalLocation": physical, "logicalLocations": [named], "properties": place}
 
 
 def _region(start: Position, end: Position) -> dict[str, int]:

@@ -6,24 +6,21 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
-from perflint.engine.rule import Safety
+from perflint.engine.results import FileResult, RunResult
 from perflint.report.frame import LOOKS, code_frame
+from perflint.report.groups import Group, grouped
+from perflint.report.notes import notes
 from perflint.report.places import is_fixable, place, problem_place
 from perflint.report.style import Style, printable
 from perflint.report.words import count
 
-_PROMISE = {
-    Safety.EXACT: "exact: the same results",
-    Safety.ROUNDING: "rounding: the same mathematics, floats in another order",
-    Safety.BEHAVIOUR: "behaviour: results may differ; needs --unsafe",
-}
+_PLACES = 5  # of a defect's others that are named, unless verbose
 
 
 def concise(result: RunResult, style: Style) -> str:
-    """`path:line:column: rule [*] message`, where `[*]` marks what `perflint fix --apply` would fix."""
+    """`path:line:column: rule [*] message; why not`, where `[*]` marks what `perflint fix --apply` would fix."""
     lines = []
-    for file in result.files:
+    for file in result.by_cost:
         if file.problem:
             lines.append(
                 f"{problem_place(file)}: {style.paint('bold red', 'error')}: {printable(file.problem.message)}"
@@ -31,25 +28,28 @@ def concise(result: RunResult, style: Style) -> str:
         for each in file.diagnostics:
             mark = f" {style.paint('green', '[*]')}" if is_fixable(each) else ""
             rule = style.paint(LOOKS[each.severity], each.rule)
-            lines.append(f"{place(each.path, each.start)}: {rule}{mark} {printable(each.message)}")
+            obstacle = f"; not fixed: {printable(each.blocked)}" if each.blocked else ""
+            lines.append(f"{place(each.path, each.start)}: {rule}{mark} {printable(each.message)}{obstacle}")
     return "".join(f"{line}\n" for line in [*lines, summary(result, style)] if line)
 
 
 def full(result: RunResult, style: Style) -> str:
-    """Blocks of lines, one for each finding or problem, separated by blank lines."""
-    blocks = [block for file in result.files for block in _blocks(file, style)]
+    """Blocks of lines, one for each defect or problem, separated by blank lines; the weightiest first."""
+    from perflint.engine.catalogue import all_rules
+
+    groups = grouped(result.diagnostics, all_rules(), each=style.verbose)
+    blocks = [_problem(file, style) for file in result.problems] + ["\n".join(_lines(each, style)) for each in groups]
     return "\n".join(f"{block}\n" for block in [*blocks, summary(result, style)] if block)
 
 
-def _blocks(file: FileResult, style: Style) -> Iterator[str]:
-    if file.problem:
-        head = f"{style.paint('bold red', 'error')}{style.paint('bold', f': {printable(file.problem.message)}')}"
-        yield f"{head}\n {style.paint('bold blue', '-->')} {problem_place(file)}"
-    for diagnostic in file.diagnostics:
-        yield "\n".join(_lines(diagnostic, style))
+def _problem(file: FileResult, style: Style) -> str:
+    message = printable(file.problem.message) if file.problem else ""
+    head = f"{style.paint('bold red', 'error')}{style.paint('bold', f': {message}')}"
+    return f"{head}\n {style.paint('bold blue', '-->')} {problem_place(file)}"
 
 
-def _lines(diagnostic: Diagnostic, style: Style) -> Iterator[str]:
+def _lines(group: Group, style: Style) -> Iterator[str]:
+    diagnostic = group.first
     label = f"{diagnostic.severity}[{diagnostic.rule}]"
     message = style.paint("bold", f": {printable(diagnostic.message)}")
     yield f"{style.paint(LOOKS[diagnostic.severity], label)}{message}"
@@ -57,25 +57,15 @@ def _lines(diagnostic: Diagnostic, style: Style) -> Iterator[str]:
     indent = " " * len(str(diagnostic.frame_line + max(len(diagnostic.frame) - 1, 0)))
     yield f"{indent}{style.paint('bold blue', '-->')} {place(diagnostic.path, diagnostic.start)}"
     yield from frame
-    for label, text in _notes(diagnostic):
-        yield f"{indent} {style.paint('bold blue', '=')} {style.paint('bold', label)}: {text}"
+    for label, text in (*notes(diagnostic), *_others(group), ("see", f"perflint explain {diagnostic.rule}")):
+        yield f"{indent} {style.paint('bold blue', '=')} {style.paint('bold', label)}: {printable(text)}"
 
 
-def _notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
-    for number, fix in enumerate(diagnostic.fixes):
-        yield ("or" if number else "fix"), _fix(fix)
-    if diagnostic.blocked:
-        yield "not fixed", printable(diagnostic.blocked)
-    elif not diagnostic.fixes:
-        yield "not fixed", "perflint has no fix for this one"
-    if diagnostic.measured:
-        yield "measured", printable(diagnostic.measured)
-    yield "see", f"perflint explain {diagnostic.rule}"
-
-
-def _fix(fix: PlacedFix) -> str:
-    needs = f"; adds a dependency, {fix.requires}: needs --unsafe" if fix.requires else ""
-    return f"{printable(fix.title)} ({_PROMISE[fix.safety]}{needs})"
+def _others(group: Group) -> Iterator[tuple[str, str]]:
+    if group.others:
+        places = [place(each.path, each.start) for each in group.others[:_PLACES]]
+        more = ", ..." if len(group.others) > _PLACES else ""
+        yield "also", f"{count(len(group.others), 'other place')} (--verbose shows each): {', '.join(places)}{more}"
 
 
 def statistics(name: str, result: RunResult, style: Style) -> str:

@@ -1,4 +1,4 @@
-"""Makes the plan of a run: patches for all files of the project, made by the engine's `fix`, and known loaders."""
+"""Makes the plan of a run: patches for all files that it can import, made by the engine's `fix`, and known loaders."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from perflint.engine.results import Diagnostic, PlacedFix
 from perflint.engine.rule import Edit, Rule, Safety
 from perflint.project import figures
 from perflint.project.cache_folder import FOLDER, make
+from perflint.project.closure import Closure
 from perflint.project.exclude import info_exclude
 from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover
 from perflint.project.fingerprint import SUFFIXES, source_folders
@@ -40,7 +41,7 @@ class Project:
     """The project at `root` of a program in its folder `start`, and how it is to be run.
 
     `settings` are those of the file `config`, if one was named. `tunes`: measure its loaders. `compiles`: compile
-    modules that are called often.
+    modules that are called often. Without the `closure` of the program, any file of the project may be part of it.
     """
 
     start: Path
@@ -49,6 +50,15 @@ class Project:
     config: Path | None = None
     tunes: bool = False
     compiles: bool = False
+    closure: Closure | None = None
+
+    def discover(self) -> Discovery:
+        """The files of the project that the program may run."""
+        if self.closure is None:
+            return discover([self.root], self.settings, may_be_empty=True)  # `-m` runs what lies elsewhere, too
+        real = Path(os.path.realpath(self.root))
+        named = [self.root / file.relative_to(real) for file in self.closure.files if file.is_relative_to(real)]
+        return discover(named, replace(self.settings, force_exclude=True)) if named else Discovery(())
 
 
 def plan_for(project: Project) -> Planned:
@@ -56,7 +66,7 @@ def plan_for(project: Project) -> Planned:
     settings = replace(project.settings, cache_dir=project.settings.cache_dir or project.root / FOLDER)
     project = replace(project, settings=settings)
     store = _store(settings)  # made before anything is looked at, for it may lie in the project
-    discovery = discover([project.root], settings, may_be_empty=True)  # `-m` runs what lies elsewhere, too
+    discovery = project.discover()
     rules = selected_rules(settings.selection)
     basis = _basis(project, discovery, rules)
     look = basis.look()
@@ -77,16 +87,21 @@ def _basis(project: Project, discovery: Discovery, rules: Sequence[Rule]) -> Bas
     """All files that the plan depends on."""
     sources = (Tree(folder, SUFFIXES, frozenset(_caches(folder))) for folder in sorted(source_folders(rules)))
     skipped = frozenset(str(path) for path, _ in discovery.skipped)
-    tree = Tree(str(project.root), _endings(project.settings.include), skipped)
-    above = (project.start, *project.start.parents)
-    nested = (Path(path).parent for path, _ in below(tree) if path.endswith(f"{os.sep}.git"))
+    folders = [project.root] if project.closure is None else sorted(project.closure.folders)
+    trees = [Tree(str(folder), _endings(project.settings.include), skipped) for folder in folders]
+    looked_at = sorted(project.closure.looked_at) if project.closure else ()
+    around = {folder for file in discovery.files for folder in file.parents if folder.is_relative_to(project.root)}
+    above = dict.fromkeys((project.start, *project.start.parents, *sorted(around)))
+    nested = (Path(path).parent for tree in trees for path, _ in below(tree) if path.endswith(f"{os.sep}.git"))
     files = [
         *(folder / name for folder in above for name in _ABOVE),
         *map(info_exclude, (*above, *nested)),
         *(path / ENVIRONMENT_MARK for path, _ in discovery.skipped),
+        *(discovery.files if project.closure else ()),
+        *looked_at,
         *([project.config.absolute()] if project.config else ()),
     ]
-    return Basis((*sources, tree), tuple(sys.path), tuple(map(str, files)))
+    return Basis((*sources, *trees), tuple(sys.path), tuple(map(str, files)))
 
 
 def _caches(folder: str) -> Iterator[str]:

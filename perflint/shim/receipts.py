@@ -1,7 +1,7 @@
 """Caches the plan of a command line, for as long as the inputs of the plan are unchanged.
 
-A program then starts without reading the command line, settings or rules. What the words up to a program's name ask
-for does not depend on those after it.
+A program then starts without reading the command line, settings or rules. Of the words after a program's name, the
+plan depends on those alone that name further programs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from perflint.shim import plan
 from perflint.shim.plan import Plan
-from perflint.shim.running import Program, folder_of
+from perflint.shim.running import Program, folder_of, launched
 
 _MOST_WORDS = 16  # before the program's own; longer command lines are not cached
 _MARKS = (".git", ".gitignore", "pyvenv.cfg")  # files that decide which files around them belong to a project
@@ -84,7 +84,7 @@ class Planned(NamedTuple):
 
 def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
     """Remember that `words` asked for `program`, and its plan, in the cache of its project if that is in use."""
-    place, basis = _place(words, program.folder), planned.basis
+    place, basis = _place(words, program.folder, program.arguments), planned.basis
     if planned.plan.store != str(place.parent):
         return
     trees = [(tree.folder, tree.endings, sorted(tree.skipped)) for tree in basis.trees]
@@ -101,7 +101,8 @@ def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
             continue
         with suppress(OSError, ValueError, TypeError):
             folder = folder_of(word) if "-m" not in words[:end] and Path(word).exists() else Path.cwd()
-            return _read(_place(words[:end], folder), word, tuple(words[end:]))
+            arguments = tuple(words[end:])
+            return _read(_place(words[:end], folder, arguments), word, arguments)
     return None
 
 
@@ -119,9 +120,11 @@ def below(tree: Tree) -> Iterator[tuple[str, Stamp]]:
                 yield entry.path, _stamp(entry.path)
 
 
-def _place(words: Sequence[str], folder: Path) -> Path:
-    """The receipt for `words`, if they ask for a program in `folder`."""
-    seed = repr((tuple(words), str(Path.cwd()), sys.path, sys.version, __file__)).encode("utf-8", "surrogatepass")
+def _place(words: Sequence[str], folder: Path, arguments: Sequence[str]) -> Path:
+    """The receipt for `words`, if they ask for a program in `folder`, and for the programs in its `arguments`."""
+    seed = repr((tuple(words), launched(arguments), str(Path.cwd()), sys.path, sys.version, __file__)).encode(
+        "utf-8", "surrogatepass"
+    )
     return plan.store_of(plan.project_of(folder)) / f"words-{blake2b(seed, digest_size=16).hexdigest()}.json"
 
 

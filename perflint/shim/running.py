@@ -6,7 +6,7 @@ import atexit
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,12 @@ class Program(NamedTuple):
     def folder(self) -> Path:
         """Where the program is."""
         return Path.cwd() if self.is_module else folder_of(self.name)
+
+
+def launched(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The scripts and modules that a program may be told to run by its arguments, as launchers are."""
+    pairs = zip(("", *arguments), arguments, strict=False)
+    return tuple(word for before, word in pairs if word.endswith(".py") or before == "-m")
 
 
 def folder_of(path: str) -> Path:

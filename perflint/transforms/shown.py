@@ -9,7 +9,7 @@ from perflint.analysis.program import Program
 _LONG = 48
 
 
-def shown(program: Program, node: ast.expr) -> str:
+def shown(program: Program, node: ast.expr | ast.stmt) -> str:
     """The text of `node` on one line, in backquotes; of a long call, what is called."""
     text = " ".join(program.segment(node).split())
     if len(text) > _LONG and isinstance(node, ast.Call):

@@ -63,7 +63,10 @@ class Standard:
 
 
 def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Likeness:
-    """How alike a run is to the original; over fewer steps, and but for what they print and write, if one is cut."""
+    """How alike a run is to the original; over fewer steps, and but for what they print and write, if one is cut.
+
+    Where all that was recorded is bitwise equal, a number that they print may still be rounded differently.
+    """
     is_cut = standard.common(after) is not None
     if parted := (*(() if is_cut else ends(standard.run, after)), *compared.parted, *compared.order):
         return Likeness(Grade.DIFFERENT, parted)
@@ -75,11 +78,13 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     grades = {each: _closeness(each, spread, _drift(each, own)) for each in compared.differences}
     if failed := [each for each, grade in grades.items() if grade is Grade.DIFFERENT]:
         return Likeness(Grade.DIFFERENT, tuple(map(_parting, _by_size(failed)[:_SAID])))
-    if said := () if is_cut else tuple(_said_otherwise(standard, after, exact=compared.is_bitwise)):
+    if said := () if is_cut else tuple(_said_otherwise(standard, after, exact=False)):
         return Likeness(Grade.DIFFERENT, said[:_SAID])
     seen = f"{compared.values} values of {compared.steps} steps"
     if compared.is_bitwise:
-        return Likeness(Grade.BITWISE, (f"{seen} are bitwise equal",))
+        near = () if is_cut else tuple(_said_otherwise(standard, after, exact=True))
+        grade = Grade.ROUNDING if near else Grade.BITWISE
+        return Likeness(grade, (*near[:_SAID], f"{seen} are bitwise equal"))
     beyond = [each for each, grade in grades.items() if grade is Grade.ALIKE]
     worst = _by_size(beyond or compared.differences)[0]
     if beyond:

@@ -196,10 +196,11 @@ class Further:
         itself = likeness(Standard(before, again), again, own)
         if itself.grade is not Grade.BITWISE:
             return Likeness(Grade.UNKNOWN, _of_original(itself))
-        found = likeness(self.standard, run, self._compared(run))
-        if found.grade in (Grade.ROUNDING, Grade.ALIKE):  # so far on, neither can be told from any other difference
-            return Likeness(Grade.DIFFERENT, found.evidence[1:])
-        return found
+        compared = self._compared(run)
+        found = likeness(self.standard, run, compared)
+        if compared.is_bitwise or found.grade is Grade.DIFFERENT:
+            return found
+        return Likeness(Grade.DIFFERENT, found.evidence[1:])  # so far on, rounding can't be told from anything else
 
     def _goes_on(self, arrival: Arrival) -> int:
         """The next mark, 0 if there is none or the time is over."""

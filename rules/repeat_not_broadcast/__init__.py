@@ -128,7 +128,8 @@ class RepeatNotBroadcast(Rule):
             if span in reported:  # several casts of one expansion
                 continue
             reported.add(span)
-            yield self.finding(span, _MESSAGES[kind], kind=kind, fixes=result.fixes, blocked=result.blocked)
+            said, by = _MESSAGES[kind], program.hot_by(call)
+            yield self.finding(span, said, kind=kind, fixes=result.fixes, blocked=result.blocked, hot_by=by)
 
 
 _MESSAGES = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from perflint.analysis.links import HotPlace
 from perflint.documents.places import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Safety, Severity
@@ -30,6 +32,7 @@ class Diagnose(Protocol):
         fixes: tuple[tuple[Safety, str], ...] = (),
         blocked: str = "",
         fingerprint: str = "0123456789abcdef",
+        hot_by: HotPlace | None = None,
     ) -> Diagnostic: ...
 
 
@@ -41,7 +44,10 @@ def diagnose() -> Diagnose:
 @pytest.fixture
 def run(diagnose: Diagnose) -> RunResult:
     """A run with a fixable and a blocked finding, a notebook, a clean file, a skipped one and an unreadable one."""
-    fixed = diagnose(fixes=((Safety.EXACT, "loss.detach()"), (Safety.BEHAVIOUR, "0")))
+    fixed = diagnose(
+        fixes=((Safety.EXACT, "loss.detach()"), (Safety.BEHAVIOUR, "0")),
+        hot_by=HotPlace(str(Path("lib", "fit.py")), line=80),
+    )
     blocked = diagnose(
         target="for x in loader:", rule="decode-loop", severity=Severity.ERROR, blocked="a state is fed back"
     )
@@ -71,6 +77,7 @@ def _diagnose(
     fixes: tuple[tuple[Safety, str], ...] = (),
     blocked: str = "",
     fingerprint: str = "0123456789abcdef",
+    hot_by: HotPlace | None = None,
 ) -> Diagnostic:
     source, offset = Source(text), text.index(target)
     start = Position(cell, offset, *source.position(offset))
@@ -78,4 +85,6 @@ def _diagnose(
     placed = tuple(PlacedFix(f"write {new}", safety, (PlacedEdit(start, end, new),)) for safety, new in fixes)
     first, last = max(start.line - 2, 1), min(end.line + 2, source.line_count)
     frame = tuple(source.line_text(line).rstrip("\r\n") for line in range(first, last + 1))
-    return Diagnostic(path, rule, "loop", severity, message, start, end, placed, blocked, frame, first, fingerprint)
+    return Diagnostic(
+        path, rule, "loop", severity, message, start, end, placed, blocked, frame, first, fingerprint, "", hot_by
+    )

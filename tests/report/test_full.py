@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from perflint.documents.places import Problem
 from perflint.engine.results import Diagnostic, FileResult, RunResult
-from perflint.engine.rule import Safety
+from perflint.engine.rule import Safety, Severity
 from perflint.report import render
 from perflint.report.style import Style
 
@@ -69,6 +69,33 @@ def test_what_blocks_a_fix_is_said(diagnose: Diagnose) -> None:
 
 def test_a_finding_in_a_notebook_names_its_cell(diagnose: Diagnose) -> None:
     assert " --> a.ipynb:cell 2:4:14" in _full(diagnose(path="a.ipynb", cell=2))
+
+
+def test_one_defect_in_many_places_is_one_entry_with_a_count(diagnose: Diagnose) -> None:
+    many = [diagnose(path=f"{name}.py", message=f"`{name}` waits for the device") for name in "abcdefgh"]
+    run = RunResult(tuple(FileResult(each.path, (each,)) for each in many), 0.5)
+    text = render("full", run, Style())
+    assert text.count("waits for the device") == 1
+    assert "also: 7 other places (--verbose shows each): b.py:4:14, c.py:4:14" in text
+    assert "f.py:4:14, ..." in text
+    assert "8 findings in 8 of 8 files" in text
+    assert render("full", run, Style(verbose=True)).count("waits for the device") == 8
+
+
+def test_a_few_places_and_other_obstacles_are_shown_each(diagnose: Diagnose) -> None:
+    few = [diagnose(path=f"{number}.py", blocked=f"it is {word}") for number, word in enumerate(["printed"] * 3)]
+    others = [diagnose(path="x.py", blocked="it is kept"), diagnose(path="y.py", rule="sync-in-loop")]
+    run = RunResult(tuple(FileResult(each.path, (each,)) for each in (*few, *others)), 0.5)
+    assert render("full", run, Style()).count(" --> ") == 5
+
+
+def test_what_breaks_comes_before_what_costs_and_launches_before_memory(diagnose: Diagnose) -> None:
+    rules = ["cat-in-loop", "decode-loop", "item-in-loop"]
+    found = [diagnose(path=f"{rule}.py", rule=rule) for rule in rules]
+    found.append(diagnose(path="z.py", rule="missing-main-guard", severity=Severity.ERROR))
+    text = render("full", RunResult(tuple(FileResult(each.path, (each,)) for each in found), 0.5), Style())
+    order = re.findall(r"\[([a-z-]+)\]:", text)
+    assert order == ["missing-main-guard", "decode-loop", "item-in-loop", "cat-in-loop"]
 
 
 def test_every_file_that_could_not_be_checked_is_named(run: RunResult) -> None:

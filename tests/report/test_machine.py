@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perflint.documents.places import Problem
+from perflint.engine.problems import InternalProblem
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Safety
 from perflint.report import FORMATS, render
@@ -56,6 +57,7 @@ def test_json_lists_every_finding_with_its_place_and_fixes(run: RunResult) -> No
             },
         ],
         "blocked": "",
+        "hot_by": {"path": "lib/fit.py", "cell": None, "line": 80, "function": None},
         "fingerprint": "0123456789abcdef",
     }
 
@@ -72,6 +74,14 @@ def test_json_has_the_files_that_could_not_be_checked(run: RunResult) -> None:
         ("broken.py", 7, "error"),
         ("wide.py", 1, "error"),
     ]
+
+
+def test_a_fault_of_ours_has_a_code_of_its_own() -> None:
+    broken = RunResult((FileResult("a.py", problem=InternalProblem("internal error", traceback="...")),), 0.1)
+    (item,) = json.loads(render("json", broken, Style()))
+    assert item["code"] == "internal-error"
+    for name in ("github", "gitlab", "junit", "sarif"):
+        assert "internal-error" in render(name, broken, Style())
 
 
 def test_json_lines_are_the_objects_of_json(run: RunResult) -> None:
@@ -91,11 +101,13 @@ def test_github_commands_carry_place_and_severity(run: RunResult) -> None:
     assert render("github", run, Style()).splitlines() == [
         "::error file=broken.py,title=perflint (unreadable-file),line=7::is not Python 3: invalid syntax",
         "::notice file=nb/a b.ipynb,title=perflint (item-in-loop)::"
-        "cell 3, line 4: the host waits for the device in every step",
+        "cell 3, line 4: the host waits for the device in every step"
+        "%0Afix: write 1 (behaviour: results may differ; needs --unsafe)",
         "::error file=train.py,line=3,endLine=3,col=1,endColumn=17,title=perflint (decode-loop)::"
-        "the host waits for the device in every step",
+        "the host waits for the device in every step%0Anot fixed: a state is fed back",
         "::warning file=train.py,line=4,endLine=4,col=14,endColumn=25,title=perflint (item-in-loop)::"
-        "the host waits for the device in every step",
+        "the host waits for the device in every step%0Afix: write loss.detach() (exact: the same results)"
+        "%0Aor: write 0 (behaviour: results may differ; needs --unsafe)",
         "::error file=wide.py,title=perflint (unreadable-file)::is not valid UTF-8",
     ]
 
@@ -122,6 +134,7 @@ def test_gitlab_issues_have_the_fields_that_gitlab_needs(run: RunResult) -> None
     assert issues[3]["location"] == {"path": "train.py", "lines": {"begin": 4, "end": 4}}
     assert issues[3]["description"] == "the host waits for the device in every step"
     assert issues[1]["description"].startswith("cell 3, line 4: ")
+    assert "not fixed: a state is fed back" in issues[2]["content"]["body"]
 
 
 def test_gitlab_fingerprints_differ_and_do_not_depend_on_lines_or_on_other_files(diagnose: Diagnose) -> None:

@@ -19,7 +19,7 @@ _HERE = Path(__file__).parents[2]
 def folder(tmp_path: Path) -> Path:
     """A project whose script has been run."""
     project(tmp_path)
-    (tmp_path / "main.py").write_text("import sys\n\nprint(sys.argv)\n")
+    (tmp_path / "main.py").write_text("import sys\n\nimport package.module\n\nprint(sys.argv)\n")
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "module.py").write_text("X = 1\n")
     (tmp_path / ".gitignore").write_text("ignored/\n")
@@ -44,6 +44,7 @@ def test_what_a_program_leaves_behind_does_not_matter(folder: Path) -> None:
     (folder / "runs" / "today").mkdir(parents=True)
     (folder / "runs" / "today" / "events.bin").write_bytes(b"1")
     (folder / "losses.txt").write_text("1")
+    (folder / "another.py").write_text("X = 1\n")  # which it doesn't import
     assert not is_planned(folder, "main.py")
 
 
@@ -52,6 +53,12 @@ def _edit_in_place(file: Path) -> None:
     before = file.stat()
     file.write_text("X = 2\n")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _swap(file: Path, folder: Path) -> None:
+    """Make a package of a module."""
+    folder.mkdir()
+    file.rename(folder / "__init__.py")
 
 
 def _write(*parts: str, text: str = "X = 1\n") -> Callable[[Path], object]:
@@ -65,11 +72,9 @@ def _write(*parts: str, text: str = "X = 1\n") -> Callable[[Path], object]:
 CHANGES: dict[str, Callable[[Path], object]] = {
     "a file is touched": lambda folder: (folder / "package" / "module.py").touch(),
     "a file is edited, and its time set back": lambda folder: _edit_in_place(folder / "package" / "module.py"),
-    "a file is removed": lambda folder: (folder / "package" / "module.py").unlink(),
-    "a file is renamed": lambda folder: (folder / "package" / "module.py").rename(folder / "package" / "other.py"),
-    "a file is added": _write("package", "new.py"),
-    "a file is added in a new folder": _write("new", "module.py"),
-    "a notebook is added": _write("new.ipynb", text="{}"),
+    "a file is renamed": lambda folder: _swap(folder / "package" / "module.py", folder / "package" / "module"),
+    "a file is added that is imported instead": _write("package", "module", "__init__.py"),
+    "a package is made of a folder": _write("package", "__init__.py"),
     "a configuration is added": _write("perflint.toml", text="unsafe = true\n"),
     "a configuration is changed": _write("pyproject.toml", text="[tool.perflint]\nunsafe = true\n"),
     "an ignore file is changed": _write(".gitignore", text="package/\n"),
@@ -83,6 +88,14 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_a_plan_is_made_again_when(folder: Path, change: str) -> None:
     CHANGES[change](folder)
     assert is_planned(folder, "main.py")
+
+
+def test_a_run_plans_again_for_another_program_that_it_launches(folder: Path) -> None:
+    (folder / "launch.py").write_text("import runpy, sys\n\nrunpy.run_path(sys.argv[1])\n")
+    (folder / "other.py").write_text("X = 1\n")
+    assert is_planned(folder, "launch.py", "main.py")
+    assert not is_planned(folder, "launch.py", "main.py", "--epochs", "3")
+    assert is_planned(folder, "launch.py", "other.py")
 
 
 def test_a_run_that_is_asked_for_otherwise_is_planned_by_itself(folder: Path) -> None:

@@ -30,6 +30,7 @@ def test_a_dry_run_says_what_would_be_applied_and_runs_nothing(tmp_path: Path) -
 def test_a_dry_run_says_what_is_left_and_why(tmp_path: Path) -> None:
     project(tmp_path, "loads.py")
     (tmp_path / "broken.py").write_text("import torch\nfor:\n")
+    imports(tmp_path / "loads.py", "broken")
     run = patched(tmp_path, "--dry-run", "loads.py")
     assert "loads.py:24 loader: num_workers and pin_memory, if its samples allow it\n" in run.stdout
     assert "loads.py:28 loader: left; no workers: `zip(source, target)` would draw its order earlier\n" in run.stdout
@@ -49,8 +50,20 @@ def test_a_fix_that_never_runs_is_said_so(tmp_path: Path) -> None:
     assert "decoders.py:16 decode-loop: compute all steps at once (never took effect)" in run.stderr
 
 
+def imports(script: Path, names: str) -> None:
+    """Have a script import modules in a case that doesn't arise."""
+    script.write_text(f"{script.read_text()}\n\ndef never():\n    import {names}\n")
+
+
+def test_a_dry_run_lists_nothing_of_scripts_that_the_program_does_not_import(tmp_path: Path) -> None:
+    run = patched(project(tmp_path, "identity.py", "decoders.py"), "--dry-run", "identity.py")
+    assert "decoders" not in run.stdout
+
+
 def test_fixes_in_files_that_nothing_loads_are_counted(tmp_path: Path) -> None:
-    run = patched(project(tmp_path, "identity.py", "decoders.py", "crashes.py"), "identity.py")
+    folder = project(tmp_path, "identity.py", "decoders.py", "crashes.py")
+    imports(folder / "identity.py", "decoders, crashes")
+    run = patched(folder, "identity.py")
     assert "  not applied: 2 fixes in files that were not loaded, or were changed meanwhile\n" in run.stderr
 
 

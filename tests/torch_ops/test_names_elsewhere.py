@@ -44,7 +44,6 @@ _ALLOWED = {
     "rules/host_scalar.py": "names of parameters",
     "rules/host_tensor.py": "names of parameters",
     "rules/loader_restarts_workers.py": "methods of lists and dicts that only read",
-    "rules/repeat_not_broadcast/layout.py": "what gives Python numbers, or tells of the layout",
     "rules/repeat_not_broadcast/__init__.py": "words in the text of a file, before it is parsed",
 }
 

@@ -14,7 +14,7 @@ from perflint.analysis.memory.locations import ANY, NOWHERE, Location, Locations
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS, TAKES
 from perflint.analysis.memory.special_methods import INDEXING
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.arguments import arguments_of, is_static
 from perflint.syntax.walk import FUNCTIONS, Function, path_of
 
@@ -111,9 +111,20 @@ class OptimisticPointsTo(_NewBatches):
 class DatasetPointsTo(_NewBatches):
     """Points-to analysis of what may happen to a dataset, where an optimizer knows its tensors."""
 
-    def is_run(self, special: str) -> bool:
-        """May an operator run the special methods of this name? What is indexed is hardly ever a dataset."""
-        return special not in INDEXING
+    def _is_of_class_elsewhere(self, place: Location) -> bool:
+        """Special methods of datasets of other files change none."""
+        return False
+
+    @property
+    def indexes(self) -> bool:
+        """What is indexed is hardly ever a dataset."""
+        return False
+
+    def _may_be_of(self, place: Location, value: Value, method: Function) -> bool:
+        """Nor is a method that indexes run, but of what is known to be of its class."""
+        known = self.program.value(place.root) if isinstance(place.root, ast.AST) else UNKNOWN
+        is_known = any(isinstance(each.node, ast.ClassDef) for each in (value, known))
+        return (is_known or getattr(method, "name", "") not in INDEXING) and super()._may_be_of(place, value, method)
 
     def write(
         self, node: ast.AST, to: Collection[Location], *,
@@ -134,7 +145,8 @@ class DatasetPointsTo(_NewBatches):
 
     def _method(self, call: ast.Call, func: ast.Attribute) -> Locations:
         is_harmless = func.attr in HARMLESS_METHODS - FILLS - TAKES and torch_ops.of_method(func.attr) is None
-        return self._kept(call) | self.of(func.value) if is_harmless else super()._method(call, func)
+        receiver = self.of(func.value)
+        return self._kept(call) | receiver | self._inside(receiver) if is_harmless else super()._method(call, func)
 
     def _unknown(self, call: ast.Call) -> Locations:
         given = self._given(call)

@@ -1,4 +1,4 @@
-"""Computes how often code runs: once, every step, or every time step; through calls, except under rare guards."""
+"""Computes how often code runs: once, every step, or every time step, also through calls; and by what."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.heat.evaluation import evaluates_each
 from perflint.analysis.heat.rarity import is_escape, makes_rare
 from perflint.analysis.heat.scale import Heat
+from perflint.analysis.links import HotPlace
 from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.values.parameters import STEP_METHODS
 from perflint.analysis.values.values import Kind
@@ -24,22 +25,42 @@ class Switch(NamedTuple):
     wanted: bool
 
 
+class _Hot(NamedTuple):
+    """How often code runs, and what makes it so: a loop, a function called in every step, or a place elsewhere."""
+
+    heat: Heat
+    by: ast.AST | HotPlace | None = None
+
+
+_COLD = _Hot(Heat.ONCE)
+
+
 class Heats:
     """The heat of a program's places, and which loop it comes from."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._functions: dict[ast.AST, Heat] = {}
+        self._functions: dict[ast.AST, _Hot] = {}
 
     def heat(self, node: ast.AST) -> Heat:
         """How often `node` runs."""
-        return self._climb(node)[0]
+        return self._climb(node).heat
 
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
         """The hot loop of the same function that makes `node` run often; None where a call does, or nothing."""
-        return self._climb(node)[1]
+        by = self._climb(node).by
+        if not isinstance(by, LOOPS + COMPREHENSIONS) or by not in self._program.ancestors(node):
+            return None
+        return by if self._program.function_of(by) is self._program.function_of(node) else None
 
-    def _climb(self, node: ast.AST) -> tuple[Heat, ast.AST | None]:
+    def hot_by(self, node: ast.AST) -> HotPlace | None:
+        """The loop, here or around a call, that makes `node` run often, or what is called in every step."""
+        by = self._climb(node).by
+        if by is None or isinstance(by, HotPlace):
+            return by
+        return HotPlace(line=getattr(by, "lineno", 0), runs=getattr(by, "name", ""))
+
+    def _climb(self, node: ast.AST) -> _Hot:
         program = self._program
         escaping: type[ast.AST] | None = None  # a break or return right after: this loop ends in the same iteration
         switches: list[Switch] = []
@@ -48,27 +69,27 @@ class Heats:
             if isinstance(child, ast.stmt):
                 escaping = escaping or is_escape(program, child, parent)
             if makes_rare(program, parent, child):
-                return Heat.ONCE, None
+                return _COLD
             if (found := _switch(program, parent, child)) is not None:
                 switches.append(found)
             if isinstance(parent, COMPREHENSIONS) and self._walks_batches(parent, child, node):
-                return Heat.STEP, parent
+                return _Hot(Heat.STEP, parent)
             if isinstance(parent, LOOPS) and (child in parent.body or child is getattr(parent, "test", None)):
                 if escaping is None:
                     kind = program.loop_kind(parent)
                     if kind is not LoopKind.OTHER:
-                        return (Heat.TIME if kind is LoopKind.TIME else Heat.STEP), parent
+                        return _Hot(Heat.TIME if kind is LoopKind.TIME else Heat.STEP, parent)
                 elif escaping is ast.Break:
                     escaping = None
             if isinstance(parent, FUNCTIONS):
                 if child in getattr(parent, "decorator_list", ()) or child is parent.args:
                     child = parent
                     continue
-                return self._heat_behind(switches, parent), None
+                return self._behind(switches, parent)
             if isinstance(parent, ast.ClassDef):
-                return Heat.ONCE, None
+                return _COLD
             child = parent
-        return Heat.ONCE, None
+        return _COLD
 
     def _walks_batches(self, comprehension: ast.AST, child: ast.AST, node: ast.AST) -> bool:
         """Is `node`, below the part `child` of a comprehension, evaluated for each batch of a loader?"""
@@ -79,32 +100,37 @@ class Heats:
             return False
         return child is not first or not any(each is node for each in ast.walk(first.iter))
 
-    def _heat_behind(self, switches: Sequence[Switch], function: Function) -> Heat:
+    def _behind(self, switches: Sequence[Switch], function: Function) -> _Hot:
         """How often what all these switches guard runs, in a function that is hot by its calls in this file."""
-        heat = self.function_heat(function)
+        hot = self._of_function(function)
         sites = self._program.call_sites(function)
-        if not switches or heat <= self._heat_of_itself(function):
-            return heat
+        if not switches or hot.heat <= self._of_itself(function).heat:
+            return hot
         turning = [
             site for site in sites if all(_may_turn_on(self._program, site, function, each) for each in switches)
         ]
-        return max(map(self.heat, turning), default=Heat.ONCE)
+        return max(map(self._climb, turning), key=_heat_of, default=_COLD)
 
     def function_heat(self, function: Function) -> Heat:
         """How often the body of `function` runs: by convention, or as often as the hottest of its calls."""
+        return self._of_function(function).heat
+
+    def _of_function(self, function: Function) -> _Hot:
         known = self._functions.get(function)
         if known is not None:
             return known
-        self._functions[function] = Heat.ONCE  # for functions that call each other
-        heat = self._heat_of_itself(function)
-        for site in self._program.call_sites(function):
-            heat = max(heat, self.heat(site))
-        self._functions[function] = heat
-        return heat
+        self._functions[function] = _COLD  # for functions that call each other
+        sites = map(self._climb, self._program.call_sites(function))
+        hot = max((*sites, self._of_itself(function)), key=_heat_of)  # a loop in sight says more
+        self._functions[function] = hot
+        return hot
 
-    def _heat_of_itself(self, function: Function) -> Heat:
+    def _of_itself(self, function: Function) -> _Hot:
         """How often the body of `function` runs whatever calls it in this file."""
-        return Heat.STEP if self._is_hot_by_convention(function) else Heat(self._program.heat_from_outside(function))
+        call = self._program.call_from_outside(function)
+        if self._is_hot_by_convention(function):
+            return _Hot(Heat.STEP, function)
+        return _COLD if call is None else _Hot(Heat(call.heat), call.by)
 
     def _is_hot_by_convention(self, function: Function) -> bool:
         owner = self._program.class_of(function)
@@ -115,7 +141,11 @@ class Heats:
             return name == "step"
         if owner.is_a("differentiable"):
             return name in ("forward", "backward")
-        return owner.is_a("module") and name in STEP_METHODS
+        return name in STEP_METHODS and self._program.is_module(owner)
+
+
+def _heat_of(hot: _Hot) -> Heat:
+    return hot.heat
 
 
 def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:

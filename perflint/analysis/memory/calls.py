@@ -79,6 +79,15 @@ class Calls(LibraryCalls):
                 places = self._mapped(write.to, function, {})
                 self.write(node, places, deep=write.deep, deferred=True, attribute=write.attribute)
 
+    def handed_on(self, node: ast.Name | ast.Attribute, places: Locations, receiver: Locations = NOWHERE) -> None:
+        """A function of the file that is more than called, at `places`, may be run by somebody at any later time."""
+        parent, value = self.program.parent(node), self.program.value(node)
+        is_called = isinstance(parent, ast.Call) and parent.func is node
+        if not is_called and isinstance(value.node, FUNCTIONS) and value.node not in self.graph.inner:
+            is_bound = value.owner is not None and value.owner.kind is not Kind.CLASS
+            returned = self.run(value.node, node, {0: receiver} if is_bound else {}, deferred=True)
+            self.cells.store(places, ANY, returned)
+
     def run(
         self, function: Function, node: ast.AST, given: Mapping[int, Locations], *, deferred: bool = False
     ) -> Locations:

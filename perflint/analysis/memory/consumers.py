@@ -18,6 +18,7 @@ from perflint.analysis.memory.roles import (
     Role,
     converts,
     is_view,
+    is_written,
     joins,
     measures,
     role_of_function,
@@ -108,6 +109,8 @@ class _Follower(Follower):
         if joins(name):
             self.consume(call, node, Role.READ)
         elif name in _PASSING:
+            if (operation := torch_ops.of_function(name)) is not None and is_written(operation, call, node):
+                raise NotAnalysed
             self.follow(call, trace)
         elif name.startswith("torch.") and (is_view(short) or parts):
             if node is not call.args[0]:

@@ -25,7 +25,7 @@ from perflint.analysis.memory.locations import (
     item,
     made,
 )
-from perflint.analysis.memory.python import OPERATORS
+from perflint.analysis.memory.python import NAMESPACES, OPERATORS
 from perflint.analysis.memory.special_methods import RUNNING
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
@@ -141,7 +141,9 @@ class PointsTo(ImplicitCalls):
 
     def _name(self, node: ast.Name) -> Locations:
         value = self.graph.value(node)
-        return self.outer(node.id) if value is None else self.held(value)
+        found = self.outer(node.id) if value is None else self.held(value)
+        self.handed_on(node, found)
+        return found
 
     def held(self, value: Value) -> Locations:
         """The locations that a variable may hold while it has this SSA value."""
@@ -210,12 +212,13 @@ class PointsTo(ImplicitCalls):
             found = found.union(*(self.cells.held.get((each, node.attr), ()) for each in base))
         if attribute is not None and not attribute.shares:
             found |= {each.part(node.attr) for each in base}
-        elif operation is not None or node.attr in ("__dict__", "_buffers", "_parameters") or is_tensor:
+        elif operation is not None or node.attr in NAMESPACES or is_tensor:
             found |= base  # a view, or a method bound to it
-        if node.attr in ("__dict__", "_buffers", "_parameters"):
+        if node.attr in NAMESPACES:
             own = frozenset({made(node)})
             self.cells.store(own, ELEMENTS, self.cells.load(base, ANY))
             found |= own
+        self.handed_on(node, found, base)
         return found | self.read(node, base, node.attr, value)
 
     def _subscript(self, node: ast.Subscript) -> Locations:

@@ -103,6 +103,11 @@ def role_of_method(name: str, *, receiver: bool) -> Role:
     return role
 
 
+def is_written(operation: torch_ops.Operation, call: ast.Call, node: ast.expr) -> bool:
+    """Does a call of the operation write to its argument `node`?"""
+    return any(node in each.of(call) for each in operation.writes)
+
+
 def role_of_function(name: str, call: ast.Call, node: ast.expr, keyword: str) -> tuple[Role, bool] | None:
     """What torch's function `name` does with its argument, and whether it writes into another; None for nothing."""
     short = name.rpartition(".")[2]
@@ -113,7 +118,7 @@ def role_of_function(name: str, call: ast.Call, node: ast.expr, keyword: str) ->
         raise NotAnalysed
     if short == "scaled_dot_product_attention" and (keyword == "attn_mask" or call.args[3:4] == [node]):
         return Role.READ, False
-    if any(each.happens(call) and node in each.of(call) for each in entry.writes):
+    if is_written(entry, call, node):
         raise NotAnalysed
     if entry.in_place and not entry.does("matmul"):
         return Role.ELEMENTWISE, True

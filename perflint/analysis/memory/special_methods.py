@@ -20,6 +20,8 @@ INDEXING = frozenset({"__getitem__", "__iter__", "__next__", "__missing__", "__r
 ITERATION = ("__iter__", "__next__", "__getitem__", "__len__", "__aiter__", "__anext__")
 TRUTH = ("__bool__", "__len__")
 TEXT = ("__format__", "__str__", "__repr__")
+_ITEM = ("__getitem__", "__missing__", "__class_getitem__")
+WITHIN = frozenset((*TEXT, "__hash__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))  # also of contents
 _KEYS = ("__hash__", "__eq__", "__index__")
 _BY_LIBRARY = {"len": ("__len__",), "bool": TRUTH, **dict.fromkeys(("str", "repr", "print", "format"), TEXT)}
 _ASKS = frozenset("isinstance issubclass type id callable getattr hasattr setattr delattr super".split())
@@ -137,6 +139,11 @@ class SpecialMethods:
         return () if is_torch else tuple(each for each in self.methods if each not in _NOT_BY_LIBRARY)
 
 
+def only_asks(name: str) -> bool:
+    """Does a function of Python only ask for the class of what it is given, or for its attributes?"""
+    return name.startswith("builtins.") and name.rpartition(".")[2] in _ASKS
+
+
 def run_by(node: ast.AST) -> Iterator[Runs]:
     """The special methods that running a node, other than a call, runs if its operands have them."""
     method = _RUN_BY.get(type(node))
@@ -181,7 +188,7 @@ def _of_assignment(node: ast.Assign) -> Iterator[Runs]:
 
 
 def _of_subscript(node: ast.Subscript) -> Iterator[Runs]:
-    names = {ast.Store: ("__setitem__",), ast.Del: ("__delitem__",)}.get(type(node.ctx), ("__getitem__", "__missing__"))
+    names = {ast.Store: ("__setitem__",), ast.Del: ("__delitem__",)}.get(type(node.ctx), _ITEM)
     yield names, node.value, (node.slice,)
     yield _KEYS, node.slice, ()
 
@@ -192,7 +199,7 @@ def _of_keys(node: ast.Set | ast.Dict) -> Iterator[Runs]:
 
 
 def _of_match(node: ast.Match) -> Iterator[Runs]:
-    yield ("__eq__", *ITERATION), node.subject, ()
+    yield ("__eq__", "__getitem__", *ITERATION), node.subject, ()
 
 
 _RUN_BY: dict[type[ast.AST], Callable[[Any], Iterator[Runs]]] = {

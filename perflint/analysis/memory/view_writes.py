@@ -70,13 +70,15 @@ class _Callers:
             passes = _passes(memory.program, graph, [site]) if self.is_kept else []
             is_carried = is_returned and _is_carried(memory, site)
             for write in points.writes:
-                if write.node is site or not write.reaches(found):
+                if (write.node is site and not write.deferred) or not write.reaches(found):
                     continue
-                is_later = not write.deferred and graph.runs_after(write.node, site)
-                is_read = is_carried or _is_read_behind(graph, site, write, readers)
-                if is_returned if write.deferred else is_later and is_read:
+                if write.deferred:
+                    yield from [write] if is_returned or passes else ()
+                elif not graph.runs_after(write.node, site):
+                    continue
+                elif is_carried or _is_read_behind(graph, site, write, readers):
                     yield write
-                elif is_later and _is_read_behind(graph, site, write, passes):
+                elif _is_read_behind(graph, site, write, passes):
                     yield replace(write, deferred=True)
             around = memory.program.function_of(site)
             if around is not None and around not in self.seen:

@@ -13,7 +13,7 @@ from perflint.analysis.data.starts import Starts
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.hot_syncs import is_needed
-from perflint.analysis.links import ALONE, Context, HotCall, Links, Says, Summary
+from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Says, Summary, nearest
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.call_targets import named_functions
 from perflint.analysis.values.codes import argument_code, result_code
@@ -36,7 +36,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     summaries = (*(_summary(program, context, name, node) for name, node in named), *_loader_summaries(program))
     called = [(node, (*program.targets(node), *_overridden(program, node))) for node in program.of_type(ast.Call)]
     reaching = [(node, targets) for node, targets in called if targets]
-    calls = tuple(sorted(set(_hot_calls(program, reaching))))
+    calls = nearest(_hot_calls(program, reaching))
     answered = {summary.target for summary in context.summaries}
     needed = (*result_queries(program, reaching), step_queries(program, reaching), _start_queries(program))
     all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.asked.effects))
@@ -47,6 +47,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         compile_query=program.asked.whether_compiled,
         quiet=tuple(sorted(set(_quiet(program, reaching)))),
         quiet_query=program.asked.whether_quiet,
+        module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
     )
 
 
@@ -104,8 +105,9 @@ def _hot_calls(program: Program, reaching: Reaching) -> Iterator[HotCall]:
         if heat and not _is_needed(program, node):
             positional = "".join(argument_code(program.value(argument)) for argument in node.args)
             keywords = tuple((k.arg, argument_code(program.value(k.value))) for k in node.keywords if k.arg is not None)
+            by = program.hot_by(node)
             for target in targets:
-                yield HotCall(target, int(heat), positional, keywords)
+                yield HotCall(target, int(heat), positional, keywords, by or NOWHERE)
 
 
 def _quiet(program: Program, reaching: Reaching) -> Iterator[str]:

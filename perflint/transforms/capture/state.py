@@ -203,6 +203,7 @@ class State:
     def check_skipped(self) -> None:
         """Raise Blocked where what the last step skips, after the test, leaves more than values that nobody reads."""
         program, course = self._program, self._course
+        points = program.get(Memory).points_to(self._loop)
         seen = {*self._collected, *(node.id for node in _names_in(course.end.test))}
         for late in course.late(self._loop):
             if late in course.counting:
@@ -213,10 +214,12 @@ class State:
                 if isinstance(node, ast.Call) and program.get(CallGraph).has(node, _draws):
                     reason = "draws random numbers, which the last step doesn't: draw them before the test"
                     raise Blocked(f"{shown(program, node)} {reason}", node)
-            for name in self.written[late]:
-                if (aliases(program, name, self.memory_of([name.id])) | {name.id}) & seen:
+            collecting = {late, getattr(late, "value", late)} if late in self._collected.values() else set[ast.AST]()
+            nodes, known = set(own_nodes(late)) - collecting, points.cells.reach(self.memory_of([*seen]))
+            for write in points.writes:
+                if isinstance(write.node, ast.expr | ast.stmt) and write.node in nodes and write.reaches(known):
                     reason = "after the test, which the last step doesn't: do that before the test"
-                    raise Blocked(f"`{name.id}` is written to in place {reason}", name)
+                    raise Blocked(f"{shown(program, write.node)} writes in place {reason}", write.node)
 
 
 def _draws(program: Program, call: ast.Call) -> bool:

@@ -1,0 +1,245 @@
+"""Walks the import closure of a program: the files of its project that running it can import."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from perflint.documents.document import read
+from perflint.engine.errors import UserError
+
+INSTALLED = ("site-packages", "dist-packages")
+_IMPORTERS = ("import_module", "__import__")
+_BY_SETTINGS = frozenset(("hydra", "gin", "jsonargparse"))  # libraries that import what files of settings name
+_ADDS = ("append", "insert", "extend")
+_SOURCES = "src"  # where many projects keep what is installed as a link
+_SPECIAL = re.compile(r"""import_module|__import__|sys\.path|\.py["'\s]""")  # else there are imports alone to be seen
+_PARTS = ("body", "orelse", "finalbody", "handlers", "cases")  # of statements
+_HIDDEN = (".", "__pycache__")
+
+
+class Import(NamedTuple):
+    """A module that is imported, whether `always` as the importing one is, and the own `files` that this runs.
+
+    Relative imports are never `always`: no library is imported so.
+    """
+
+    name: str
+    always: bool
+    files: tuple[Path, ...]
+
+
+class Module(NamedTuple):
+    """A file of a closure, and what it imports, which is None where it can't be read."""
+
+    path: Path
+    imports: tuple[Import, ...] | None
+
+
+Visit = Callable[[Path, str, ast.Module], object]  # is called with each file that is read, its text and its tree
+
+
+@dataclass(frozen=True)
+class Closure:
+    """The modules that a program can import, itself first.
+
+    They stay the same for as long as they don't change, nothing appears at the paths `looked_at`, and nothing comes or
+    goes below the `folders`, of which all files are in it.
+    """
+
+    modules: tuple[Module, ...]
+    looked_at: frozenset[str]
+    folders: frozenset[Path]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The real paths of its files."""
+        return tuple(module.path for module in self.modules)
+
+
+def of_program(
+    name: str,
+    launched: Sequence[str],
+    *,
+    is_module: bool,
+    folder: Path,
+    top: Path,
+    visit: Visit = lambda *_: None,
+) -> Closure | None:
+    """The closure of a script or module that is started in `folder`, and of those that are `launched` by it.
+
+    Imports are looked for on Python's path, and in the folders around the importing file up to `top`, which is the
+    project's. None where the program is no file of its own, so that nobody knows what it imports.
+    """
+    scripts = [(folder / each).resolve() for each in launched if each.endswith(".py")]
+    modules = [each for each in launched if not each.endswith(".py")]
+    start = folder
+    if is_module:
+        modules.append(name)
+    else:
+        script = (folder / name).resolve()
+        scripts.append(script)
+        start = script if script.is_dir() else script.parent
+    walk = _Walk((start, *_joined(top)), top, visit)
+    first = [path for each in modules for path in walk.found(f"{each}.__main__", (folder, *walk.path))]
+    first += [path for each in scripts for path in (each, each / "__main__.py") if _is_source(path)]
+    return walk.closure(first) if first else None
+
+
+def of_files(first: Iterable[Path], top: Path) -> Closure:
+    """What files can import from the folders around them, up to `top`."""
+    return _Walk((), top).closure(path.resolve() for path in first)
+
+
+def _holds_installed(folder: Path) -> bool:
+    """Whether packages are installed in a folder."""
+    return folder.name in INSTALLED or any(folder.glob("*.dist-info"))
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix == ".py" and path.is_file()
+
+
+def _joined(top: Path) -> Iterator[Path]:
+    """The folders of Python's path for what is no installed package: those that the user has joined to it."""
+    joined = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    links = (Path(each) for each in sys.path if each)  # of packages that are installed as links
+    folders = (*joined, *(each for each in links if each.is_relative_to(top)))
+    yield from (each for each in folders if not _holds_installed(each))
+
+
+class _Walk:
+    """Follows imports through the folders `path`, and through those around each file up to `top`."""
+
+    def __init__(self, path: Sequence[Path], top: Path, visit: Visit = lambda *_: None) -> None:
+        self.path, self._top, self._visit = list(dict.fromkeys(path)), top, visit
+        self._looked_at: set[str] = set()
+        self._folders: set[Path] = set()
+        self._known: dict[tuple[str, tuple[Path, ...]], tuple[Path, ...]] = {}
+
+    def closure(self, first: Iterable[Path]) -> Closure:
+        """All that can be imported from the files `first` on."""
+        seen: dict[Path, Module | None] = dict.fromkeys(first)
+        pending = [*seen]
+        for path in pending:
+            module = seen[path] = self._module(path)
+            news = [file for each in module.imports or () for file in each.files if file not in seen]
+            pending += dict.fromkeys(news)
+            seen |= dict.fromkeys(news)
+        modules = tuple(module for module in seen.values() if module)
+        return Closure(modules, frozenset(self._looked_at), frozenset(self._folders))
+
+    def found(self, name: str, folders: Iterable[Path]) -> tuple[Path, ...]:
+        """The files that importing a module from one of these folders runs: of the packages around it, and its own."""
+        places = tuple(dict.fromkeys(folders))
+        if (name, places) not in self._known:
+            self._known[name, places] = next(filter(None, (self._in(folder, name) for folder in places)), ())
+        return self._known[name, places]
+
+    def _in(self, folder: Path, name: str) -> tuple[Path, ...]:
+        found, place = [], folder
+        for part in name.split("."):
+            candidates = (place / part / "__init__.py", place / f"{part}.py")
+            self._looked_at |= {*map(str, candidates)}
+            found += [path.resolve() for path in candidates if path.is_file()][:1]
+            place /= part
+            if not place.is_dir():
+                break
+        return tuple(found)
+
+    def _module(self, path: Path) -> Module:
+        try:
+            text = read(path).text
+            tree = ast.parse(text)
+        except (UserError, OSError, SyntaxError, ValueError, RecursionError):
+            return Module(path, None)
+        self._visit(path, text, tree)
+        nodes = [*(ast.walk(tree) if _SPECIAL.search(text) else _statements(tree))]
+        self.path += [each for each in self._added(path, nodes) if each not in self.path]
+        around = [each for each in path.parents if each.is_relative_to(self._top)]
+        folders = (*self.path, *around, self._top / _SOURCES)
+        imports = []
+        for name, always, level in _imported(tree, nodes):
+            base = path.parents[level - 1 : level] if level else folders
+            imports.append(Import(name, always, self.found(name, base)))
+        imports += (Import(name, False, (file,)) for name, file in self._run_by_name(path, nodes))
+        is_package = (path.parent / "__init__.py").is_file()  # others may import what their arguments name
+        by_settings = any(each.name.partition(".")[0] in _BY_SETTINGS for each in imports)
+        if by_settings or (is_package and not _are_known(nodes)):
+            imports.append(Import("", False, self._below(path.parent)))
+        return Module(path, tuple(imports))
+
+    def _added(self, path: Path, nodes: Iterable[ast.AST]) -> Iterator[Path]:
+        """The folders that a module adds to Python's path by what their names are in its text."""
+        for node in nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ADDS:
+                owner = node.func.value
+                if isinstance(owner, ast.Attribute) and owner.attr == "path":
+                    words = [*filter(None, map(_text, ast.walk(node)))]
+                    bases = (self.path[0] if self.path else path.parent, *path.parents)
+                    places = ((base / word).resolve() for word in (*words, "/".join(words)) for base in bases)
+                    yield from (place for place in places if place.is_relative_to(self._top) and place.is_dir())
+
+    def _run_by_name(self, path: Path, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Path]]:
+        """The scripts that a module may run as processes of their own, or by what is read from their files."""
+        documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        texts = (_text(node) for node in nodes if id(node) not in documented)
+        for word in dict.fromkeys(word for text in texts for word in text.split() if word.endswith(".py")):
+            for folder in (*self.path[:1], path.parent):
+                self._looked_at.add(str(folder / word))
+                if _is_source(folder / word):
+                    yield word, (folder / word).resolve()
+                    break
+
+    def _below(self, folder: Path) -> tuple[Path, ...]:
+        """All files below a folder of the project."""
+        self._folders.add(folder)
+        found = []
+        for place, folders, names in os.walk(folder):
+            folders[:] = [each for each in folders if not each.startswith(_HIDDEN) and each not in INSTALLED]
+            found += [Path(place, name).resolve() for name in names if name.endswith(".py")]
+        return tuple(sorted(found))
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, without their expressions."""
+    pending: list[ast.AST] = [tree]
+    for node in pending:
+        for part in _PARTS:
+            pending += getattr(node, part, ())
+    yield from pending
+
+
+def _imported(tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, bool, int]]:
+    """The modules that are imported, whether that is done whenever this one is, and from how far up (0: absolute)."""
+    always = {*map(id, tree.body)}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in always, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module:
+                yield node.module, id(node) in always and not node.level, node.level
+            package = f"{node.module}." if node.module else ""
+            yield from ((f"{package}{alias.name}", False, node.level) for alias in node.names)
+        elif isinstance(node, ast.Call) and _is_importer(node.func) and node.args and (name := _text(node.args[0])):
+            yield name.lstrip("."), False, len(name) - len(name.lstrip("."))
+
+
+def _is_importer(function: ast.expr) -> bool:
+    return (getattr(function, "attr", "") or getattr(function, "id", "")) in _IMPORTERS
+
+
+def _are_known(nodes: Iterable[ast.AST]) -> bool:
+    """Whether the names of all imported modules stand in the text."""
+    calls = (node for node in nodes if isinstance(node, ast.Call) and _is_importer(node.func))
+    return all(node.args and _text(node.args[0]) for node in calls)
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -1,0 +1,1 @@
+"""The language server: findings, fixes and rule pages in an editor."""

@@ -1,0 +1,229 @@
+"""Answers an editor: publishes findings as the user types, and offers their fixes and the pages of their rules."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types
+from pygls import uris
+from pygls.lsp.server import LanguageServer
+
+from perflint import __version__
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.errors import UserError
+from perflint.project.config_values import READERS
+from perflint.report.pages import page
+from perflint.server.checking import Workspace
+from perflint.server.protocol import FIX_ALL, Checked, Unit
+from perflint.shim.plan import project_of
+
+_PAUSE = 0.15  # seconds without a change before a text is checked
+_NOTEBOOKS = types.NotebookDocumentSyncOptions(
+    [types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage("python")], notebook="*")], save=True
+)
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """A document as the editor has it: its path, its bytes, and its units by cell."""
+
+    path: Path
+    data: bytes
+    units: dict[int | None, Unit]
+
+
+class Editor(LanguageServer):
+    """The server of one editor, with what it has found in each open document, by the URI of this."""
+
+    def __init__(self) -> None:
+        super().__init__("perflint", __version__, notebook_document_sync=_NOTEBOOKS)
+        self.overrides: Mapping[str, object] = {}
+        self._checked: dict[str, Checked] = {}
+        self._waiting: dict[str, asyncio.Task[None]] = {}
+        self._workspaces: dict[Path, Workspace] = {}
+        self._reader: asyncio.Future[None] | None = None
+        self._checking, self._reading = asyncio.Lock(), asyncio.Lock()
+
+    def configure(self, settings: Any) -> None:
+        """Take the settings of the editor, by the names that they have in perflint.toml; others are left alone."""
+        given = settings.get("perflint", settings) if isinstance(settings, Mapping) else {}
+        self.overrides = {key: value for key, value in given.items() if key in READERS}
+        self._workspaces.clear()
+
+    # -- checking
+
+    def check_soon(self, uri: str, pause: float = _PAUSE) -> None:
+        """Check a document once nothing has changed in it for a while."""
+        if waiting := self._waiting.pop(uri, None):
+            waiting.cancel()
+        self._waiting[uri] = asyncio.ensure_future(self._check_after(uri, pause))
+
+    async def check_all(self) -> None:
+        """Read the projects anew, from the cache where nothing has changed, and check all open documents."""
+        async with self._reading:
+            for root, workspace in [*self._workspaces.items()]:
+                self._workspaces[root] = await asyncio.to_thread(workspace.read)
+        for uri in [*self._checked]:
+            self.check_soon(uri, 0)
+
+    async def _check_after(self, uri: str, pause: float) -> None:
+        await asyncio.sleep(pause)
+        snapshot = self._snapshot(uri)
+        try:
+            workspace = self._workspace_of(snapshot.path)
+            async with self._checking:
+                result = await asyncio.to_thread(workspace.check, snapshot.path, snapshot.data)
+        except UserError as error:
+            self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"perflint: {error}"))
+            return
+        checked = self._checked[uri] = Checked(
+            result, snapshot.units, self.workspace.position_codec.position_to_client_units
+        )
+        for cell, unit in snapshot.units.items():
+            shown = types.PublishDiagnosticsParams(unit.uri, checked.diagnostics(cell), unit.version)
+            self.text_document_publish_diagnostics(shown)
+
+    def _workspace_of(self, path: Path) -> Workspace:
+        """The project around a file. A new one is read meanwhile, and what is open checked again when it is known."""
+        root = project_of(path.parent)
+        if root not in self._workspaces:
+            self._workspaces[root] = Workspace.around(path.parent, self.overrides)
+            self._reader = asyncio.ensure_future(self.check_all())
+        return self._workspaces[root]
+
+    def forget(self, uri: str) -> None:
+        """Drop a document that was closed, and what is shown in it."""
+        if waiting := self._waiting.pop(uri, None):
+            waiting.cancel()
+        checked = self._checked.pop(uri, None)
+        for unit in checked.units.values() if checked else ():
+            self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(unit.uri, []))
+
+    def _snapshot(self, uri: str) -> _Snapshot:
+        book = self.workspace.get_notebook_document(notebook_uri=uri)
+        if book is None:
+            text = self.workspace.get_text_document(uri)
+            return _Snapshot(_path(uri), text.source.encode(), {None: Unit(uri, text.version, text.lines)})
+        cells: list[dict[str, Any]] = []
+        units: dict[int | None, Unit] = {}
+        for at, cell in enumerate(book.cells):
+            if cell.kind is not types.NotebookCellKind.Code:
+                cells.append({"cell_type": "markdown", "metadata": {}, "source": ""})
+                continue
+            text = self.workspace.get_text_document(cell.document)
+            units[at] = Unit(text.uri, text.version, text.lines)
+            code: dict[str, Any] = {
+                "cell_type": "code",
+                "metadata": {},
+                "source": text.source,
+                "outputs": [],
+                "execution_count": None,
+            }
+            cells.append(code)
+        data = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).encode()
+        return _Snapshot(_path(uri).with_suffix(".ipynb"), data, units)
+
+    # -- answers
+
+    def actions(self, uri: str, asked: types.Range, only: list[Any] | None) -> list[types.CodeAction]:
+        """The fixes of what was found in a range, and all of the document's fixes that need no asking, as one."""
+        found = self._found(uri)
+        if found is None:
+            return []
+        checked, cell = found
+        kinds = [str(getattr(each, "value", each)) for each in only or ("quickfix", "source.fixAll")]
+        actions = [*checked.actions(cell, asked)] if "quickfix" in kinds else []
+        if any(FIX_ALL.startswith(each) for each in kinds) and cell is None:
+            actions += self._fix_all(uri, checked)
+        return actions
+
+    def _fix_all(self, uri: str, checked: Checked) -> list[types.CodeAction]:
+        snapshot = self._snapshot(uri)
+        workspace = self._workspaces.get(project_of(snapshot.path.parent))
+        fixed = workspace.fixed(snapshot.path, snapshot.data) if workspace else snapshot.data
+        if fixed == snapshot.data:
+            return []
+        unit = snapshot.units[None]
+        whole = types.Range(types.Position(0, 0), types.Position(len(unit.lines), 0))
+        document = types.OptionalVersionedTextDocumentIdentifier(uri, unit.version)
+        change = types.TextDocumentEdit(document, [types.TextEdit(whole, fixed.decode())])
+        edit = types.WorkspaceEdit(document_changes=[change])
+        return [types.CodeAction("Fix all that keeps the results", FIX_ALL, edit=edit)]
+
+    def hovered(self, uri: str, place: types.Position) -> types.Hover | None:
+        """What there is to know of the finding at a place."""
+        found = self._found(uri)
+        return found[0].hover(found[1], place, lambda rule: page(rules_by_name()[rule])) if found else None
+
+    def _found(self, uri: str) -> tuple[Checked, int | None] | None:
+        """What was found in the document of a unit, if its text is still the one that was checked; and its cell."""
+        for checked in self._checked.values():
+            for cell, unit in checked.units.items():
+                if unit.uri == uri and unit.version == self.workspace.get_text_document(uri).version:
+                    return checked, cell
+        return None
+
+
+def _path(uri: str) -> Path:
+    return Path(uris.to_fs_path(uri) or uri.rpartition(":")[2]).resolve()
+
+
+def server() -> Editor:
+    """A server with its answers, which has not been started."""
+    editor = Editor()
+
+    @editor.feature(types.INITIALIZE)
+    def initialize(params: types.InitializeParams) -> None:
+        editor.configure(params.initialization_options or {})
+
+    @editor.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
+    async def configured(params: types.DidChangeConfigurationParams) -> None:
+        editor.configure(params.settings or {})
+        await editor.check_all()
+
+    @editor.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    async def opened(params: types.DidOpenTextDocumentParams) -> None:
+        editor.check_soon(params.text_document.uri, 0)
+
+    @editor.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+    async def changed(params: types.DidChangeTextDocumentParams) -> None:
+        editor.check_soon(params.text_document.uri)
+
+    @editor.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    async def saved(params: types.DidSaveTextDocumentParams) -> None:
+        await editor.check_all()
+
+    @editor.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    async def closed(params: types.DidCloseTextDocumentParams) -> None:
+        editor.forget(params.text_document.uri)
+
+    @editor.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)
+    async def book_opened(params: types.DidOpenNotebookDocumentParams) -> None:
+        editor.check_soon(params.notebook_document.uri, 0)
+
+    @editor.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    async def book_changed(params: types.DidChangeNotebookDocumentParams) -> None:
+        editor.check_soon(params.notebook_document.uri)
+
+    @editor.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
+    async def book_closed(params: types.DidCloseNotebookDocumentParams) -> None:
+        editor.forget(params.notebook_document.uri)
+
+    kinds: list[Any] = [types.CodeActionKind.QuickFix, FIX_ALL]
+
+    @editor.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=kinds))
+    def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
+        return editor.actions(
+            params.text_document.uri, params.range, [*params.context.only] if params.context.only else None
+        )
+
+    @editor.feature(types.TEXT_DOCUMENT_HOVER)
+    def hover(params: types.HoverParams) -> types.Hover | None:
+        return editor.hovered(params.text_document.uri, params.position)
+
+    return editor

@@ -1,0 +1,114 @@
+"""Says in the words of the language server protocol what was found in a document, and what would fix it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lsprotocol import types
+
+from perflint.documents.places import PlacedEdit, Position
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix
+from perflint.engine.rule import Severity
+from perflint.report.notes import notes, with_notes
+from perflint.report.places import is_fixable
+
+SOURCE = "perflint"
+FIX_ALL = "source.fixAll.perflint"
+_SEVERITY = {
+    Severity.ERROR: types.DiagnosticSeverity.Error,
+    Severity.WARNING: types.DiagnosticSeverity.Warning,
+    Severity.ADVICE: types.DiagnosticSeverity.Information,
+}
+
+ToClient = Callable[[Sequence[str], types.Position], types.Position]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A file, or a cell of a notebook, as the editor has it: its URI, version and lines."""
+
+    uri: str
+    version: int | None
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found in a document, by the units that the editor had then: of a notebook, its cells by number."""
+
+    result: FileResult
+    units: dict[int | None, Unit]
+    to_client: ToClient
+
+    def diagnostics(self, cell: int | None) -> list[types.Diagnostic]:
+        """What the editor is to show in a unit."""
+        shown = [self._diagnostic(each) for each in self.result.diagnostics if each.start.cell == cell]
+        problem = self.result.problem
+        if problem and cell == min(self.units, key=lambda each: each or 0):
+            line = max((problem.line or 1) - 1, 0) if cell is None else 0
+            place = types.Position(line, 0)
+            error = types.DiagnosticSeverity.Error
+            shown.append(types.Diagnostic(types.Range(place, place), problem.message, error, source=SOURCE))
+        return shown
+
+    def actions(self, cell: int | None, asked: types.Range) -> Iterator[types.CodeAction]:
+        """The fixes of what lies in a range of a unit; the first that needs no asking is preferred."""
+        for each in self._within(cell, asked):
+            for number, fix in enumerate(each.fixes):
+                yield types.CodeAction(
+                    title=f"{fix.title} ({fix.safety}{'; needs ' + fix.requires if fix.requires else ''})",
+                    kind=types.CodeActionKind.QuickFix,
+                    diagnostics=[self._diagnostic(each)],
+                    is_preferred=number == 0 and is_fixable(each),
+                    edit=self._workspace_edit(fix),
+                )
+
+    def hover(self, cell: int | None, place: types.Position, page: Callable[[str], str]) -> types.Hover | None:
+        """What there is to know of the finding at `place`: what can be done, and its rule's `page`."""
+        for each in self._within(cell, types.Range(place, place)):
+            lines = [f"- **{label}**: {text}" for label, text in notes(each)]
+            text = "\n\n".join([f"**{each.rule}**: {each.message}", "\n".join(lines), "---", page(each.rule)])
+            content = types.MarkupContent(types.MarkupKind.Markdown, text)
+            return types.Hover(content, self._range(each.start, each.end))
+        return None
+
+    def _within(self, cell: int | None, asked: types.Range) -> Iterator[Diagnostic]:
+        for each in self.result.diagnostics:
+            if each.start.cell == cell:
+                own = self._range(each.start, each.end)
+                if _key(own.start) <= _key(asked.end) and _key(asked.start) <= _key(own.end):
+                    yield each
+
+    def _diagnostic(self, each: Diagnostic) -> types.Diagnostic:
+        return types.Diagnostic(
+            range=self._range(each.start, each.end),
+            message=with_notes(each),
+            severity=_SEVERITY[each.severity],
+            code=each.rule,
+            source=SOURCE,
+        )
+
+    def _workspace_edit(self, fix: PlacedFix) -> types.WorkspaceEdit:
+        changes = []
+        for cell, unit in self.units.items():
+            edits = [self._edit(each) for each in fix.edits if each.start.cell == cell]
+            if edits:
+                document = types.OptionalVersionedTextDocumentIdentifier(unit.uri, unit.version)
+                changes.append(types.TextDocumentEdit(document, edits))
+        return types.WorkspaceEdit(document_changes=changes)
+
+    def _edit(self, edit: PlacedEdit) -> types.TextEdit:
+        return types.TextEdit(self._range(edit.start, edit.end), edit.text)
+
+    def _range(self, start: Position, end: Position) -> types.Range:
+        lines = self.units[start.cell].lines
+        stop = end if end.cell == start.cell else Position(start.cell, 0, len(lines) + 1, 1)
+        return types.Range(*(self._place(each, lines) for each in (start, stop)))
+
+    def _place(self, place: Position, lines: Sequence[str]) -> types.Position:
+        return self.to_client(lines, types.Position(place.line - 1, place.column - 1))
+
+
+def _key(place: types.Position) -> tuple[int, int]:
+    return place.line, place.character
