@@ -175,12 +175,11 @@ def _summary(report: Report, style: Style) -> Iterator[str]:
         says = _DOES[regime][not profile.is_gpu]
         yield f"{regime.value:<13} {100 * share:5.1f} % {figure(profile.ms(regime.value)):>6} ms {bar:<{_BAR}} {says}"
     yield ""
-    yield style.paint("bold", "ms a step  launches   GPU ms  host ms  line")
+    work = " launches   GPU ms " if profile.is_gpu else ""
+    yield style.paint("bold", f"ms a step {work} host ms  line")
     for line in [each for each in profile.lines if each.own_ms >= 0.01 * profile.step_ms][:_LINES]:
-        numbers = (
-            f"{figure(line.own_ms):>9} {line.launches:>9.0f} {figure(line.device_ms):>8} {figure(line.host_ms):>8}"
-        )
-        yield f"{numbers}  {printable(place(line))} in {line.function}"
+        work = f"{line.launches:>9.0f} {figure(line.device_ms):>8} " if profile.is_gpu else ""
+        yield f"{figure(line.own_ms):>9} {work}{figure(line.host_ms):>8}  {printable(place(line))} in {line.function}"
     yield from _worker_lines(profile)
     yield from _findings(report, style)
     yield style.paint("bold", f"First: {printable(report.first.command)}")
