@@ -30,11 +30,12 @@ What is offered, by the question that a rule asks:
   an optimizer; `loops_around` gives the loops, callers' too.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
   loops that read it; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
-  the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
+  the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`,
+  `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `of_torch`, `fresh_name`, `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the
-  libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
+  `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
+  the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
   remedies: `joined_behind`, `fused_attention`, `on_lists`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
   `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
@@ -84,6 +85,7 @@ from perflint.engine.proof import comments as _comments
 from perflint.engine.rule import Finding, Option, Options, Rule, Severity
 from perflint.syntax.arguments import Bound, bind
 from perflint.syntax.edits import Edit, Fix, Safety
+from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
 from perflint.torch_ops import Operation, Trait
 from perflint.transforms.blocked import Blocked
@@ -98,6 +100,7 @@ from perflint.transforms.operations import (
     InsertBefore,
     Replace,
     ReplaceStatements,
+    apart,
     takes_keywords,
 )
 from perflint.transforms.operations import Operation as CodeChange
@@ -112,14 +115,15 @@ __all__ = [
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
     "Loop", "LoopKind", "Move", "Operation", "Option", "Options", "Place", "PlainLoop", "Program", "Reading", "Remedy",
     "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape", "Shapes", "Source",
-    "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard", "assigned", "attentions",
-    "bind", "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "expression",
+    "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard", "apart", "assigned",
+    "attentions", "bind", "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "expression",
     "first_process_start", "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads",
-    "integer", "is_integer", "is_notebook", "is_number", "is_view", "joined_behind", "joins", "loaders", "loops_around",
-    "makes_rare", "matchers", "measured_workers", "move", "number", "occurrences", "of_torch", "on_lists", "operation",
-    "order_changed", "origins", "own_nodes", "path_of", "reading", "rewrite", "runs_often", "seen_elsewhere", "shapes",
-    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
-    "torch_function", "torch_method", "torch_name", "tried", "walks", "without_gradients", "written_after",
+    "integer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_view", "joined_behind", "joins",
+    "loaders", "loops_around", "makes_rare", "matchers", "measured_workers", "move", "number", "occurrences",
+    "of_torch", "on_lists", "operation", "order_changed", "origins", "own_nodes", "path_of", "reading", "rewrite",
+    "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside",
+    "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "tried",
+    "walks", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

@@ -56,7 +56,7 @@ _UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addc
 _CLAMPS = frozenset({"clamp_", "clip_"})
 _COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp"})
 _HARMLESS = _COMPUTED | frozenset("detach float to type_as items is_floating_point".split())
-_HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isinstance", "hasattr", "getattr")}
+_HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isinstance")}
 _PLAIN = (ast.If, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Continue, ast.Pass)
 _WALKED = frozenset({"parameters", "named_parameters", "state_dict", "params", "param_groups"})
 
@@ -71,11 +71,18 @@ class ParamLoop(Rule):
         """Yield each such loop that runs in every step, at its head."""
         for loop in () if program.is_test or program.is_host_only else program.of_type(ast.For):
             kind = _kind(program, loop) if _walks_parameters(loop) else ""
-            if not kind or not (api.runs_often(program, loop) or (kind != "copy" and api.steps_beside(program, loop))):
+            if not kind or not _runs_each_step(program, loop, kind):
                 continue
             fixes, blocked = api.tried(_fix, program, loop)
             message = "each operation is launched for each parameter: on lists of them, it is launched for all at once"
-            yield self.finding(api.head_span(program, loop), message, kind=kind, fixes=fixes, blocked=blocked)
+            span, by = api.head_span(program, loop), program.hot_by(loop)
+            yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
+
+
+def _runs_each_step(program: Program, loop: ast.For, kind: str) -> bool:
+    """Does each step run it? What is only copied is set up so, unless a step of training stands beside it."""
+    is_hot, is_beside = api.runs_often(program, loop), api.steps_beside(program, loop)
+    return (is_hot and is_beside) if kind == "copy" else (is_hot or is_beside)
 
 
 def _walks_parameters(loop: ast.For) -> bool:

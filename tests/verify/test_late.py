@@ -79,29 +79,39 @@ def report(batch):
 
 def final():
     late = 3
+
+
+def unused():
+    late = 4
+
+
+main()
 """
 
 
 @pytest.mark.parametrize(
-    ("late", "loops", "tests"),
+    ("late", "loops", "tests", "reached"),
     [
-        ([17], [3], [7]),
-        ([21], [], [5]),
-        ([25], [2, 3], []),
-        ([17, 25], [3], [7]),
-        ([17, 21], [3], [5, 7]),
-        ([4], [], []),
+        ([17], [3], [7], [17]),
+        ([21], [], [5], [21]),
+        ([25], [2, 3], [], [25]),
+        ([17, 25], [3], [7], [17]),
+        ([17, 21], [3], [5, 7], [17, 21]),
+        ([4], [], [], []),
+        ([29], [], [], []),
+        ([29, 17], [3], [7], [17]),
     ],
 )
 def test_of_places_behind_loops_the_nearest_are_reached(
-    tmp_path: Path, late: Sequence[int], loops: Sequence[int], tests: Sequence[int]
+    tmp_path: Path, late: Sequence[int], loops: Sequence[int], tests: Sequence[int], reached: Sequence[int]
 ) -> None:
     path = tmp_path / "train.py"
     path.write_text(NESTED)
-    frames = [("/lib/torch/optim.py", 9), (str(path), 4), (str(path), 30)]
+    frames = [("/lib/torch/optim.py", 9), (str(path), 4), (str(path), 32)]
     found = shortcut(frames, [(str(path.resolve()), each) for each in late], [str(path)])
     assert sorted(place for _, place in found.loops) == loops
     assert sorted(place for _, place in found.tests) == tests
+    assert sorted(place for _, place in found.reached) == reached
     assert len([*found.notes]) == len(loops) + len(tests)
 
 
