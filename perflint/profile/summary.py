@@ -17,6 +17,7 @@ _BAR = 12  # cells
 _LINES, _FINDINGS, _COSTS = 5, 4, 3  # that are shown
 _WORTH = 0.05  # of a step is worth a line
 _LEAST = 0.02  # of a step is worth a fix
+_STALL, _LEAST_STALL = 0.2, 1.0  # of a step, and milliseconds
 _STRAGGLES = 0.05  # of a step that the others wait
 _WIDTH = 80
 _OF_LOADERS = ("dataloader-defaults", "loader-restarts-workers")
@@ -124,7 +125,7 @@ class Report:
 
     def _is_stall(self, line: LineCost) -> bool:
         """Whether a line keeps the host at work that launches hardly anything."""
-        return line.launches <= 1 and line.host_ms >= _WORTH * self.profile.step_ms
+        return line.launches <= 1 and line.host_ms >= max(_STALL * self.profile.step_ms, _LEAST_STALL)
 
     @property
     def straggler(self) -> str:
