@@ -422,7 +422,7 @@ def test_what_check_can_not_do_at_once_is_a_mistake(project: Project) -> None:
 
 def test_all_rules_can_be_asked_for_as_ruff_spells_it(project: Project) -> None:
     project.program("a.py", "slow()")
-    assert project.run("check", "--select", "ALL").stdout == project.run("check", "--select", "all").stdout
+    assert project.run("check", "-q", "--select", "ALL").stdout == project.run("check", "-q", "--select", "all").stdout
 
 
 def test_those_who_come_from_ruff_are_told_what_to_type(project: Project) -> None:

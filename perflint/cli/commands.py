@@ -10,6 +10,7 @@ import click
 
 from perflint import __version__
 from perflint.cli import about, options
+from perflint.cli.profile import profile
 from perflint.cli.run import run
 from perflint.cli.server import server
 from perflint.cli.verify import verify
@@ -127,7 +128,7 @@ def _check(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
     failed = _fix(session, typed, apply=True) == FAILED if fixes else False
     result, notes = _run(session, typed)
     result, accepted = session.less_baseline(result)
-    code = _report(_with_gains(session, result), session, (*notes, *accepted), typed)
+    code = _report(session.with_costs(_with_gains(session, result)), session, (*notes, *accepted), typed)
     return FAILED if failed else code
 
 
@@ -180,7 +181,7 @@ def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool
     return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
 
 
-for command in (about.explain, about.rules, about.docs, about.config, about.completion, run, verify, server):
+for command in (about.explain, about.rules, about.docs, about.config, about.completion, run, verify, profile, server):
     cli.add_command(command)
 
 

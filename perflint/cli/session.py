@@ -130,6 +130,18 @@ class Session:
 
         return with_gains(result, self.settings.root)
 
+    def with_costs(self, result: RunResult) -> RunResult:
+        """`result` with what profiles have measured of its findings, where their code is unchanged."""
+        from perflint.project.figures import PROFILES, nearest
+
+        file = nearest(self.settings.root.resolve(), PROFILES)
+        if file is None:
+            return result
+        from perflint.profile.costs import with_costs
+        from perflint.profile.kept import read
+
+        return with_costs(result, read(file))
+
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
         from perflint.engine import baseline

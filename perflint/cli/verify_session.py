@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
-from importlib.machinery import PathFinder
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from perflint.cli.program import named
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
@@ -21,20 +20,20 @@ from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
 from perflint.verify import verdicts
-from perflint.verify.budget import Budget, Share
+from perflint.verify.budget import Budget, Ledger, Share, TimeUp, deadline
 from perflint.verify.examine import Examination
-from perflint.verify.libraries import libraries
+from perflint.verify.libraries import Notes, libraries
 from perflint.verify.messages import Kind, Program
 from perflint.verify.monitor import Monitor
 from perflint.verify.processes import Guardian
 from perflint.verify.recordings import Tell
 from perflint.verify.report import page
 from perflint.verify.runs import Course
+from perflint.verify.stages import unfound, verified
 from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
-_LAUNCHER = ("torchrun", "torch.distributed.run")  # a command, and the module that it is
 _LEAVING = 3.0  # seconds to end what runs, and to write the report
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
@@ -44,47 +43,59 @@ class Session:
 
     def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
         kind = Kind.CALL if typed["call"] else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
-        if (kind, name) == (Kind.SCRIPT, _LAUNCHER[0]):
-            kind, name = Kind.MODULE, _LAUNCHER[1]
         self._typed = typed
-        self._program = Program(kind, name, arguments, Path.cwd())
-        _check(self._program)
-        self._start = Path(os.path.realpath(name)).parent if kind is Kind.SCRIPT else Path.cwd()
+        self._program = named(name, arguments, kind)
+        is_script = self._program.kind is Kind.SCRIPT
+        self._start = Path(os.path.realpath(name)).parent if is_script else Path.cwd()
         self._root = project_of(self._start)
         self._folder = self._root / FOLDER
         self.report = self._folder / REPORT
 
     def verdict(self, tell: Tell) -> Verdict:
         """Verify, and keep the verdict and the report on it in the project; raises UserError."""
+        budget, ledger = Budget(self._typed["budget"]), Ledger()
         self._prepare(tell)
-        typed = self._typed
-        asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
-        settings = configured(self._start, typed).settings
-        closure = _closure(self._program, self._root)
-        compiles = typed["compile"]
-        project = Project(self._start, self._root, settings, typed["config"], compiles=compiles, closure=closure)
-        with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
-            budget = Budget(typed["budget"])
-            running = budget.part(budget.seconds - min(_LEAVING, Share.LEAVING * budget.seconds))
-            course = Course(self._program, guardian, typed["seed"], running, libraries=libraries(closure))
-            course.prepare()
-            course.ledger.enter("finding fixes")
-            variants = self._variants(course, project, budget, tell)
-            examination = Examination(course, variants, budget, guardian.folder, tell, monitor, asked)
-            verdict = replace(examination.verdict(), spent=course.ledger.spent)
+        try:
+            verdict = self._reached(budget, ledger, tell)
+        except TimeUp:
+            verdict = unfound(str(self._program), budget)
+        verdict = replace(verdict, spent=ledger.spent)
         verdicts.add(made(self._root) / VERDICTS, verdict)
         write_text(self.report, page(verdict))
         return verdict
 
-    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
+    def _reached(self, budget: Budget, ledger: Ledger, tell: Tell) -> Verdict:
+        """The verdict; raises TimeUp where fixes could not be found in time, and UserError."""
+        typed, notes = self._typed, Notes()
+        asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
+        settings = configured(self._start, typed).settings
+        ledger.enter("finding fixes")
         tell("looking for fixes")
-        variants = Variants(project)
+        with deadline(budget.part(budget.of(Share.FINDING))):
+            closure = _closure(self._program, self._root, notes)
+        compiles = typed["compile"]
+        project = Project(self._start, self._root, settings, typed["config"], compiles=compiles, closure=closure)
+        with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
+            running = budget.part(budget.left - min(_LEAVING, Share.LEAVING * budget.seconds))
+            known = libraries(closure, notes)
+            course = Course(self._program, guardian, typed["seed"], running, ledger, libraries=known)
+            course.prepare()
+            if notes.starts:
+                tell(f"{', '.join(notes.starts)}: of what is started there, only what its arguments name is put back")
+            variants = self._variants(course, project, budget, tell)
+            return verified(Examination(course, variants, budget, guardian.folder, tell, monitor, asked))
+
+    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
+        finding = budget.part(budget.of(Share.FINDING) - budget.spent)
+        with deadline(finding):
+            variants = Variants(project)
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
         for note in course.tune(variant, budget.of(Share.TUNING)):
             tell(note)
-        return Variants(project)
+        with deadline(budget.part(budget.of(Share.FINDING))):
+            return Variants(project)
 
     def _prepare(self, tell: Tell) -> None:
         """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will go aside."""
@@ -101,22 +112,9 @@ class Session:
             tell(f"{file} can't be read: it will be {verdicts.aside(file).name}")
 
 
-def _closure(program: Program, root: Path) -> Closure | None:
-    """All that the program can import."""
+def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:
+    """All that the program can import, which is noted."""
     name = program.name.partition(":")[0] if program.kind is Kind.CALL else program.name
     is_module = program.kind is not Kind.SCRIPT
-    return of_program(name, launched(program.arguments), is_module=is_module, folder=program.folder, top=root)
-
-
-def _check(program: Program) -> None:
-    """Raise UserError where there is no such program."""
-    if program.kind is Kind.SCRIPT:
-        if not Path(program.name).exists():
-            raise UserError(f"{program.name}: there is no such file to run")
-        return
-    if program.kind is Kind.CALL and ":" not in program.name:
-        raise UserError(f"{program.name}: name a function as PACKAGE.MODULE:FUNCTION")
-    module = program.name.partition(":")[0]
-    outermost = module.partition(".")[0]  # finding what lies inside would import it
-    if PathFinder.find_spec(outermost, [os.curdir, *sys.path]) is None:
-        raise UserError(f"No module named {module}")
+    start, words = program.folder, launched(program.arguments)
+    return of_program(name, words, is_module=is_module, folder=start, top=root, visit=notes.visit)

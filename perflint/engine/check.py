@@ -143,7 +143,9 @@ def _diagnostics(document: Document, findings: Sequence[Finding], edits: bool) -
         seen[identity] += 1
         first, frame = _frame(unit, start.line, last)
         hot_by = _located(document, finding.hot_by) if finding.hot_by is not None else None
-        fixes, withheld = _fixes(document, finding) if edits else (tuple(map(_titled, finding.fixes)), "")
+        fixes, withheld = (
+            _fixes(document, finding) if edits else (tuple(_titled(document, each) for each in finding.fixes), "")
+        )
         yield Diagnostic(
             document.path,
             finding.rule,
@@ -178,14 +180,16 @@ def _why_hot(by: HotPlace | None) -> str:
     return f" (`{by.runs}` in {where} runs in every step)" if by.runs else f" (loop in {where})"
 
 
-def _titled(fix: Fix) -> PlacedFix:
-    return PlacedFix(fix.title, fix.safety, requires=fix.requires)
+def _titled(document: Document, fix: Fix) -> PlacedFix:
+    return PlacedFix(document.cited(fix.title), fix.safety, requires=fix.requires)
 
 
 def _fixes(document: Document, finding: Finding) -> tuple[tuple[PlacedFix, ...], str]:
     """The fixes with their edits; or why they cannot be written."""
     try:
-        return tuple(replace(_titled(fix), edits=tuple(map(document.placed, fix.edits))) for fix in finding.fixes), ""
+        return tuple(
+            replace(_titled(document, fix), edits=tuple(map(document.placed, fix.edits))) for fix in finding.fixes
+        ), ""
     except Unrenderable as reason:
         return (), f"its fix cannot be written: {reason}"
 

@@ -17,6 +17,7 @@ from perflint.analysis.data import measured
 FOLDER = ".perflint"
 FILE = "loaders.json"
 VERDICTS = "verdicts.json"  # what `verify` has found
+PROFILES = "profiles.json"  # what `profile` has
 _VERSION = 1
 
 

@@ -23,7 +23,9 @@ class Group:
 
 
 def grouped(diagnostics: Iterable[Diagnostic], rules: Iterable[Rule], *, each: bool) -> list[Group]:
-    """Errors before warnings before advice, in each the groups of rules by what they cost; with `each`, one by one.
+    """What was profiled by its cost, then errors before warnings before advice, in each the groups of rules in order.
+
+    With `each`, one by one.
 
     Findings are of one defect where rule, kind and obstacle are the same but for the names in the user's code.
     """
@@ -31,10 +33,15 @@ def grouped(diagnostics: Iterable[Diagnostic], rules: Iterable[Rule], *, each: b
     together: defaultdict[object, list[Diagnostic]] = defaultdict(list)
     for number, one in enumerate(diagnostics):
         words = (_NAMES.sub("", text) for text in (one.message, one.blocked, *(fix.title for fix in one.fixes)))
-        together[number if each else (one.rule, one.kind, one.severity, one.measured, *words)].append(one)
+        together[number if each else (one.rule, one.kind, one.severity, one.measured, one.cost, *words)].append(one)
     groups: list[Group] = []
     for alike in together.values():
         is_long = len(alike) > _ALIKE
         groups += [Group(alike[0], tuple(alike[1:]))] if is_long else map(Group, alike)
     severities = list(Severity)
-    return sorted(groups, key=lambda group: (severities.index(group.first.severity), order.get(group.first.rule, 9)))
+
+    def weight(group: Group) -> tuple[float, int, int]:
+        first = group.first
+        return -first.cost.ms if first.cost else 0.0, severities.index(first.severity), order.get(first.rule, 9)
+
+    return sorted(groups, key=weight)

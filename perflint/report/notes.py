@@ -15,13 +15,15 @@ _PROMISE = {
 
 
 def notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
-    """Labels and texts: each fix, what blocks one, and what was measured."""
+    """Labels and texts: each fix, what blocks one, and what was measured of its cost and gain."""
     for number, fix in enumerate(diagnostic.fixes):
         yield ("or" if number else "fix"), _fix(fix)
     if diagnostic.blocked:
         yield "not fixed", diagnostic.blocked
     elif not diagnostic.fixes:
         yield "not fixed", "perflint has no fix for this one"
+    if diagnostic.cost:
+        yield "costs", str(diagnostic.cost)
     if diagnostic.measured:
         yield "measured", diagnostic.measured
 

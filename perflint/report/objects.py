@@ -55,6 +55,7 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
         "blocked": diagnostic.blocked,
         "hot_by": _hot_by(diagnostic),
         "fingerprint": diagnostic.fingerprint,
+        **({"cost_ms": round(diagnostic.cost.ms, 4)} if diagnostic.cost else {}),
     }
 
 

@@ -20,7 +20,7 @@ _PLACES = 5  # of a defect's others that are named, unless verbose
 def concise(result: RunResult, style: Style) -> str:
     """`path:line:column: rule [*] message; why not`, where `[*]` marks what `perflint fix --apply` would fix."""
     lines = []
-    for file in result.files:
+    for file in result.by_cost:
         if file.problem:
             lines.append(
                 f"{problem_place(file)}: {style.paint('bold red', 'error')}: {printable(file.problem.message)}"

@@ -13,6 +13,7 @@ from perflint.transforms.advice import advice
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.deferral import deferral
 from perflint.transforms.rewrite import Rewrite
+from perflint.transforms.waits import HostRead, beside
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,11 @@ class Remedy:
     blocked: str = ""
 
 
-def remedies(program: Program) -> list[tuple[Sync, tuple[Fix, ...], str]]:
+def remedies(program: Program) -> list[HostRead]:
     """Each costly read of the program with its fixes or, where there is none, what blocks them."""
     found = hot_syncs(program)
-    return [(sync, *_remedy(program, sync, found)) for sync in first_reads(program, found)]
+    reads = [HostRead(sync, *_remedy(program, sync, found)) for sync in first_reads(program, found)]
+    return [beside(program, read, reads) for read in reads]
 
 
 def _remedy(program: Program, sync: Sync, found: list[Sync]) -> tuple[tuple[Fix, ...], str]:

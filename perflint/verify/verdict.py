@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
+from typing import Any
 
+from perflint import __version__
 from perflint.engine.rule import Safety
 from perflint.verify import statistics
 from perflint.verify.agent.timeline import Timeline
@@ -240,3 +243,9 @@ class Verdict:
 def weakest(fixes: Iterable[FixVerdict]) -> Safety:
     """What fixes promise together; without any, exactness."""
     return max((fix.safety for fix in fixes), key=list(Safety).index, default=Safety.EXACT)
+
+
+def begun(program: str, **known: Any) -> Verdict:
+    """A verdict on a program of which hardly anything is known by now."""
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return Verdict(program, now, environment={"perflint": __version__}, **known)

@@ -40,7 +40,7 @@ def read(path: Path) -> tuple[Verdict, ...]:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != VERSION:
             raise _useless(path, f"it is not of version {VERSION}, which this perflint reads")
-        found = (_decoded(Verdict, each) for each in content["verdicts"])
+        found = (decoded(Verdict, each) for each in content["verdicts"])
         return tuple(_with_paths(each, lambda name: os.path.normpath(_project(path) / name)) for each in found)
     except FileNotFoundError:
         return ()
@@ -103,33 +103,33 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
         "break_even_steps": verdict.break_even_steps,
         "busy": (verdict.before.busy, verdict.after.busy),
     }
-    return {"result": _encoded(result), **_encoded(verdict)}
+    return {"result": encoded(result), **encoded(verdict)}
 
 
-def _encoded(value: object) -> Any:
+def encoded(value: object) -> Any:
     """`value` as JSON types; numbers that are not finite as the strings "nan", "inf" and "-inf"."""
     if is_dataclass(value):
-        return {field.name: _encoded(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: encoded(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
-        return [_encoded(each) for each in value]
+        return [encoded(each) for each in value]
     if isinstance(value, Mapping):
-        return {name: _encoded(each) for name, each in value.items()}
+        return {name: encoded(each) for name, each in value.items()}
     if isinstance(value, Enum):
         return value.value
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _decoded(kind: Any, value: Any) -> Any:
+def decoded(kind: Any, value: Any) -> Any:
     """What was encoded from a value of the type `kind`; unknown fields are passed over."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        return None if value is None else _decoded(parts[0], value)
+        return None if value is None else decoded(parts[0], value)
     if origin is tuple:
-        return tuple(_decoded(parts[0], each) for each in value)
+        return tuple(decoded(parts[0], each) for each in value)
     if origin is Mapping:
-        return {name: _decoded(parts[1], each) for name, each in value.items()}
+        return {name: decoded(parts[1], each) for name, each in value.items()}
     if is_dataclass(kind):
-        given = {name: _decoded(each, value[name]) for name, each in get_type_hints(kind).items() if name in value}
+        given = {name: decoded(each, value[name]) for name, each in get_type_hints(kind).items() if name in value}
         return kind(**given)  # type: ignore[operator]
     return kind(value)
 

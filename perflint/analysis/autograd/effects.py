@@ -17,7 +17,7 @@ from perflint.analysis.values.call_targets import targets_of
 from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.scopes import local_names
-from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of, receiver_of
 
 _BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
 _TAKING = re.compile(
@@ -66,6 +66,14 @@ def trains(program: Program, node: ast.Call) -> bool:
     if name == "step":
         return owner.kind is Kind.OPTIMIZER
     return name == "zero_grad"
+
+
+def steps_optimizer(program: Program, node: ast.AST) -> bool:
+    """Is it `optimizer.step()`, or `scaler.step(optimizer)`?"""
+    if not isinstance(node, ast.Call) or receiver_of(node, "step") is None:
+        return False
+    given = (program.value(each).kind is Kind.OPTIMIZER or _OPTIMIZER.search(path_of(each)) for each in node.args)
+    return trains(program, node) or any(given)
 
 
 def differentiates(program: Program, node: ast.Call) -> bool:

@@ -111,6 +111,10 @@ class OptimisticPointsTo(_NewBatches):
 class DatasetPointsTo(_NewBatches):
     """Points-to analysis of what may happen to a dataset, where an optimizer knows its tensors."""
 
+    def _is_of_class_elsewhere(self, place: Location) -> bool:
+        """Special methods of datasets of other files change none."""
+        return False
+
     @property
     def indexes(self) -> bool:
         """What is indexed is hardly ever a dataset."""
@@ -141,7 +145,8 @@ class DatasetPointsTo(_NewBatches):
 
     def _method(self, call: ast.Call, func: ast.Attribute) -> Locations:
         is_harmless = func.attr in HARMLESS_METHODS - FILLS - TAKES and torch_ops.of_method(func.attr) is None
-        return self._kept(call) | self.of(func.value) if is_harmless else super()._method(call, func)
+        receiver = self.of(func.value)
+        return self._kept(call) | receiver | self._inside(receiver) if is_harmless else super()._method(call, func)
 
     def _unknown(self, call: ast.Call) -> Locations:
         given = self._given(call)

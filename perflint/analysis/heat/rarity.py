@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of, stores
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, own_nodes, path_of, stores
 
 _RARE_NAME = re.compile(r"(^|_)(should|debug)(_|$)|^onnx_trace$")
 _FEW = 10  # steps
@@ -118,9 +119,22 @@ def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> b
 
 
 def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
-    """Has the test this outcome, for which `branch` runs, only now and then, or but for what stays on the host?"""
+    """Has the test this outcome, for which `branch` runs, only now and then, or but for what stays on the host?
+
+    Where gradients are accumulated, what runs once in n iterations is a step.
+    """
     rarely = is_periodic(program, test) if outcome else is_mostly_true(program, test)
-    return rarely or _stays_on_host(program, test, outcome, branch)
+    return (rarely and not _is_whole_step(program, branch)) or _stays_on_host(program, test, outcome, branch)
+
+
+def _is_whole_step(program: Program, branch: Sequence[ast.AST]) -> bool:
+    """Does `branch` step an optimizer that nothing else in the loop around it does?"""
+    loop = next((each for each in program.ancestors(branch[0]) if isinstance(each, LOOPS)), None) if branch else None
+    inside = {node for part in branch for node in ast.walk(part) if steps_optimizer(program, node)}
+    if loop is None or not inside:
+        return False
+    others = {ast.unparse(node) for node in own_nodes(loop) if node not in inside and steps_optimizer(program, node)}
+    return any(ast.unparse(node) not in others for node in inside)
 
 
 def is_periodic(program: Program, test: ast.expr) -> bool:

@@ -10,10 +10,11 @@ from perflint.analysis.ir.graph import Value as IRValue
 from perflint.analysis.memory.calls import Calls
 from perflint.analysis.memory.library import is_library
 from perflint.analysis.memory.locations import ANY, ELEMENTS, NOWHERE, Location, Locations, Origin, made
-from perflint.analysis.memory.special_methods import ITERATION, WITHIN, Names, run_by
+from perflint.analysis.memory.python import PURE_PACKAGES
+from perflint.analysis.memory.special_methods import ITERATION, WITHIN, Names, only_asks, run_by
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.arguments import arguments_of, parameters_of
-from perflint.syntax.walk import FUNCTIONS, Function
+from perflint.syntax.walk import FUNCTIONS, Function, name_called
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
 _NEW = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Compare)
@@ -30,8 +31,6 @@ class ImplicitCalls(Calls):
         """What the special methods give that a node may run, whose effects are noted."""
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             self._defined_anew(node)
-        if not self.specials.methods:
-            return NOWHERE
         if isinstance(node, ast.Call):
             self._run_by_library(node)
             return NOWHERE
@@ -41,6 +40,7 @@ class ImplicitCalls(Calls):
         for names, operand, others in run_by(node):
             given = self.of(operand)
             results = self._run(node, names, given, self.program.value(operand), *map(self.of, others))
+            self._run_elsewhere(node, given)
             if not WITHIN.isdisjoint(names):
                 self._run(node, names, self.cells.reach(given) - given, UNKNOWN, *map(self.of, others))
             if names is ITERATION:
@@ -103,6 +103,8 @@ class ImplicitCalls(Calls):
         if self._callee(call) is not None or self._dispatched(call):
             return
         name = self.program.qualified(call.func)
+        if name.partition(".")[0] in PURE_PACKAGES and not only_asks(name):
+            self._run_elsewhere(call, self._given(call))
         names = self.specials.by_library(name)
         if name in ("builtins.getattr", "builtins.hasattr") and call.args[1:]:
             word = call.args[1].value if isinstance(call.args[1], ast.Constant) else ANY
@@ -114,6 +116,20 @@ class ImplicitCalls(Calls):
             is_object = value.sure and value.kind is Kind.INSTANCE
             self._run(call, (*names, "__call__") if is_object else names, places, value)
             self._run(call, names, self.cells.reach(places) - places, UNKNOWN)
+
+    def _run_elsewhere(self, node: ast.AST, places: Locations) -> None:
+        """Special methods of what other files define may do anything to what an object was made of."""
+        objects = [each for each in places if self._is_of_class_elsewhere(each)]
+        if objects:
+            self.write(node, objects, deep=True)
+
+    def _is_of_class_elsewhere(self, place: Location) -> bool:
+        """Was it made by what is named like a class, and isn't analysed?"""
+        call = place.root if not place.path else None
+        if not isinstance(call, ast.Call) or not name_called(call)[:1].isupper():
+            return False
+        is_unknown = self.program.value(call.func).kind is not Kind.CLASS and self._callee(call) is None
+        return is_unknown and not is_library(self.program, call)
 
     # -- attributes
 

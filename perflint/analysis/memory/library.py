@@ -28,6 +28,7 @@ from perflint.analysis.memory.python import (
     FILLS,
     GRADING,
     HOLDS,
+    NAMESPACES,
     NEW,
     PURE_PACKAGES,
     TAKES,
@@ -210,6 +211,8 @@ class LibraryCalls(ABC):
             self.write(call, receiver)
         if name in FILLS or name.startswith("__"):
             self.cells.store(receiver, ELEMENTS, given | self._inside(given))
+        if getattr(getattr(call.func, "value", None), "attr", "") in NAMESPACES:
+            self.cells.store(receiver, ANY, given | self._inside(given))
         items = self.cells.load(receiver, ELEMENTS)
         own = frozenset({made(call)})
         self.cells.store(own, ELEMENTS, items)

@@ -25,7 +25,7 @@ from perflint.analysis.memory.locations import (
     item,
     made,
 )
-from perflint.analysis.memory.python import OPERATORS
+from perflint.analysis.memory.python import NAMESPACES, OPERATORS
 from perflint.analysis.memory.special_methods import RUNNING
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
@@ -212,9 +212,9 @@ class PointsTo(ImplicitCalls):
             found = found.union(*(self.cells.held.get((each, node.attr), ()) for each in base))
         if attribute is not None and not attribute.shares:
             found |= {each.part(node.attr) for each in base}
-        elif operation is not None or node.attr in ("__dict__", "_buffers", "_parameters") or is_tensor:
+        elif operation is not None or node.attr in NAMESPACES or is_tensor:
             found |= base  # a view, or a method bound to it
-        if node.attr in ("__dict__", "_buffers", "_parameters"):
+        if node.attr in NAMESPACES:
             own = frozenset({made(node)})
             self.cells.store(own, ELEMENTS, self.cells.load(base, ANY))
             found |= own

@@ -21,6 +21,7 @@ WRITES_FIRST = frozenset(  # of numpy, and of Python's modules of functions
 VIEWS = frozenset(  # of numpy and Python: another name for the memory that they are given
     "asarray asanyarray ascontiguousarray frombuffer memoryview reshape ravel squeeze transpose atleast_1d".split()
 )
+NAMESPACES = frozenset({"__dict__", "_buffers", "_parameters", "_modules"})  # of attributes, by their names
 GRADING = frozenset({"zero_grad", "unscale_"})  # of modules, optimizers and scalers: they write to gradients
 HOLDS = frozenset({"get", "items", "keys", "values", "copy"})
 FILLS = frozenset("append appendleft extend extendleft insert add update setdefault put push register".split())

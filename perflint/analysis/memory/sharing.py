@@ -12,8 +12,8 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Step, Value, sources_of
-from perflint.analysis.memory.locations import ELEMENTS, Location, Locations, Origin
-from perflint.analysis.memory.python import VIEWS
+from perflint.analysis.memory.locations import ANY, ELEMENTS, Location, Locations, Origin
+from perflint.analysis.memory.python import FILLS, NAMESPACES, VIEWS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
@@ -55,8 +55,8 @@ class Sharing:
         return is_called and (is_private or self._program.is_script)
 
     def of_attribute(self, name: str) -> frozenset[str]:
-        """The other attributes under which objects may hold what they hold as `name`."""
-        return self._attributes.get(name, frozenset())
+        """The other attributes under which objects may hold what they hold as `name`; ANY for those not known."""
+        return self._attributes.get(name, frozenset()) | self._attributes.get(ANY, frozenset())
 
     def of_variable(self, name: str) -> frozenset[str]:
         """The other variables of the module that may share the storage of `name`."""
@@ -84,23 +84,33 @@ class Sharing:
         loops: list[ast.For | ast.AsyncFor] = self._program.of_type(ast.For, ast.AsyncFor)
         for loop in loops:
             yield from _bound_attributes(loop.target, (loop.iter, (_EACH,)))
+        blocks: list[ast.With | ast.AsyncWith] = self._program.of_type(ast.With, ast.AsyncWith)
+        for entered in (each for block in blocks for each in block.items):
+            manager = entered.context_expr  # which gives what it was given, or any part of that
+            for given in arguments_of(manager) if isinstance(manager, ast.Call) else [manager]:
+                if entered.optional_vars is not None:
+                    yield from _bound_attributes(entered.optional_vars, (given, ()))
         for call in self._program.of_type(ast.Call):
-            yield from ((name, (value, ())) for name, value in self._stored_by(call))
+            yield from self._stored_by(call)
 
-    def _stored_by(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    def _stored_by(self, call: ast.Call) -> Iterator[tuple[str, Part]]:
         """What a call stores by the names of attributes: `setattr`, a buffer, or a class that has no constructor."""
         keywords = {each.arg: each.value for each in call.keywords if each.arg is not None}
         if getattr(call.func, "attr", getattr(call.func, "id", "")) in _NAMED:
             given = [*call.args, *(keywords[each] for each in _NAME_AND_VALUE if each in keywords)]
-            for word, value in pairwise(given):
-                if isinstance(word, ast.Constant) and isinstance(word.value, str):
-                    yield word.value, value
+            yield from ((_word(name), (value, ())) for name, value in pairwise(given))
+        if isinstance(call.func, ast.Attribute) and call.func.attr in FILLS and _is_namespace(call.func.value):
+            yield from ((name, (value, ())) for name, value in keywords.items())
+            for entries in call.args:
+                pairs = zip(entries.keys, entries.values, strict=True) if isinstance(entries, ast.Dict) else ()
+                yield from ((_word(key), (value, ())) for key, value in pairs)
+                yield ANY, (entries, (_EACH,))
         made = self._program.value(call.func)
         if made.kind is Kind.CLASS and isinstance(made.node, ast.ClassDef):
             fields = (path_of(each.target) for each in made.node.body if isinstance(each, ast.AnnAssign))
             if not any(getattr(each, "name", "") == "__init__" for each in made.node.body):
-                yield from zip(fields, call.args, strict=False)
-                yield from keywords.items()
+                yield from ((name, (value, ())) for name, value in zip(fields, call.args, strict=False))
+                yield from ((name, (value, ())) for name, value in keywords.items())
 
     @cached_property
     def _variables(self) -> Mapping[str, frozenset[str]]:
@@ -246,11 +256,23 @@ class Sharing:
         return [(each, path) for argument in shared for each in argument.of(call)] or None
 
 
+def _word(name: ast.expr | None) -> str:
+    """The name of an attribute; ANY for one that is computed."""
+    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ANY
+
+
+def _is_namespace(node: ast.expr) -> bool:
+    """Does it hold the attributes of an object: `self.__dict__`, `vars(self)`, `self._buffers`?"""
+    return getattr(node, "attr", "") in NAMESPACES or (isinstance(node, ast.Call) and path_of(node.func) == "vars")
+
+
 def _bound_attributes(target: ast.expr, part: Part) -> Iterator[tuple[str, Part]]:
     """The attributes in `target`, to which `part` is assigned, and what each is given of it."""
     source, path = part
     if isinstance(target, ast.Attribute):
         yield target.attr, part
+    elif isinstance(target, ast.Subscript) and _is_namespace(target.value):
+        yield _word(target.slice), part
     elif isinstance(target, ast.Tuple | ast.List):
         is_starred = False
         for index, each in enumerate(target.elts):

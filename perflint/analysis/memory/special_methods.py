@@ -139,6 +139,11 @@ class SpecialMethods:
         return () if is_torch else tuple(each for each in self.methods if each not in _NOT_BY_LIBRARY)
 
 
+def only_asks(name: str) -> bool:
+    """Does a function of Python only ask for the class of what it is given, or for its attributes?"""
+    return name.startswith("builtins.") and name.rpartition(".")[2] in _ASKS
+
+
 def run_by(node: ast.AST) -> Iterator[Runs]:
     """The special methods that running a node, other than a call, runs if its operands have them."""
     method = _RUN_BY.get(type(node))

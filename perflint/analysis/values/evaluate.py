@@ -36,6 +36,7 @@ from perflint.analysis.values.values import (
 )
 from perflint.syntax.walk import children, path_of
 
+_FIELDS = frozenset({"values", "indices"})  # of the pairs that torch.max and the like give
 _CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 BUILTINS = frozenset(dir(builtins))
 
@@ -149,6 +150,8 @@ class Evaluator(ABC):
                 return found
         if base.kind is Kind.TENSOR:
             return self._tensor_attribute(base, name)
+        if base.kind is Kind.SEQUENCE and base.item is not None and name in _FIELDS:
+            return base.item
         if base.name == "argparse.Namespace":
             return UNKNOWN
         if base.kind is Kind.MAPPING and name in base.keys:

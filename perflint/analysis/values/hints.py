@@ -24,6 +24,7 @@ _FOREIGN = frozenset(
     "float double apply share_memory dim name names unique trunc is_shared register_hook remove grad sub div "
     "mul eq ne lt gt le ge where size lower log".split()
 )
+_OF_COLUMNS = frozenset({"unique"})
 _SWITCHES = {"train": 1, "eval": 0}  # of a module, and how many arguments they take
 _USING = frozenset({ast.Attribute, ast.Call, ast.Subscript})
 _USAGES = frozenset({"size()", "[:, ]"})
@@ -109,6 +110,10 @@ def _role(names: Set[str], called: bool) -> Value | None:
     return tensor(Place.DEVICE) if "backward" in names else None
 
 
-def is_tensor_only(attribute: str) -> bool:
-    """Is it an attribute which tensors have and neither numpy's arrays nor Python's own types nor modules?"""
-    return attribute == "size()" or (attribute not in _FOREIGN and torch_ops.of_method(attribute) is not None)
+def is_tensor_only(attribute: str, *, sliced: bool = False) -> bool:
+    """Is it an attribute which tensors have and neither numpy's arrays nor Python's own types nor modules?
+
+    `sliced`: of what was sliced along several axes, which no column of a table is.
+    """
+    is_foreign = attribute in _FOREIGN and not (sliced and attribute in _OF_COLUMNS)
+    return attribute == "size()" or (not is_foreign and torch_ops.of_method(attribute) is not None)

@@ -31,7 +31,7 @@ from perflint.analysis.values.values import (
     sequence_of,
     tensor,
 )
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import path_of, spans_an_axis
 
 _SPELLED = {"decode": STRING, "batch_decode": sequence_of(STRING)}  # what tokenizers make of numbers
 _MAY_HOLD_TENSORS = (Kind.TENSOR, Kind.UNKNOWN, Kind.SEQUENCE, Kind.MAPPING)
@@ -45,8 +45,9 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
     """What `owner.name(arguments)` gives."""
     owner, name = callee.owner or UNKNOWN, callee.name
     if owner.kind is Kind.TENSOR:
-        if owner.name == GUESSED and is_tensor_only(name):  # had it been a number, the call would have failed
-            _rebind(evaluator, node, tensor(owner.place))
+        if owner.name == GUESSED and is_tensor_only(name, sliced=_is_sliced(node)):  # else the call would have failed
+            owner = tensor(owner.place, dtype=owner.dtype)
+            _rebind(evaluator, node, owner)
         return _on_tensor(owner, name, arguments)
     if name in _SPELLED and (owner.name == "tokenizer" or "skip_special_tokens" in arguments.keywords):
         return _SPELLED[name]
@@ -67,9 +68,17 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
 
 
 def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:
-    """After a method changed its object: give the object's name, or attribute of self, the new value."""
+    """After a method changed its object, or told what it is: give its name, or attribute of self, the new value."""
     if isinstance(node.func, ast.Attribute) and path_of(node.func.value):  # not so for `add = rows.append`
         evaluator.assign(node.func.value, value)
+    elif _is_sliced(node) and path_of(whole := node.func.value.value):  # type: ignore[attr-defined]
+        evaluator.assign(whole, value)
+
+
+def _is_sliced(node: ast.Call) -> bool:
+    """Is it a method of `x[:, 0]`?"""
+    sliced = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return isinstance(sliced, ast.Subscript) and spans_an_axis(sliced.slice)
 
 
 # -- tensors

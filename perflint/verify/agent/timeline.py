@@ -17,7 +17,7 @@ _FINEST = 0.002  # of a timeline: shorter gaps are merged into blocks
 _ZERO = time.time_ns()
 _WAITS = ("Synchronize", "Memcpy")  # in the names of CUDA calls that wait for the device
 _KERNELS = ("LaunchKernel", "LaunchCooperativeKernel", "GraphLaunch")  # of those that launch kernels
-_LAUNCHES = (*_KERNELS, "Memcpy", "Memset")  # of those that launch work, though some copy no bytes
+LAUNCHES = (*_KERNELS, "Memcpy", "Memset")  # of those that launch work, though some copy no bytes
 _LEAST = 0.95  # of the kernels must have been recorded
 _LAG = 0.1  # seconds by which the device's clock may be behind: what seems to precede the start is not recorded
 
@@ -202,23 +202,28 @@ def seen(events: Sequence[Any], device: object) -> tuple[list[Interval] | None, 
     The device's clock may be behind or ahead: no work begins before it is launched, and an idle device begins at once.
     """
     calls = [event for event in events if event.device_type() != device]
-    work = [event for event in events if event.device_type() == device and _is_work(event)]
-    launches = {event.correlation_id(): event.start_ns() for event in calls if _has(event, _LAUNCHES)}
+    work = [event for event in events if event.device_type() == device and is_work(event)]
     waits = [_interval(event) for event in calls if _has(event, _WAITS)]
     recorded = {event.correlation_id() for event in work}
     kernels = [event.correlation_id() in recorded for event in calls if _has(event, _KERNELS)]
     if sum(kernels) < _LEAST * len(kernels) or not work:
         return None, waits
-    known = (event for event in work if event.correlation_id() in launches)
-    lag = min((event.start_ns() - launches[event.correlation_id()] for event in known), default=0)
+    lag = lag_of(work, calls)
     return [_interval(event, lag) for event in work], waits
+
+
+def lag_of(work: Iterable[Any], calls: Iterable[Any]) -> int:
+    """The nanoseconds by which the device's clock is ahead, or negative: no work begins before it is launched."""
+    launches = {event.correlation_id(): event.start_ns() for event in calls if _has(event, LAUNCHES)}
+    known = (event for event in work if event.correlation_id() in launches)
+    return min((event.start_ns() - launches[event.correlation_id()] for event in known), default=0)
 
 
 def _has(event: Any, words: Sequence[str]) -> bool:
     return any(word in event.name() for word in words)
 
 
-def _is_work(event: Any) -> bool:
+def is_work(event: Any) -> bool:
     """Whether it is no range that the user has annotated."""
     return "annotation" not in getattr(event, "activity_type", str)()
 

@@ -32,3 +32,31 @@ class Unknown:
 
     def run(self):
         self.given.zero_()
+
+
+class Special:
+    def __init__(self, given):
+        self.given = given
+
+    def __len__(self):
+        self.given.zero_()
+        return 1
+
+    def __add__(self, other):
+        self.given.zero_()
+        return other
+
+    def __str__(self):
+        self.given.zero_()
+        return ""
+
+    def __getitem__(self, index):
+        self.given.zero_()
+        raise IndexError
+
+    def __eq__(self, other):
+        self.given.zero_()
+        return True
+
+    def __hash__(self):
+        return 1

@@ -1,0 +1,94 @@
+"""One profile as it was asked for on the command line: its program, its findings, and where it is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from perflint.cli.program import named
+from perflint.cli.session import configured
+from perflint.documents.disk import write_text
+from perflint.engine.errors import UserError
+from perflint.engine.results import RunResult
+from perflint.profile import kept
+from perflint.profile.build import profile_of
+from perflint.profile.costs import Code, with_costs
+from perflint.profile.record import Orders
+from perflint.profile.report import page
+from perflint.profile.result import Profile
+from perflint.profile.running import Ran, run
+from perflint.profile.summary import Report
+from perflint.profile.windows import mean
+from perflint.project.figures import FOLDER
+from perflint.project.files import discover
+from perflint.project.run import check_files
+from perflint.report.words import count
+from perflint.shim.plan import project_of
+from perflint.verify.messages import Kind
+from perflint.verify.processes import Guardian
+
+_PAGE = "profile.html"
+
+Tell = Callable[[str], None]
+
+
+class Session:
+    """What was asked: a program by its name and arguments, and the options that were typed; raises UserError."""
+
+    def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
+        self._program = named(name, arguments, Kind.MODULE if typed["is_module"] else Kind.SCRIPT)
+        self._typed = typed
+        is_script = self._program.kind is Kind.SCRIPT
+        self._start = Path(os.path.realpath(name)).parent if is_script else Path.cwd()
+        self._root = project_of(self._start)
+        self.page = self._root / FOLDER / _PAGE
+
+    def report(self, tell: Tell, trace: str) -> Report:
+        """Run the program, and keep its profile and the page on it; raises UserError where there is none."""
+        typed = self._typed
+        orders = Orders(typed["steps"], typed["warm_up"], trace=trace)
+        with closing(Guardian()) as guardian:
+            ran = run(self._program, orders, tell, guardian, stops=typed["stop"], to_errors=typed["as_json"])
+        profile = profile_of(str(self._program), ran.records, ran.workers)
+        if profile is None:
+            raise UserError(_why_not(ran, orders))
+        if ran.code and not ran.is_interrupted:
+            profile = replace(profile, notes=(*profile.notes, f"the program failed with exit code {ran.code}"))
+        report = self._report(profile, ran)
+        try:
+            kept.keep(self._root, profile)
+            write_text(self.page, page(report))
+        except OSError as error:
+            tell(f"the profile can't be kept: {error.strerror}")
+        return report
+
+    def _report(self, profile: Profile, ran: Ran) -> Report:
+        settings = configured(self._start, self._typed).settings
+        if not settings.select:  # advice is worth what it was measured to be
+            settings = replace(settings, extend_select=(*settings.extend_select, "all"))
+        files = {Path(os.path.realpath(path)) for record in ran.records for path in (*record.modules, *profile.files)}
+        below = [each for each in sorted(files) if each.is_relative_to(self._root) and each.is_file()]
+        shown = [Path(os.path.relpath(each)) for each in below]
+        result = check_files(discover(shown, settings, may_be_empty=True), settings) if below else RunResult((), 0.0)
+        return Report(profile, with_costs(result, [profile]), {str(each): Code.of(each) for each in below})
+
+
+def _why_not(ran: Ran, orders: Orders) -> str:
+    """Why there is no profile, and what was seen."""
+    failed = f"the program failed with exit code {ran.code}" if ran.code and not ran.is_interrupted else ""
+    if not ran.steps:
+        return failed or (
+            "nothing to profile: the program took no step of an optimizer, no batch of a loader, no backward pass, and "
+            "called no module"
+        )
+    seen = ", ".join(f"{number:,} {kind}" for kind, number in ran.steps.items())
+    timed = list(pairwise(ran.records[0].timed)) if ran.records else []
+    known = f"; {count(len(timed), 'step')} took {mean(timed) / 1e6:.3g} ms each" if timed else ""
+    needed = orders.warm_up + 3 * orders.steps + 1
+    how = f"a profile needs {needed} steps, or fewer with --warm-up and --steps"
+    return f"{failed or 'the program ended too soon'}, after {seen}{known}: {how}"

@@ -1,0 +1,1 @@
+"""Profiles a program: where the time of its steps goes, by regime, by source line and by finding."""

@@ -1,0 +1,309 @@
+"""Joins a process of the user's program to a profile: counts its steps, and records some of them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from perflint.profile.agent.facts import Facts
+from perflint.profile.agent.kineto import Kineto, keep_operations, keep_steps
+from perflint.profile.agent.lines import Lines, Users
+from perflint.profile.agent.loaders import Owners, Workers
+from perflint.profile.record import ORDERS, STEPS, Orders, Record, save
+from perflint.profile.windows import mean, waited
+from perflint.shim import hooks
+from perflint.shim.counts import Tally
+from perflint.shim.hooks import AfterImport, Finder, replace
+from perflint.shim.session import RUN
+from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER, Steps, platform_of, synchronize
+
+_ORDER = (OPTIMIZER, BATCH, BACKWARD, CALLS)  # of kinds that may be a step, the best first
+_PATIENT = {OPTIMIZER: 1, BATCH: 3, BACKWARD: 3, CALLS: 12}  # times the warm-up: a better kind may come
+_SLOW, _FEW = 1.0, 3  # seconds of a step, and how many of slow ones are timed and traced
+_WARM_UP_OF_SLOW = 3
+_OPERATION_STEPS = 2
+_WAITS, _MOST_AHEAD = 0.05, 64  # of a step that it waits for batches, and so many may be ready
+_UNLOADS = (12, 6)  # the version of CUDA
+_MODULE = "torch.nn.modules.module"
+
+
+def join() -> None:
+    """Take part in a profile as the environment orders."""
+    run = Path(os.environ[RUN])
+    agent = Agent(pickle.loads((run / ORDERS).read_bytes()), run)
+    watched: dict[str, AfterImport] = {"torch": agent.watch}
+    sys.meta_path.insert(0, Finder(lambda _: None, watched))
+
+
+class Agent:
+    """The profiler's part of one process of the user's."""
+
+    def __init__(self, orders: Orders, run: Path) -> None:
+        self._orders, self._run = orders, run
+        self._users = Users(orders.libraries)
+        self._owners = Owners(self._users)
+        self._steps = Steps("", self._passed)
+        self._counts: dict[str, int] = {}
+        self._first: dict[str, float] = {}
+        self._tallies: dict[str, Tally] = {}
+        self._recording: Recording | None = None
+        self._modules = _Calls(self._steps)
+
+    def watch(self, torch: ModuleType) -> None:
+        """Count steps from now on, and what its loaders do."""
+        self._steps.watch()
+        self._owners.watch()
+        Workers(self._users, self._run).watch()
+        self._modules.watch()
+        atexit.register(self._end, os.getpid())
+
+    def _passed(self, kind: str) -> None:
+        try:
+            self._count(kind)
+        except Exception as error:
+            hooks.warn(f"can't profile: {error!r}")
+
+    def _count(self, kind: str) -> None:
+        if kind not in self._tallies:
+            self._tallies[kind] = Tally(self._run, STEPS, kind)
+        self._tallies[kind].add()
+        recording = self._recording
+        if recording and _ORDER.index(kind) >= _ORDER.index(recording.unit):
+            if kind == recording.unit:
+                recording.passed()
+            return
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        now = time.perf_counter()
+        usual = (now - self._first.setdefault(kind, now)) / max(count - 1, 1)
+        warm_up = self._orders.warm_up if usual < _SLOW else min(self._orders.warm_up, _WARM_UP_OF_SLOW)
+        if count < warm_up * _PATIENT[kind]:
+            return
+        if recording:
+            recording.end()
+        if kind != CALLS:
+            self._modules.leave()
+        self._recording = Recording(kind, usual, self._orders, self._run, self._owners, self._users)
+
+    def _end(self, process: int) -> None:
+        if self._recording and os.getpid() == process:
+            with suppress(Exception):  # the program's own end is what matters
+                self._recording.end()
+
+
+class Recording:
+    """Times some steps of the kind `unit`, then traces some, then looks at the operations of a few."""
+
+    def __init__(self, unit: str, usual: float, orders: Orders, run: Path, owners: Owners, users: Users) -> None:
+        self.unit = unit
+        self._run, self._owners, self._users, self._trace = run, owners, users, orders.trace
+        platform = platform_of()
+        torch: Any = sys.modules["torch"]
+        self._torch = torch
+        self._record = Record(
+            platform.rank,
+            platform.ranks,
+            unit,
+            platform.device,
+            bool(torch.cuda.is_initialized()),
+            platform.versions,
+            _settings(torch),
+            _bandwidth(torch),
+            threading.get_native_id(),
+        )
+        is_slow = usual > _SLOW and platform.ranks == 1  # ranks have to agree
+        self._traced = min(orders.steps, _FEW) if is_slow else orders.steps
+        self._timed = _FEW if is_slow else 2 * orders.steps
+        self._facts = Facts()
+        self._lines = Lines(users, self._facts.note)
+        self._kineto: Kineto | None = None
+        self._number = self._reached = self._looked = 0
+        self._begun = 0  # nanoseconds, of the step that goes on
+        self._ended = False
+        self._owners.fetches.clear()
+        self._owners.optimizers.clear()
+        self._owners.noting = True
+        synchronize()
+        self._record.timed.append(time.time_ns())
+
+    def passed(self) -> None:
+        """Another step is done."""
+        if self._ended:
+            return
+        self._number += 1
+        traced = len(self._record.marks)
+        if self._number <= self._timed:
+            self._time()
+        if self._number == self._timed:
+            self._begin_trace(sys._getframe(1))
+        elif self._number > self._timed and traced <= self._traced:
+            if traced or self._has_settled():
+                self._mark()
+        elif self._number > self._timed:
+            self._look_at_operations()
+
+    def end(self) -> None:
+        """Keep what has been recorded of the steps so far."""
+        if self._ended:
+            return
+        self._ended = True
+        self._owners.noting = False
+        if self._record.marks and not self._record.nodes:
+            self._reached = time.time_ns()
+            synchronize()
+            self._record.marks.append(time.time_ns())
+            self._end_trace()
+        self._lines.stop()
+        self._save()
+
+    def _mark(self) -> None:
+        """Another traced step is done, or the last one before them."""
+        self._reached = time.time_ns()
+        if len(self._record.marks) in (0, self._traced):
+            synchronize()
+        self._record.marks.append(time.time_ns())
+        if len(self._record.marks) > self._traced:
+            self._end_trace()
+            self._begin_operations()
+
+    def _has_settled(self) -> bool:
+        """Whether batches are waited for as they were in timed steps: a loader gets ahead while a profiler starts."""
+        fetches, timed = self._owners.fetches, self._record.timed
+        steps = [(timed[0], timed[-1])]
+        since, self._begun = self._begun, time.time_ns()
+        usual, last = waited(steps, fetches) / self._timed, waited([(since, self._begun)], fetches)
+        is_late = self._number >= self._timed + _MOST_AHEAD
+        return usual < _WAITS * mean(steps) / self._timed or last >= usual / 2 or is_late
+
+    def _look_at_operations(self) -> None:
+        self._looked += 1
+        if self._looked > _OPERATION_STEPS:
+            self._end_operations(_OPERATION_STEPS)
+
+    def _time(self) -> None:
+        if self._number == self._timed:
+            synchronize()
+        self._record.timed.append(time.time_ns())
+        if self._number == self._timed:
+            self._save()
+
+    def _begin_trace(self, frame: FrameType) -> None:
+        self._kineto = Kineto(self._record, shapes=False)
+        if not self._kineto.start():
+            self._kineto = None
+            self._record.notes.append("the program uses torch.profiler itself: what its device does isn't seen")
+        self._begun = time.time_ns()
+        if not self._lines.start(frame):
+            self._record.notes.append("another tracer is at work, as of a debugger: lines aren't seen")
+
+    def _end_trace(self) -> None:
+        self._lines.stop()
+        self._facts.note_all(self._lines.frames)
+        self._lines.frames.clear()
+        record = self._record
+        record.nodes, record.facts = self._lines.nodes, self._facts.seen
+        record.times, record.at = list(self._lines.times), list(self._lines.at)
+        record.modules = self._users.files()
+        record.fetches, record.optimizers = list(self._owners.fetches), list(self._owners.optimizers)
+        if self._kineto:
+            keep_steps(record, self._kineto.stop(), self._reached)
+            self._kineto.close()
+        self._kineto = None
+        self._save()
+
+    def _begin_operations(self) -> None:
+        self._owners.noting = False
+        self._kineto = Kineto(self._record, shapes=True)
+        if not self._kineto.start():
+            self._kineto = None
+
+    def _end_operations(self, steps: int) -> None:
+        self._ended = True
+        if self._kineto:
+            synchronize()
+            _unload()
+            keep_operations(self._record, self._kineto.stop(), steps + 1)
+            if self._trace:
+                try:
+                    self._kineto.export(_of_rank(self._trace, self._record.rank))
+                except OSError as error:
+                    self._record.notes.append(f"{self._trace}: {error.strerror}")
+            self._kineto.close()
+            self._kineto = None
+        self._record.operation_steps = steps + 1
+        self._save()
+
+    def _save(self) -> None:
+        with suppress(OSError):  # the run is over
+            save(self._run, self._record)
+
+
+def _unload() -> None:
+    """Have the profiler unload CUPTI as it stops, which would slow launches to the end of the program.
+
+    It then can't be loaded again where graphs are replayed by older versions of CUDA.
+    """
+    version = str(sys.modules["torch"].version.cuda or "0.0")
+    if tuple(map(int, version.split(".")[:2])) >= _UNLOADS:
+        os.environ.setdefault("TEARDOWN_CUPTI", "1")
+
+
+class _Calls:
+    """Counts the calls of modules that are in no other module's: steps of programs that have no other ones."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._inside = threading.local()
+        self._undo: Any = None
+
+    def watch(self) -> None:
+        """Count from now on."""
+
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if getattr(self._inside, "now", False) or sys.modules["torch"].compiler.is_compiling():
+                return module._call_impl(*args, **kwargs)
+            self._inside.now = True
+            try:
+                return module._call_impl(*args, **kwargs)
+            finally:
+                self._inside.now = False
+                self._steps.happened(CALLS)
+
+        self._undo = replace(sys.modules[_MODULE].Module, "_compiled_call_impl", call)
+
+    def leave(self) -> None:
+        """Count no more."""
+        if self._undo:
+            self._undo()
+            self._undo = None
+
+
+def _of_rank(path: str, rank: int) -> str:
+    """The file of a rank: the first one's is `path` itself."""
+    place = Path(path)
+    return str(place.with_name(f"{place.stem}.{rank}{place.suffix}")) if rank else path
+
+
+def _settings(torch: Any) -> dict[str, str]:
+    return {
+        "matmul": str(torch.get_float32_matmul_precision()),
+        "conv": "tf32" if torch.backends.cudnn.allow_tf32 else "highest",
+        "benchmark": str(torch.backends.cudnn.benchmark),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def _bandwidth(torch: Any) -> float:
+    """The peak of the device's memory in bytes/s, as the driver tells; 0 if it doesn't."""
+    if not torch.cuda.is_initialized():
+        return 0.0
+    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    clock, width = (getattr(device, name, 0) for name in ("memory_clock_rate", "memory_bus_width"))  # kHz, bits
+    return 2 * clock * 1e3 * width / 8

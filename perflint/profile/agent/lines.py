@@ -1,0 +1,192 @@
+"""Notes which of the user's lines a thread is at, and when, by Python's own tracing."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from perflint.profile.record import Node
+
+_MOST = 2_000_000  # lines that are noted: 24 MB
+_ROOT = Node(-1, "", 0, "")
+_MONITORING: Any = getattr(sys, "monitoring", None)  # from Python 3.12 on: libraries run at full speed
+
+Inspect = Callable[[FrameType], None]
+
+
+class Users:
+    """Tells the user's files from libraries: those that lie in none of the folders `libraries`."""
+
+    def __init__(self, libraries: tuple[str, ...]) -> None:
+        self._libraries = libraries
+        self._known: dict[str, bool] = {}
+
+    def owns(self, code: CodeType) -> bool:
+        """Whether a code object comes from a file of the user's."""
+        name = code.co_filename
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._is_users(name)
+        return known
+
+    def files(self) -> list[str]:
+        """The files of the user's that modules have been loaded from."""
+        names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        return sorted(name for name in names if isinstance(name, str) and name.endswith(".py") and self._is_users(name))
+
+    def place(self, frame: FrameType | None) -> tuple[str, int]:
+        """The file and line of the innermost of the user's frames from `frame` outwards; ("", 0) without any."""
+        found = next(self.frames(frame), None)
+        return (found.f_code.co_filename, found.f_lineno) if found else ("", 0)
+
+    def frames(self, frame: FrameType | None) -> Iterator[FrameType]:
+        """The user's frames from `frame` outwards."""
+        while frame:
+            if self.owns(frame.f_code):
+                yield frame
+            frame = frame.f_back
+
+    def _is_users(self, name: str) -> bool:
+        return not name.startswith((*self._libraries, "<"))
+
+
+class Lines:
+    """Traces this thread between `start` and `stop`; `inspect` is called with the user's frames as they return.
+
+    `times[i]` is when the thread came to the line of node number `at[i]`, where it stays until the next one. `frames`
+    are those that it was in at the start.
+    """
+
+    def __init__(self, users: Users, inspect: Inspect = lambda _: None) -> None:
+        self._users, self._inspect = users, inspect
+        self.nodes = [_ROOT]
+        self.times, self.at = array("q"), array("i")
+        self.frames: list[FrameType] = []
+        self._ids: dict[tuple[int, CodeType, int], int] = {}
+        self._stack: list[tuple[CodeType | None, int]] = [(None, 0)]
+        self._thread = threading.get_ident()
+        self._tool = -1
+
+    def start(self, frame: FrameType | None) -> bool:
+        """Trace from now on, in `frame` and what it was called by as well; False if somebody else traces."""
+        self._thread = threading.get_ident()
+        self.frames = list(self._users.frames(frame))[::-1]
+        for each in self.frames:
+            self._enter(each.f_code, each.f_lineno)
+        return self._monitor() if _MONITORING else self._trace()
+
+    def stop(self) -> None:
+        """Trace no more, unless somebody else does meanwhile."""
+        if self._tool >= 0:
+            for code in {code for _, code, _ in self._ids}:
+                _MONITORING.set_local_events(self._tool, code, 0)
+            _MONITORING.set_events(self._tool, 0)
+            _MONITORING.free_tool_id(self._tool)
+            self._tool = -1
+        elif sys.gettrace() == self._called:
+            sys.settrace(None)
+            for each in self.frames:
+                each.f_trace = None
+
+    def _trace(self) -> bool:
+        if sys.gettrace() is not None:
+            return False
+        for each in self.frames:
+            each.f_trace = self._happened
+        sys.settrace(self._called)
+        return True
+
+    def _called(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event != "call" or not self._users.owns(frame.f_code):
+            return None
+        self._enter(frame.f_code, frame.f_lineno)
+        return self._happened
+
+    def _happened(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            self._move(frame.f_code, frame.f_lineno)
+        elif event == "return":
+            self._inspect(frame)
+            self._leave(frame.f_code)
+        return self._happened
+
+    def _monitor(self) -> bool:
+        free = [number for number in (4, 3, 2, 5, 1, 0) if _MONITORING.get_tool(number) is None]
+        if not free:
+            return False
+        self._tool = free[0]
+        _MONITORING.use_tool_id(self._tool, "perflint")
+        events = _MONITORING.events
+        calls = (
+            (events.PY_START, self._started),
+            (events.PY_RESUME, self._started),
+            (events.LINE, self._line),
+            (events.PY_RETURN, self._returned),
+            (events.PY_YIELD, self._returned),
+            (events.PY_UNWIND, self._returned),
+        )
+        for event, call in calls:
+            _MONITORING.register_callback(self._tool, event, call)
+        _MONITORING.restart_events()
+        for each in self.frames:
+            self._watch(each.f_code)
+        _MONITORING.set_events(self._tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
+        return True
+
+    def _watch(self, code: CodeType) -> None:
+        events = _MONITORING.events
+        _MONITORING.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
+
+    def _started(self, code: CodeType, _: int) -> Any:
+        if not self._users.owns(code):
+            return _MONITORING.DISABLE
+        if threading.get_ident() == self._thread:
+            self._watch(code)
+            self._enter(code, code.co_firstlineno)
+        return None
+
+    def _line(self, code: CodeType, line: int) -> None:
+        if threading.get_ident() == self._thread:
+            self._move(code, line)
+
+    def _returned(self, code: CodeType, _: int, __: Any) -> None:
+        if self._users.owns(code) and threading.get_ident() == self._thread:
+            self._inspect(sys._getframe(1))
+            self._leave(code)
+
+    def _enter(self, code: CodeType, line: int) -> None:
+        self._stack.append((code, self._node(self._stack[-1][1], code, line)))
+        self._note()
+
+    def _move(self, code: CodeType, line: int) -> None:
+        stack = self._stack
+        while len(stack) > 1 and stack[-1][0] is not code:  # left without a word
+            stack.pop()
+        if len(stack) == 1:
+            stack.append((code, 0))
+        stack[-1] = code, self._node(stack[-2][1], code, line)
+        self._note()
+
+    def _leave(self, code: CodeType) -> None:
+        if self._stack[-1][0] is code:
+            self._stack.pop()
+            self._note()
+
+    def _note(self) -> None:
+        self.times.append(time.time_ns())
+        self.at.append(self._stack[-1][1])
+        if len(self.times) > _MOST:
+            self.stop()
+
+    def _node(self, parent: int, code: CodeType, line: int) -> int:
+        key = (parent, code, line)
+        node = self._ids.get(key)
+        if node is None:
+            node = self._ids[key] = len(self.nodes)
+            self.nodes.append(Node(parent, code.co_filename, line, code.co_name))
+        return node

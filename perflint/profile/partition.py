@@ -1,0 +1,326 @@
+"""Divides the wall time of a step: each moment goes to one regime, and to the source line that is responsible.
+
+While the GPU works, a moment is of the kernel's kind and of the line that launched it. While it idles, it goes to what
+the host does: it waits for a loader, or is at work itself. A read makes the host fall behind by the time that it waited
+for a busy GPU: so much of the idling that follows, and no more, would not have been without it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from perflint.profile.kinds import Regime, of_operation, of_work
+from perflint.profile.record import Owned, Record, Span
+from perflint.profile.windows import TIMED, TRACED, Window, mean, usual, waited
+
+_PRIORITY = (Regime.COMPUTE, Regime.MEMORY, Regime.INPUT, Regime.READS, Regime.COMMUNICATION)
+_CALL_TICKS = 4
+_LEAST_LEFT = 0.7  # of what it would be if tracing slowed all that the host does alike
+_WAITS = ("Synchronize", "Memcpy")  # in the names of CUDA's functions that wait for the device
+_SECOND = 1e9
+
+Place = tuple[str, int]
+NOBODY: Place = ("", 0)
+
+
+class Cell(NamedTuple):
+    """The seconds of a step that go to a regime at a node, for an object made at the place `owner`, or nobody."""
+
+    regime: Regime
+    node: int
+    owner: Place
+    seconds: float
+
+
+_Key = tuple[Regime, int, Place]
+_Sums = dict[_Key, float]
+
+
+class _Busy(NamedTuple):
+    """Work from `begin` to `end`; at the `moment` of its launch the host was at the line that is responsible."""
+
+    begin: int
+    end: int
+    regime: Regime
+    moment: int
+
+
+@dataclass(frozen=True)
+class Division:
+    """The cells of a step of so many `seconds` on average; recorded steps took `slowdown` times as long.
+
+    `left_out` of them were much longer than the others, as where an epoch ends.
+    """
+
+    cells: tuple[Cell, ...]
+    seconds: float
+    slowdown: float
+    left_out: int
+
+    @property
+    def shares(self) -> dict[Regime, float]:
+        """The share of each regime, which add up to 1."""
+        total = sum(cell.seconds for cell in self.cells)
+        sums = {regime: sum(cell.seconds for cell in self.cells if cell.regime is regime) for regime in Regime}
+        return {regime: seconds / total if total else 0.0 for regime, seconds in sums.items()}
+
+
+def divide(record: Record) -> Division:
+    """Divide the wall time of the traced steps, scaled to that of the timed ones.
+
+    Work on a GPU takes no longer for being traced. What the host does takes longer by as much for each line, call or
+    operation that is noted.
+    """
+    timed = usual(record.timed, record.fetches, TIMED)
+    traced = usual(record.marks, record.fetches, TRACED)
+    step = mean(timed) or mean(traced)
+    busy, idle = _swept(record, Host(record), traced)
+    number = max(len(traced), 1)
+    ratio = _waits(record, timed, traced)
+    cells = _scaled(record, busy, idle, ratio, step * number)
+    kept = (Cell(*key, nanoseconds / number / _SECOND) for key, nanoseconds in cells if nanoseconds)
+    return Division(tuple(kept), step / _SECOND, mean(traced) / (step or 1), len(record.marks) - 1 - len(traced))
+
+
+def _scaled(record: Record, busy: _Sums, idle: _Sums, ratio: float, wanted: float) -> Iterator[tuple[_Key, float]]:
+    """The nanoseconds of busy and idle times, so that they add up to those that are `wanted`.
+
+    Waits for batches were `ratio` times as long in timed steps.
+    """
+    fixed, free = (busy, idle) if record.is_gpu else ({}, {**idle, **busy})
+    waits = {key: each for key, each in free.items() if key[0] is Regime.INPUT}
+    fixed = {**fixed, **{key: each * ratio for key, each in waits.items()}}
+    free = {key: each for key, each in free.items() if key not in waits}
+    known, left = sum(fixed.values()), sum(free.values())
+    if known >= wanted or not left:
+        yield from ((key, each * wanted / known) for key, each in fixed.items())
+        return
+    ticks = _ticks(record)
+    excess = max(0.0, left - (wanted - known))
+    each_tick = excess / (sum(ticks[key[1]] for key in free) or 1)
+    least = _LEAST_LEFT * (wanted - known) / left
+    less = {key: max(each - each_tick * ticks[key[1]], least * each) for key, each in free.items()}
+    scale = (wanted - known) / sum(less.values())
+    yield from fixed.items()
+    yield from ((key, nanoseconds * scale) for key, nanoseconds in less.items())
+
+
+def _waits(record: Record, timed: Sequence[Window], traced: Sequence[Window]) -> float:
+    """How long the timed steps waited for batches, as a multiple of what the traced ones did."""
+    before, after = (waited(windows, record.fetches) for windows in (timed, traced))
+    return before / len(timed) / (after / len(traced)) if before and after else 1.0
+
+
+def _ticks(record: Record) -> Counter[int]:
+    """How much is noted at each node: lines, operations, and calls, which CUPTI takes longer for."""
+    host = Host(record)
+    ticks = Counter[int](record.at)
+    ticks.update(host.node(each.begin) for each in record.ops)
+    for call in record.calls:
+        ticks[host.node(call.begin)] += _CALL_TICKS
+    return ticks
+
+
+class Host:
+    """Where the main thread was at any moment."""
+
+    def __init__(self, record: Record) -> None:
+        self._times, self._at = record.times, record.at
+        self._owned = sorted([*record.fetches, *record.optimizers])
+        self._begins = [each.begin for each in self._owned]
+        self.fetches = sorted(record.fetches)
+
+    def node(self, moment: int) -> int:
+        """The node of the line that the thread was at; 0 if that isn't known."""
+        place = bisect_right(self._times, moment) - 1
+        return self._at[place] if place >= 0 else 0
+
+    def owner(self, moment: int) -> Place:
+        """Where the loader or optimizer was made that was at work."""
+        place = bisect_right(self._begins, moment) - 1
+        if place >= 0 and moment < self._owned[place].end:
+            return self._owned[place].path, self._owned[place].line
+        return NOBODY
+
+    def lines(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The parts of the time from `begin` to `end`, each with its node."""
+        place = bisect_right(self._times, begin)
+        while begin < end:
+            until = min(self._times[place], end) if place < len(self._times) else end
+            if until > begin:
+                yield begin, until, self._at[place - 1] if place else 0
+            begin, place = max(until, begin), place + 1
+
+
+def _swept(record: Record, host: Host, windows: Sequence[tuple[int, int]]) -> tuple[_Sums, _Sums]:
+    """The nanoseconds of work, and of idling, by regime, node and owner."""
+    busy: _Sums = defaultdict(float)
+    idle: _Sums = defaultdict(float)
+    works = _work(record, host)
+    launches = {call.link: call.begin for call in record.calls if call.link}
+    begun = {span.begin: launches.get(span.link, span.begin) for span in record.work}
+    segments = list(_segments(works))
+    reads = _Reads(record, segments)
+    collectives = sorted(span for span in record.ops if of_operation(span.name) is Regime.COMMUNICATION)
+    for first, last in windows:
+        now = first
+        for begin, end, work in _between(segments, first, last):
+            if begin > now:
+                if record.is_gpu and begun.get(begin, begin) < now:  # the device itself took so long
+                    busy[work.regime, host.node(work.moment), host.owner(work.moment)] += begin - now
+                else:
+                    _idle(idle, host, reads, collectives, now, begin)
+            busy[work.regime, host.node(work.moment), host.owner(work.moment)] += end - begin
+            now = end
+        if now < last:
+            _idle(idle, host, reads, collectives, now, last)
+    return busy, idle
+
+
+def _work(record: Record, host: Host) -> list[_Busy]:
+    if record.is_gpu:
+        launches = {call.link: call.begin for call in record.calls if call.link}
+        return [
+            _Busy(span.begin, span.end, of_work(span.name), launches.get(span.link, span.begin)) for span in record.work
+        ]
+    found = [
+        _Busy(begin, end, of_operation(span.name), begin)
+        for begin, end, span in _innermost(record.ops)
+        if of_operation(span.name) in (Regime.COMPUTE, Regime.MEMORY)
+    ]
+    return [each for each in found if not _overlapping(host.fetches, each.begin, each.begin + 1)]
+
+
+def _innermost(ops: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
+    """The parts of nested operations in which they call no other one, thread by thread."""
+    threads: dict[int, list[Span]] = defaultdict(list)
+    for op in ops:
+        threads[op.thread].append(op)
+    for each in threads.values():
+        open_: list[Span] = []
+        now = 0
+        for op in sorted(each, key=lambda span: (span.begin, -span.end)):
+            while open_ and open_[-1].end <= op.begin:
+                last = open_.pop()
+                if last.end > now:
+                    yield now, last.end, last
+                    now = last.end
+            if open_ and op.begin > now:
+                yield now, op.begin, open_[-1]
+            now = max(now, op.begin)
+            open_.append(op)
+        while open_:
+            last = open_.pop()
+            if last.end > now:
+                yield now, last.end, last
+                now = last.end
+
+
+def _segments(works: Iterable[_Busy]) -> Iterator[tuple[int, int, _Busy]]:
+    """The time in which there is work, in order and without overlaps, each part with the work that counts for it."""
+    pending = deque(sorted(works))
+    active: list[tuple[int, int, _Busy]] = []
+    now = 0
+    while pending or active:
+        if not active:
+            now = pending[0].begin
+        while pending and pending[0].begin <= now:
+            work = pending.popleft()
+            if work.end > now:
+                heapq.heappush(active, (_PRIORITY.index(work.regime), work.begin, work))
+        while active and active[0][2].end <= now:
+            heapq.heappop(active)
+        if active:
+            until = min(active[0][2].end, pending[0].begin if pending else active[0][2].end)
+            if until > now:
+                yield now, until, active[0][2]
+            now = until
+
+
+def _between(segments: Sequence[tuple[int, int, _Busy]], first: int, last: int) -> Iterator[tuple[int, int, _Busy]]:
+    place = max(bisect_right(segments, first, key=lambda each: each[0]) - 1, 0)
+    while place < len(segments) and segments[place][0] < last:
+        begin, end, work = segments[place]
+        if end > first:
+            yield max(begin, first), min(end, last), work
+        place += 1
+
+
+class _Reads:
+    """The calls that waited for a busy device, and by how much the host could be ahead without them."""
+
+    def __init__(self, record: Record, segments: Sequence[tuple[int, int, _Busy]]) -> None:
+        threads = {call.thread for call in record.calls}
+        self.calls = sorted(
+            call
+            for call in record.calls
+            if any(word in call.name for word in _WAITS) and (record.main not in threads or call.thread == record.main)
+        )
+        self._segments = segments
+        self._next = 0
+        self._credits: deque[tuple[int, int]] = deque()  # nanoseconds, and when the call began
+
+    def within(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """The parts of the time from `begin` to `end` in which the host was in such a call."""
+        return _overlapping(self.calls, begin, end)
+
+    def charged(self, moment: int, nanoseconds: int) -> Iterator[tuple[int, int]]:
+        """What of some idling at a moment would not have been without calls before: nanoseconds, and their moments."""
+        while self._next < len(self.calls) and self.calls[self._next].end <= moment:
+            call = self.calls[self._next]
+            waited = sum(end - begin for begin, end, _ in _between(self._segments, call.begin, call.end))
+            if waited:
+                self._credits.append((waited, call.begin))
+            self._next += 1
+        while nanoseconds and self._credits:
+            credit, begun = self._credits.popleft()
+            used = min(credit, nanoseconds)
+            yield used, begun
+            nanoseconds -= used
+            if credit > used:
+                self._credits.appendleft((credit - used, begun))
+
+
+def _idle(idle: _Sums, host: Host, reads: _Reads, collectives: Sequence[Span], begin: int, end: int) -> None:
+    """Note what the host did while the device idled."""
+    for first, last, regime in _doing(host, reads, collectives, begin, end):
+        for start, until, node in host.lines(first, last):
+            owner, left = host.owner(start), until - start
+            if regime is Regime.OVERHEAD:
+                for charged, moment in reads.charged(until, left):
+                    idle[Regime.READS, host.node(moment), host.owner(moment)] += charged
+                    left -= charged
+            idle[regime, node, owner] += left
+
+
+def _doing(
+    host: Host, reads: _Reads, collectives: Sequence[Span], begin: int, end: int
+) -> Iterator[tuple[int, int, Regime]]:
+    """The parts of an idle time: the first of a loader's, a call's that waits, and a collective's that holds it."""
+    groups = (
+        (Regime.INPUT, _overlapping(host.fetches, begin, end)),
+        (Regime.READS, reads.within(begin, end)),
+        (Regime.COMMUNICATION, _overlapping(collectives, begin, end)),
+    )
+    parts = [part for _, parts in groups for part in parts]
+    edges = sorted({begin, end, *(edge for part in parts for edge in part if begin < edge < end)})
+    for first, last in pairwise(edges):
+        held = (regime for regime, parts in groups if any(low <= first and last <= high for low, high in parts))
+        yield first, last, next(held, Regime.OVERHEAD)
+
+
+def _overlapping(spans: Sequence[Owned | Span], begin: int, end: int) -> list[tuple[int, int]]:
+    """The parts of ordered spans that lie between `begin` and `end`."""
+    place = max(bisect_right(spans, begin, key=lambda each: each.begin) - 1, 0)
+    found = []
+    while place < len(spans) and spans[place].begin < end:
+        if spans[place].end > begin:
+            found.append((max(spans[place].begin, begin), min(spans[place].end, end)))
+        place += 1
+    return found

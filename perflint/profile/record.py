@@ -1,0 +1,164 @@
+"""What is recorded of a program, and the orders by which: plain data, told by its processes through files."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+AGENT = "perflint.profile.agent.join"
+ORDERS = "profile-orders"  # in the folder of a run: a pickle of Orders
+STEPS = "steps"  # the kind of tallies that count steps
+_RECORD, _WORKER, _DONE = "record.", "worker.", "done."  # prefixes of files in the folder of a run
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Profile `steps` steps after `warm_up` others; write the trace of some of them to the file `trace`, if named.
+
+    Lines are those of files below none of the folders `libraries`.
+    """
+
+    steps: int
+    warm_up: int
+    libraries: tuple[str, ...] = ()
+    trace: str = ""
+
+
+class Span(NamedTuple):
+    """What took from `begin` to `end`, in nanoseconds since 1970.
+
+    `link` is the same for a kernel and the call that launched it; `thread` is the operating system's number of one.
+    """
+
+    begin: int
+    end: int
+    name: str
+    link: int = 0
+    thread: int = 0
+
+
+class Owned(NamedTuple):
+    """When an object was at work that was made at a line of a file: a loader, an optimizer."""
+
+    begin: int
+    end: int
+    path: str
+    line: int
+
+
+class Node(NamedTuple):
+    """A line of a file, in a `function`, that was reached from the node number `parent`; -1 for none."""
+
+    parent: int
+    path: str
+    line: int
+    function: str
+
+
+class Operation(NamedTuple):
+    """Calls of an operation with inputs of these shapes and types: their number, and the seconds of all its kernels.
+
+    `given` holds the numbers among its arguments, and `kernel` names the kernel that took longest.
+    """
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    types: tuple[str, ...]
+    given: tuple[Any, ...]
+    kernel: str
+    calls: int
+    seconds: float
+
+
+@dataclass
+class Record:
+    """What one rank has recorded by now: first steps are timed, then traced, then their operations are looked at.
+
+    `timed` are the ends of steps without a profiler, `marks` those of traced ones, in nanoseconds since 1970; the first
+    of each is the end of the step before them. On a GPU, `work` is what it did in traced steps and `calls` those of
+    CUDA's functions; elsewhere `ops` are torch's operations. `times` are when the `main` thread came to the line of
+    the node in `at`. `fetches` are waits for loaders, also of the timed steps; `optimizers` steps of these.
+    `operations` are those of `operation_steps` further steps. `settings` are torch's, `facts` what was seen of values,
+    by file, function and name.
+    """
+
+    rank: int = 0
+    ranks: int = 1
+    unit: str = ""
+    device: str = ""
+    is_gpu: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    bandwidth: float = 0.0  # of the device's memory, in bytes/s, as torch tells; 0 if it doesn't
+    main: int = 0
+    timed: list[int] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)
+    work: list[Span] = field(default_factory=list)
+    calls: list[Span] = field(default_factory=list)
+    ops: list[Span] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    at: list[int] = field(default_factory=list)
+    fetches: list[Owned] = field(default_factory=list)
+    optimizers: list[Owned] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    operation_steps: int = 0
+    modules: list[str] = field(default_factory=list)  # the user's files that are loaded
+    facts: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more is to be recorded."""
+        return self.operation_steps > 0
+
+
+class Fetches(NamedTuple):
+    """Batches that a worker has fetched: the seconds of each, and of one more by nodes, as of a `Record`."""
+
+    seconds: list[float]
+    nodes: list[Node]
+    by_node: dict[int, float]
+
+
+def save(run: Path, record: Record) -> None:
+    """Write a rank's record to the folder of its run, in place of the last one; raises OSError."""
+    _write(run / f"{_RECORD}{record.rank}", record)
+    if record.is_complete:
+        (run / f"{_DONE}{record.rank}").write_text(str(record.ranks))
+
+
+def is_complete(run: Path) -> bool:
+    """Whether all ranks have recorded all that they are to."""
+    done = [file.read_text() for file in run.glob(f"{_DONE}*")]
+    return bool(done) and "" not in done and len(done) >= int(done[0])
+
+
+def save_worker(run: Path, process: int, fetches: Fetches) -> None:
+    """The same of a worker."""
+    _write(run / f"{_WORKER}{process}", fetches)
+
+
+def records(run: Path) -> list[Record]:
+    """The records of all ranks, by rank."""
+    found: list[Record] = [pickle.loads(file.read_bytes()) for file in run.glob(f"{_RECORD}*[0-9]")]
+    return sorted(found, key=lambda each: each.rank)
+
+
+def worker_files(run: Path) -> list[Path]:
+    """The files of all workers."""
+    return sorted(run.glob(f"{_WORKER}*[0-9]"))
+
+
+def workers(run: Path) -> list[Fetches]:
+    """What all workers have fetched."""
+    return [pickle.loads(file.read_bytes()) for file in worker_files(run)]
+
+
+def _write(path: Path, value: object) -> None:
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_bytes(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+    beside.replace(path)

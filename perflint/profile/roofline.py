@@ -1,0 +1,245 @@
+"""Counts the floating point operations and bytes of operations by their shapes, and sets them against the peaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perflint.profile.kinds import Regime, of_operation, of_work
+from perflint.profile.peaks import Peak, peak_of
+from perflint.profile.record import Operation, Record
+
+_BYTES = {
+    "double": 8,
+    "float": 4,
+    "c10::Half": 2,
+    "c10::BFloat16": 2,
+    "long int": 8,
+    "int": 4,
+    "short int": 2,
+    "bool": 1,
+    "unsigned char": 1,
+    "signed char": 1,
+    "c10::Float8_e4m3fn": 1,
+    "c10::Float8_e5m2": 1,
+    "long": 8,
+    "short": 2,
+    "c10::complex<float>": 8,
+    "c10::complex<double>": 16,
+}
+_FORMATS = {"double": "fp64", "float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
+_MAIN = 12  # operations that are kept
+
+Shapes = Sequence[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Point:
+    """An operation in a step: its calls and seconds, the FLOPs and bytes of all, its format, and the kernel behind it.
+
+    Where no formula is known, `flops` are one for each element of the largest input; `bytes` are 0 without shapes.
+    """
+
+    name: str
+    kernel: str
+    format: str
+    calls: float
+    seconds: float
+    flops: float
+    bytes: float
+    regime: Regime
+    is_counted: bool
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs for each byte."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The main operations of a step, longest first, with the peaks of the device if it is known.
+
+    `achieved` are FLOP/s of arithmetic by format, `peak_share` the share of the peaks that was reached in its time;
+    `bandwidth` is bytes/s of what memory bounds.
+    """
+
+    points: tuple[Point, ...]
+    peak: Peak | None
+    achieved: Mapping[str, float]
+    peak_share: float
+    bandwidth: float
+
+
+def roofline(record: Record) -> Roofline:
+    """The roofline of a step."""
+    peak = peak_of(record.device, record.bandwidth) if record.is_gpu else None
+    steps = max(record.operation_steps, 1)
+    points = sorted((_point(each, record, steps) for each in record.operations), key=lambda each: -each.seconds)
+    arithmetic = [each for each in points if each.is_counted and each.regime is Regime.COMPUTE]
+    achieved = {}
+    for name in sorted({each.format for each in arithmetic}):
+        chosen = [each for each in arithmetic if each.format == name]
+        achieved[name] = sum(each.flops for each in chosen) / sum(each.seconds for each in chosen)
+    spent = sum(each.seconds for each in arithmetic)
+    known = peak is not None and all(each.format in peak.flops for each in arithmetic)
+    least = sum(each.flops / (peak.flops[each.format] * 1e12) for each in arithmetic) if known and peak else 0.0
+    memory = [each for each in points if each.bytes and each.regime is Regime.MEMORY]
+    moved = sum(each.bytes for each in memory) / (sum(each.seconds for each in memory) or math.inf)
+    return Roofline(tuple(points[:_MAIN]), peak, achieved, least / spent if spent else 0.0, moved)
+
+
+def _point(operation: Operation, record: Record, steps: int) -> Point:
+    regime = of_work(operation.kernel) if record.is_gpu else of_operation(operation.name)
+    counted = flops(operation.name, operation.shapes, operation.given)
+    elements = max((math.prod(shape) for shape in operation.shapes if shape), default=0)
+    return Point(
+        operation.name.removeprefix("aten::"),
+        operation.kernel,
+        _format(operation, record.settings),
+        operation.calls / steps,
+        max(operation.seconds, 1e-9) / steps,
+        (counted or elements) * operation.calls / steps,
+        moved(operation) * operation.calls / steps,
+        regime,
+        counted > 0,
+    )
+
+
+def _format(operation: Operation, settings: Mapping[str, str]) -> str:
+    """The number format of the arithmetic: single precision may be TF32 by torch's settings."""
+    name = next((_FORMATS[each] for each in operation.types if each in _FORMATS), "")
+    setting = settings.get("conv" if "conv" in operation.name else "matmul", "highest")
+    return (
+        "tf32" if name == "fp32" and setting != "highest" and of_operation(operation.name) is Regime.COMPUTE else name
+    )
+
+
+def moved(operation: Operation) -> float:
+    """The bytes of the distinct inputs of one call, and of an output that is like the largest of them.
+
+    A product of matrices has the output that its shapes say. 0 where the shapes aren't known.
+    """
+    sizes = [
+        math.prod(shape) * _BYTES[kind]
+        for shape, kind in zip(operation.shapes, operation.types, strict=False)
+        if shape and kind in _BYTES
+    ]
+    if not sizes:
+        return 0.0
+    width = next((_BYTES[kind] for kind in operation.types if kind in _BYTES), 4)
+    name = operation.name.removeprefix("aten::")
+    if name in _PRODUCTS:
+        first, second = _factors(name, operation.shapes)
+        output = math.prod(first[:-1]) * second[-1] * width if first and second else max(sizes)
+    elif _REDUCES.intersection(name.split("_")):
+        output = 0
+    else:
+        output = max(sizes)
+    return float(sum(sizes) + output)
+
+
+_REDUCES = frozenset(("sum", "mean", "norm", "max", "min", "argmax", "nll", "all", "any"))
+_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "_addmm_activation": 1}  # where the first factor stands
+
+
+def _factors(name: str, shapes: Shapes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    place = _PRODUCTS[name]
+    return (shapes[place], shapes[place + 1]) if len(shapes) > place + 1 else ((), ())
+
+
+def flops(name: str, shapes: Shapes, given: Sequence[Any] = ()) -> float:
+    """The floating point operations of one call, 2 for each multiplication with addition; 0 if no formula is known."""
+    name = name.removeprefix("aten::")
+    if name in _PRODUCTS:
+        first, second = _factors(name, shapes)
+        return 2.0 * math.prod(first) * second[-1] if first and second else 0.0
+    for words, formula in _FORMULAS.items():
+        if name.startswith(words):
+            return formula(shapes, given)
+    return 0.0
+
+
+def _convolution(shapes: Shapes, given: Sequence[Any]) -> float:
+    """convolution(input [N, C, ...], weight [K, C/groups, ...], bias, stride, padding, dilation, transposed, ...)."""
+    if len(shapes) < 2 or len(given) < 7 or not shapes[0] or not shapes[1]:
+        return 0.0
+    inputs, weight = shapes[0], shapes[1]
+    stride, padding, dilation, transposed = given[3:7]
+    if transposed:
+        return 2.0 * math.prod(inputs) * math.prod(weight[1:])
+    output = [
+        (size + 2 * _at(padding, axis) - _at(dilation, axis) * (width - 1) - 1) // _at(stride, axis) + 1
+        for axis, (size, width) in enumerate(zip(inputs[2:], weight[2:], strict=False))
+    ]
+    return 2.0 * inputs[0] * math.prod(output) * math.prod(weight)
+
+
+def _at(numbers: Sequence[int], axis: int) -> int:
+    return numbers[axis] if axis < len(numbers) else numbers[-1]
+
+
+def _convolution_backward(shapes: Shapes, given: Sequence[Any]) -> float:
+    """convolution_backward(gradient, input, weight, bias sizes, stride, ..., mask of what is wanted)."""
+    if len(shapes) < 3 or not shapes[0] or not shapes[2]:
+        return 0.0
+    wanted = given[-1] if given and isinstance(given[-1], tuple) else (True, True)
+    weight = shapes[2]
+    transposed = len(given) > 7 and given[7]
+    sized = shapes[1] if transposed else shapes[0]
+    return 2.0 * math.prod(sized) * math.prod(weight[1:]) * sum(map(bool, wanted[:2]))
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """An operation of attention: where its queries stand, whether heads come before positions, and where `causal` does.
+
+    The backward pass, whose first argument is a gradient, computes five products where the forward pass has two.
+    """
+
+    queries: int
+    heads_first: bool
+    causal: int
+
+    def __call__(self, shapes: Shapes, given: Sequence[Any]) -> float:
+        queries, keys, values = (*shapes[self.queries : self.queries + 3], *[()] * 3)[:3]
+        if any(len(shape) != 4 for shape in (queries, keys, values)):
+            return 0.0
+        positions = 2 if self.heads_first else 1
+        others = math.prod(queries[:3]) / queries[positions]
+        pairs = queries[positions] * keys[positions]
+        counted = 2.0 * others * pairs * (queries[3] + values[3])
+        is_causal = self.causal < len(given) and given[self.causal] in (True, 1)
+        return counted * (2.5 if self.queries else 1.0) * (0.5 if is_causal else 1.0)
+
+
+_FORMULAS: dict[str, Callable[[Shapes, Sequence[Any]], float]] = {
+    "convolution_backward": _convolution_backward,
+    "convolution": _convolution,
+    "_convolution": _convolution,
+    "cudnn_convolution": lambda shapes, given: _convolution(shapes, _cudnn(given)),
+    "mkldnn_convolution": lambda shapes, given: _convolution(shapes, _mkldnn(given)),
+    "_scaled_dot_product_flash_attention_backward": _Attention(1, True, 11),
+    "_scaled_dot_product_flash_attention": _Attention(0, True, 4),
+    "_scaled_dot_product_efficient_attention_backward": _Attention(1, True, 10),
+    "_scaled_dot_product_efficient_attention": _Attention(0, True, 6),
+    "_scaled_dot_product_cudnn_attention": _Attention(0, True, 6),
+    "_flash_attention_backward": _Attention(1, False, 11),
+    "_flash_attention_forward": _Attention(0, False, 8),
+    "_efficient_attention_backward": _Attention(1, False, 13),
+    "_efficient_attention_forward": _Attention(0, False, 9),
+    "_cudnn_attention_backward": _Attention(1, True, 14),
+    "_cudnn_attention_forward": _Attention(0, True, 10),
+}
+
+
+def _cudnn(given: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of cudnn_convolution(input, weight, padding, stride, dilation, ...) in convolution's order."""
+    return (None, None, None, given[3], given[2], given[4], False) if len(given) > 4 else ()
+
+
+def _mkldnn(given: Sequence[Any]) -> Sequence[Any]:
+    """The same of mkldnn_convolution(input, weight, bias, padding, stride, dilation, ...)."""
+    return (None, None, None, given[4], given[3], given[5], False) if len(given) > 5 else ()

@@ -1,0 +1,116 @@
+"""Runs the unmodified program, whose processes record some of its steps."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import site
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from perflint.profile import record
+from perflint.profile.record import AGENT, ORDERS, STEPS, Fetches, Orders, Record
+from perflint.shim import plan
+from perflint.shim.counts import tallied
+from perflint.shim.joining import ALSO
+from perflint.shim.plan import Plan
+from perflint.shim.session import RUN, SITE, plan_of
+from perflint.verify import forks, processes
+from perflint.verify.messages import Program
+from perflint.verify.processes import Guardian
+
+_GLANCE = 0.2  # seconds between two looks at how far the program is
+_PATIENCE = 10.0  # seconds that it has to end, once it is interrupted
+_EMPTY = Plan("", {}, (), (), {}, False, False, "")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a program has left: its exit code, the records of its ranks and workers, and its steps by their kinds.
+
+    It `is_interrupted` if that was asked for, by the user or because nothing more was to be recorded.
+    """
+
+    code: int
+    records: tuple[Record, ...]
+    workers: tuple[Fetches, ...]
+    steps: dict[str, int]
+    is_interrupted: bool
+
+
+def run(program: Program, orders: Orders, tell: Tell, guardian: Guardian, *, stops: bool, to_errors: bool) -> Ran:
+    """Run a program to its end, or if it `stops` to that of its record; its output goes to standard error if asked."""
+    folder = tempfile.mkdtemp(prefix="run-", dir=guardian.folder)
+    guardian.watch(folder)
+    place = Path(folder)
+    plan.save(_EMPTY, plan_of(place))
+    (place / ORDERS).write_bytes(pickle.dumps(replace(orders, libraries=_libraries())))
+    joined = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = os.pathsep.join(each for each in joined if each != SITE)  # it would join by itself, before it is started
+    process = forks.Popen(
+        [sys.executable, "-m", "perflint.profile.agent.start", program.kind.value, program.name, *program.arguments],
+        cwd=program.folder,
+        env={"KINETO_LOG_LEVEL": "99", **os.environ, RUN: folder, ALSO: AGENT, "PYTHONPATH": paths},
+        stdout=sys.stderr.fileno() if to_errors else None,
+        start_new_session=True,  # an interrupt is passed on
+        libraries=() if os.environ.get(forks.SERVER) else None,  # a server of its own pays for several starts alone
+    )
+    interrupted = _wait(process, place, tell, stops=stops)
+    processes.kill(folder)
+    steps = {each.name: each.times for each in tallied(place, STEPS)}
+    found = tuple(record.records(place)), tuple(record.workers(place))
+    return Ran(process.wait(), *found, steps, interrupted)
+
+
+def _wait(process: subprocess.Popen[Any], folder: Path, tell: Tell, *, stops: bool) -> bool:
+    """Wait for the program's end, and return whether it was interrupted."""
+    is_told = False
+    try:
+        while process.poll() is None:
+            time.sleep(_GLANCE)
+            if not is_told and record.is_complete(folder):
+                is_told = True
+                if stops:
+                    return _interrupt(process)
+                tell("its steps are recorded; it goes on to its end, or until Ctrl-C")
+    except KeyboardInterrupt:
+        return _interrupt(process)
+    return False
+
+
+def _interrupt(process: subprocess.Popen[Any]) -> bool:
+    """Have the program end by Ctrl-C, or else by force."""
+    with suppress(KeyboardInterrupt):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+            end = time.monotonic() + _PATIENCE
+            while time.monotonic() < end:
+                if process.poll() is not None:
+                    return True
+                time.sleep(_GLANCE)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return True
+
+
+def _libraries() -> tuple[str, ...]:
+    """The folders of Python, of what is installed, torch among it, and of perflint."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    folders = {sysconfig.get_path(name) for name in names} | {*site.getsitepackages(), site.getusersitepackages()}
+    torch = find_spec("torch")
+    if torch and torch.origin:
+        folders.add(str(Path(torch.origin).parents[1]))
+    return tuple(sorted(f"{folder}{os.sep}" for folder in {*folders, str(Path(__file__).parents[1])} if folder))

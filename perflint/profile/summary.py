@@ -1,0 +1,225 @@
+"""A profile in words: the sentence that sums it up, what to do first, and the summary on the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from perflint.engine.results import Diagnostic, RunResult, figure
+from perflint.profile.costs import Code
+from perflint.profile.kinds import Regime
+from perflint.profile.result import LineCost, Profile
+from perflint.report.style import Style, printable
+
+_BAR = 12  # cells
+_LINES, _FINDINGS, _COSTS = 5, 4, 3  # that are shown
+_WORTH = 0.05  # of a step is worth a line
+_LEAST = 0.02  # of a step is worth a fix
+_STRAGGLES = 0.05  # of a step that the others wait
+_WIDTH = 80
+_OF_LOADERS = ("dataloader-defaults", "loader-restarts-workers")
+_DOES = {
+    Regime.OVERHEAD: ("the GPU idles while the host works", "Python and torch's dispatch"),
+    Regime.INPUT: ("the GPU waits for loaders and copies of batches", "waiting for loaders"),
+    Regime.READS: ("the GPU idles because the host waited for it", "reading results"),
+    Regime.COMPUTE: ("matrix products and convolutions", "matrix products and convolutions"),
+    Regime.MEMORY: ("pointwise operations, reductions, copies", "pointwise operations, reductions, copies"),
+    Regime.COMMUNICATION: ("collectives, while nothing else runs", "collectives, while nothing else runs"),
+}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do, mostly a command, and why."""
+
+    command: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A profile with the findings in the files that were loaded; `where` holds their statements by real paths."""
+
+    profile: Profile
+    result: RunResult
+    where: dict[str, Code]
+
+    @cached_property
+    def measured(self) -> Sequence[Diagnostic]:
+        """The findings whose code ran in the profiled steps, the dearest first."""
+        known = [each for each in self.result.diagnostics if each.cost]
+        return sorted(known, key=lambda each: -(each.cost.ms if each.cost else 0.0))
+
+    @cached_property
+    def unmeasured(self) -> Sequence[Diagnostic]:
+        """Those whose code did not."""
+        return [each for each in self.result.diagnostics if not each.cost]
+
+    @cached_property
+    def unexplained(self) -> Sequence[LineCost]:
+        """The lines that cost much and that no finding is about, the dearest first."""
+        covered = {
+            (path, line)
+            for each in self.measured
+            if (path := os.path.realpath(each.path)) in self.where
+            for line in self.where[path].region(each)
+        }
+        of_loaders = any(each.rule in _OF_LOADERS for each in self.measured)
+        worth = _WORTH * self.profile.step_ms
+        return [
+            each
+            for each in self.profile.lines
+            if each.own_ms - of_loaders * each.own.get(Regime.INPUT.value, 0.0) >= worth
+            and (each.path, each.line) not in covered
+        ]
+
+    @property
+    def sentence(self) -> str:
+        """Where the time goes, in one sentence."""
+        profile = self.profile
+        regime = Regime(profile.regime)
+        share = f"{100 * profile.shares[regime.value]:.0f} % of a step of {figure(profile.step_ms)} ms"
+        top = max(profile.lines, key=lambda each: each.own.get(regime.value, 0.0), default=None)
+        ms = top.own.get(regime.value, 0.0) if top else 0.0
+        at = f", {figure(ms)} ms of it at {place(top)}" if top and ms else ""
+        says = _DOES[regime][not profile.is_gpu]
+        return f"{regime.value.capitalize()}: {says}, {share}{at}{self._achieved(regime)}."
+
+    def _achieved(self, regime: Regime) -> str:
+        roofline = self.profile.roofline
+        if regime is Regime.COMPUTE and roofline.achieved:
+            rates = ", ".join(f"{figure(value / 1e12)} TFLOP/s in {name}" for name, value in roofline.achieved.items())
+            share = f", {100 * roofline.peak_share:.0f} % of the peak" if roofline.peak_share else ""
+            return f"; it does {rates}{share}"
+        if regime is Regime.MEMORY and roofline.bandwidth:
+            peak = roofline.peak.bandwidth * 1e12 if roofline.peak else 0.0
+            share = f", {100 * roofline.bandwidth / peak:.0f} % of the peak" if peak else ""
+            return f"; it moves {figure(roofline.bandwidth / 1e9)} GB/s{share}"
+        return ""
+
+    @property
+    def first(self) -> Advice:
+        """The first thing to do."""
+        profile, program = self.profile, self.profile.program
+        least = _LEAST * profile.step_ms
+        fixable = [each for each in self.measured if each.fixes and each.cost and each.cost.ms >= least]
+        regime = Regime(profile.regime)
+        if fixable:
+            options = "--tune-loader " if fixable[0].rule in _OF_LOADERS else ""
+            most = min(sum(each.cost.ms for each in fixable if each.cost), profile.step_ms)
+            return Advice(f"perflint verify {options}{program}", f"fixes save at most {figure(most)} ms of a step")
+        if regime is Regime.INPUT:
+            return Advice(f"perflint run --tune-loader {program}", "measures how many workers its loaders need")
+        if self.unexplained and regime in (Regime.OVERHEAD, Regime.READS) and self._is_stall(self.unexplained[0]):
+            return Advice(f"look at {place(self.unexplained[0])}", "no finding is about it")
+        if not profile.is_gpu:
+            return Advice("profile it where its GPU is", "on a CPU, other things cost")
+        if regime in (Regime.OVERHEAD, Regime.MEMORY):
+            return Advice(f"perflint verify --compile {program}", "no finding explains it; compiling may")
+        if regime is Regime.COMPUTE and "fp32" in profile.roofline.achieved:
+            return Advice("torch.set_float32_matmul_precision('high')", "TF32: faster products, other rounding")
+        return Advice("nothing", f"no finding costs {100 * _LEAST:.0f} % of a step")
+
+    def _is_stall(self, line: LineCost) -> bool:
+        """Whether a line keeps the host at work that launches hardly anything."""
+        return line.launches <= 1 and line.host_ms >= _WORTH * self.profile.step_ms
+
+    @property
+    def straggler(self) -> str:
+        """Which rank the others wait for, in words; empty without one."""
+        ranks = self.profile.ranks
+        if not ranks:
+            return ""
+        waits = {each.rank: each.communication_ms for each in ranks}
+        last, longest = min(waits, key=lambda rank: waits[rank]), max(waits.values())
+        if longest - waits[last] < _STRAGGLES * self.profile.step_ms:
+            return f"{len(ranks)} ranks, none of which the others wait for"
+        return f"rank {last} comes last: the others wait for it, up to {figure(longest - waits[last])} ms of a step"
+
+
+def place(line: LineCost) -> str:
+    """Such as `train.py:12`."""
+    return f"{shown(line.path)}:{line.line}"
+
+
+def shown(path: str) -> str:
+    """A path as it is shown: from the working directory, if it lies below that."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative
+
+
+def summary(report: Report, style: Style) -> str:
+    """The summary on the terminal: it fits a screen."""
+    width = min(style.width or _WIDTH, 120)
+    return "".join(f"{_cut(line, width, style)}\n" for line in _summary(report, style))
+
+
+def _cut(line: str, width: int, style: Style) -> str:
+    return line if style.color or len(line) <= width else f"{line[: width - 4]} ..."
+
+
+def _summary(report: Report, style: Style) -> Iterator[str]:
+    profile = report.profile
+    yield from _wrapped(printable(report.sentence), style)
+    yield f"{printable(profile.device)}; {profile.steps} steps ({profile.unit}), {_slowdown(profile)}"
+    if not profile.is_gpu:
+        yield "No GPU is in use: this is where the time of the CPU goes."
+    for text in filter(None, (report.straggler, *profile.notes)):
+        yield printable(text)
+    yield ""
+    for regime in Regime:
+        share = profile.shares.get(regime.value, 0.0)
+        bar = "█" * round(_BAR * share)
+        says = _DOES[regime][not profile.is_gpu]
+        yield f"{regime.value:<13} {100 * share:5.1f} % {figure(profile.ms(regime.value)):>6} ms {bar:<{_BAR}} {says}"
+    yield ""
+    yield style.paint("bold", "ms a step  launches   GPU ms  host ms  line")
+    for line in [each for each in profile.lines if each.own_ms >= 0.01 * profile.step_ms][:_LINES]:
+        numbers = (
+            f"{figure(line.own_ms):>9} {line.launches:>9.0f} {figure(line.device_ms):>8} {figure(line.host_ms):>8}"
+        )
+        yield f"{numbers}  {printable(place(line))} in {line.function}"
+    yield from _worker_lines(profile)
+    yield from _findings(report, style)
+    yield style.paint("bold", f"First: {printable(report.first.command)}")
+    yield f"       {printable(report.first.why)}"
+
+
+def _slowdown(profile: Profile) -> str:
+    percent = 100 * (profile.slowdown - 1)
+    return f"{percent:.0f} % slower while traced, and scaled" if percent >= 1 else "not slowed by the trace"
+
+
+def _wrapped(text: str, style: Style) -> Iterator[str]:
+    from textwrap import wrap
+
+    for line in wrap(text, min(style.width or _WIDTH, 120)):
+        yield style.paint("bold", line)
+
+
+def _worker_lines(profile: Profile) -> Iterator[str]:
+    if profile.worker_lines and profile.shares.get(Regime.INPUT.value, 0.0) >= _WORTH:
+        found = ", ".join(
+            f"{shown(each.path)}:{each.line} {figure(each.batch_ms)} ms" for each in profile.worker_lines[:3]
+        )
+        yield printable(f"in {profile.workers} workers a batch takes {figure(profile.batch_ms)} ms: {found}")
+
+
+def _findings(report: Report, style: Style) -> Iterator[str]:
+    if report.measured:
+        yield style.paint("bold", "Findings by what they cost at most:")
+    for each in report.measured[:_FINDINGS]:
+        ms = figure(each.cost.ms) if each.cost else ""
+        where = f"{shown(each.path)}:{each.start.line}"
+        yield printable(f"{ms:>9} ms  {where} {each.rule}{'' if each.fixes else ' (no fix)'}")
+    more = len(report.measured) - _FINDINGS
+    rest = [f"{more} cheaper ones"] if more > 0 else []
+    if report.unmeasured:
+        rest.append(f"{len(report.unmeasured)} in code that did not run in these steps")
+    if rest:
+        yield f"{'':>9}     and {', '.join(rest)}"
+    if report.unexplained:
+        found = ", ".join(f"{place(each)} {figure(each.own_ms)} ms" for each in report.unexplained[:_COSTS])
+        yield printable(f"No finding is about: {found}")

@@ -1,0 +1,363 @@
+"""Turns a loop that updates tensors one by one into operations on lists of all of them: torch._foreach_*."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from perflint.analysis.data.origins import Origins
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.program import Effect, Program
+from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import bind
+from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.walk import LOOPS, own_nodes, path_of
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.names import of_torch, taken_around
+from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.template import expression, statement
+
+_BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+_RESULTS = {"add": "sums", "sub": "differences", "mul": "products", "div": "quotients"}
+_METHODS = {  # and their arguments
+    "mul": ("other",),
+    "div": ("other",),
+    "add": ("other", "alpha"),
+    "sub": ("other", "alpha"),
+    "lerp": ("end", "weight"),
+    "copy": ("src",),
+    "zero": (),
+}
+_PARAMETERS = frozenset({"parameters", "named_parameters"})
+_SETTINGS = re.compile(r"args|cfg|conf|config|opts?|hparams|params|FLAGS")  # whose attributes are no tensors
+_SHARDED = re.compile(r"DTensor|fully_shard|deepspeed|is_sparse")
+
+
+def on_lists(program: Program, loop: ast.For) -> Fix:
+    """The fix for a loop whose body updates the tensors that it walks, each by itself, with numbers; raises Blocked.
+
+    Each operation is done in the order in which the loop does it, so that the results are bitwise the same, but for
+    quotients, of which CUDA computes those of single tensors as products.
+    """
+    if loop.orelse or _SHARDED.search(program.text):
+        raise Blocked("the tensors may be sharded or sparse, or the loop has an `else`")
+    block = _updating_block(loop)
+    lists = _Lists(program, loop)
+    for each in _inlined(block):
+        lists.add(each)
+    _check_unread(program, loop, _names(loop.target) | set(lists.named))
+    if not lists.is_distinct():
+        raise Blocked("it isn't known that each of the tensors is walked but once")
+    code, (first, *_) = tuple(lists.code), block
+    if (held := lists.temporary()) and _is_in_step(program, loop):
+        code = (*code, statement(f"del {', '.join(held)}"))
+    items = [(name, leaf) for name, leaf in lists.lists.values()]
+    if len(items) == 1 and block is loop.body and isinstance(loop.target, ast.Name):
+        made = statement(
+            "{name} = [{leaf} for {item} in {walked}]",
+            name=items[0][0], leaf=items[0][1], item=loop.target.id, walked=loop.iter,
+        )  # fmt: skip
+        change = rewrite(program, ReplaceStatements((loop,), (standing_for(made, loop), *code)))
+    else:
+        appends = [statement("{name}.append({leaf})", name=name, leaf=leaf) for name, leaf in items]
+        appends[0] = standing_for(appends[0], first)
+        if block is not loop.body:  # a guard may leave none of them
+            code = (statement("if {name}:\n    {*code}", name=items[0][0], code=code),)
+        change = rewrite(
+            program,
+            InsertBefore(loop, tuple(statement("{name} = []", name=name) for name, _ in items)),
+            ReplaceStatements(tuple(block), tuple(appends)),
+            InsertAfter(loop, code),
+        )
+    title = "do each operation once, on lists of all of them: torch._foreach_*"
+    if lists.unsure:
+        return Fix(f"{title}, if `{lists.unsure}` is a number", Safety.BEHAVIOUR, change)
+    return Fix(title, Safety.ROUNDING if lists.divides else Safety.EXACT, change)
+
+
+def _is_in_step(program: Program, loop: ast.For) -> bool:
+    """Does the function go on to the next step with its variables?"""
+    around = (each for each in program.ancestors(loop) if isinstance(each, LOOPS))
+    own = (each for each in around if program.function_of(each) is program.function_of(loop))
+    return any(program.effects(each, Effect.TRAINS) for each in own)
+
+
+def _updating_block(loop: ast.For) -> list[ast.stmt]:
+    """The statements that update, all in one block, with nothing but guards before them; raises Blocked."""
+    block = loop.body
+    while True:
+        rest = [each for each in block if not _is_guard(each)]
+        if len(rest) == 1 and isinstance(rest[0], ast.If):
+            if rest[0].orelse:
+                raise Blocked("some of the tensors are updated otherwise", rest[0].orelse[0])
+            block = rest[0].body
+        elif rest == block[len(block) - len(rest) :]:
+            return rest if len(rest) < len(block) else block
+        else:
+            raise Blocked("guards stand between the updates")
+
+
+def _inlined(block: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+    """The statements, with the value itself in `new = ...; tensor.copy_(new)`."""
+    made, call = block[-2:] if len(block) > 1 else (None, None)
+    value = call.value if isinstance(call, ast.Expr) else None
+    given = [path_of(each) for each in value.args] if isinstance(value, ast.Call) else []
+    if not isinstance(made, ast.Assign) or not isinstance(value, ast.Call) or given != [path_of(made.targets[0])]:
+        return block
+    return [*block[:-2], new(ast.Expr(new(ast.Call(value.func, [made.value], value.keywords))))]
+
+
+def _check_unread(program: Program, loop: ast.For, names: set[str]) -> None:
+    """Raise Blocked where something behind the loop reads what it has assigned to one of these variables."""
+    inside = set(ast.walk(loop))
+    for read in (each for each in own_nodes(program.function_of(loop) or program.tree) if isinstance(each, ast.Name)):
+        if read.id in names and read not in inside and not inside.isdisjoint(program.get(Flow).definitions(read)):
+            raise Blocked(f"`{read.id}` is read behind the loop", read)
+
+
+def _is_guard(each: ast.stmt) -> bool:
+    """Is it an assertion, or `if p.grad is None: continue`?"""
+    if isinstance(each, ast.If):
+        return [type(inner) for inner in each.body] == [ast.Continue] and not each.orelse
+    return isinstance(each, ast.Assert)
+
+
+class _Lists:
+    """The lists that stand for what one iteration looks at, and the code on them."""
+
+    def __init__(self, program: Program, loop: ast.For) -> None:
+        self.program, self.loop = program, loop
+        self.lists: dict[str, tuple[str, ast.expr]] = {}
+        self.code: list[ast.stmt] = []
+        self.unsure, self.divides = "", False
+        self._own = _names(loop.target)
+        self.named: dict[str, ast.expr] = {}
+        self._written: list[ast.expr] = []
+        self._taken = taken_around(program, loop)
+
+    def add(self, node: ast.stmt) -> None:
+        """Translate one statement; raises Blocked."""
+        value = node.value if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) else None
+        if isinstance(node, ast.AugAssign) and type(node.op) in _BINARY and self._is_leaf(node.target):
+            self._update(_BINARY[type(node.op)], node.target, [node.value])
+        elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and value is not None:
+            self.named[target.id] = self._several(value)
+            if not self._is_leaf(value):
+                name = self._taken.fresh(f"{target.id}_list")
+                self.code.append(statement("{name} = {value}", name=name, value=self.named[target.id]))
+                self.named[target.id] = expression(name)
+        elif isinstance(node, ast.Expr) and isinstance(value, ast.Call):
+            self._call(value)
+        elif isinstance(node, ast.Assign):
+            raise Blocked("each tensor gets memory of its own anew: write into it with `copy_`", node)
+        else:
+            raise Blocked("it isn't known what the statement does to the tensor", node)
+
+    def temporary(self) -> list[str]:
+        """The lists of memory that would be free otherwise: of gradients, and of what was computed."""
+        grads = [name for name, leaf in self.lists.values() if _is_gradient(leaf)]
+        return grads + [each.targets[0].id for each in self.code if isinstance(each, ast.Assign)]  # type: ignore[attr-defined]
+
+    def is_distinct(self) -> bool:
+        """Is each tensor that is written to walked but once?"""
+        return all(self._source_is_distinct(each) for each in self._written)
+
+    def _call(self, call: ast.Call) -> ast.expr:
+        """Translate `tensor.mul_(x).add_(y)`; gives the tensor."""
+        method = call.func if isinstance(call.func, ast.Attribute) else None
+        if method is None or not method.attr.endswith("_"):
+            raise Blocked("it isn't known what the call does to the tensor", call)
+        receiver = method.value
+        target = self._call(receiver) if isinstance(receiver, ast.Call) and not self._is_leaf(receiver) else receiver
+        if not self._is_leaf(target):
+            raise Blocked("it isn't known what the call changes", call)
+        name = method.attr[:-1]
+        if name in ("clamp", "clip"):
+            bounds = bind(call, ("min", "max"))
+            for bound in ("min", "max"):
+                if (limit := bounds.get(bound)) is not None:
+                    self._update(f"clamp_{bound}", target, [limit])
+        elif name in _METHODS:
+            bound_to = bind(call, _METHODS[name])
+            given = [bound_to.get(each) for each in _METHODS[name]]
+            if name == "add" and len(call.args) == 2 and self._mentions_own(call.args[1]):
+                given = [*reversed(call.args)]  # as the first versions of torch had them
+            if len(call.args) + len(call.keywords) != sum(each is not None for each in given):
+                raise Blocked("the arguments aren't those of today's torch", call)
+            self._update(name, target, [each for each in given if each is not None])
+        else:
+            raise Blocked(f"`{method.attr}` has no counterpart for lists", call)
+        return target
+
+    def _update(self, name: str, target: ast.expr, given: Sequence[ast.expr]) -> None:
+        """Add `torch._foreach_name_(targets, ...)`."""
+        own = self._several(target)
+        self._written.append(target)
+        if name == "copy" and (parts := self._blend(target, given[0])) is not None:
+            factor, other = parts
+            value = self._several(other)
+            first = next((name for name, leaf in self.lists.values() if ast.dump(leaf) in ast.dump(other)), "others")
+            scaled = self._taken.fresh(f"scaled_{first}")
+            self.code.append(statement("{name} = {value}", name=scaled, value=value))
+            self._emit("mul_", own, [self._scalar(factor)])
+            self._emit("add_", own, [expression(scaled)])
+            return
+        if len(given) == 2 and name in ("add", "sub"):
+            alpha = ast.keyword("alpha", self._scalar(given[1]))
+            call = self._foreach(f"{name}_", [own, self._several(given[0])])
+            assert isinstance(call, ast.Call)
+            call.keywords = [alpha]
+            self.code.append(statement("{call}", call=call))
+            return
+        self._emit(f"{name}_", own, [self._either(each) for each in given])
+
+    def _blend(self, target: ast.expr, value: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+        """The factor and the other part, where `value` is the sum of the tensor times a number and something else."""
+        if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+            return None
+        for scaled, other in ((value.left, value.right), (value.right, value.left)):
+            if isinstance(scaled, ast.BinOp) and isinstance(scaled.op, ast.Mult) and not self._is_leaf(other):
+                for own, factor in ((scaled.left, scaled.right), (scaled.right, scaled.left)):
+                    if ast.dump(own) == ast.dump(target) and not self._mentions_own(factor):
+                        return factor, other
+        return None
+
+    def _emit(self, name: str, own: ast.expr, given: Sequence[ast.expr]) -> None:
+        self.code.append(statement("{call}", call=self._foreach(name, [own, *given])))
+
+    def _foreach(self, name: str, given: Sequence[ast.expr]) -> ast.expr:
+        self.divides |= name in ("div", "div_")  # a single tensor is multiplied by the reciprocal
+        function = of_torch(self.program, f"_foreach_{name}", self.loop)
+        return expression("{function}({*given})", function=function, given=given)
+
+    def _operand(self, node: ast.expr) -> ast.expr:
+        """A list by its name, or a number."""
+        value = self._either(node)
+        if not self._mentions_own(node) or not isinstance(value, ast.Call) or not isinstance(node, ast.BinOp):
+            return value
+        name = self._taken.fresh(_RESULTS[_BINARY[type(node.op)]])
+        self.code.append(statement("{name} = {value}", name=name, value=value))
+        return expression(name)
+
+    def _either(self, node: ast.expr) -> ast.expr:
+        return self._several(node) if self._mentions_own(node) else self._scalar(node)
+
+    def _several(self, node: ast.expr) -> ast.expr:
+        """The list of what `node` is in each iteration; raises Blocked."""
+        if isinstance(node, ast.Name) and node.id in self.named:
+            return self.named[node.id]
+        if self._is_leaf(node):
+            key = ast.dump(node)
+            if key not in self.lists:
+                self.lists[key] = (self._fresh(node), node)
+            return expression(self.lists[key][0])
+        if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+            left, right, name = node.left, node.right, _BINARY[type(node.op)]
+            if not self._mentions_own(left) and name in ("add", "mul"):
+                left, right = right, left
+            if self._mentions_own(left):
+                return self._foreach(name, [self._operand(left), self._operand(right)])
+        method = node.func if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords else None
+        if isinstance(node, ast.Call) and isinstance(method, ast.Attribute) and method.attr in _BINARY.values():
+            return self._foreach(method.attr, [self._several(method.value), self._either(node.args[0])])
+        raise Blocked(f"`{self.program.segment(node)}` has no counterpart for lists", node)
+
+    def _scalar(self, node: ast.expr) -> ast.expr:
+        """A number that no iteration changes; raises Blocked."""
+        if isinstance(node, ast.Call) and self.program.qualified(node.func) == "builtins.len":
+            return node
+        for each in ast.walk(node):
+            if isinstance(each, ast.Call) and not self.program.qualified(each.func).startswith(("math.", "builtins.")):
+                raise Blocked(f"`{self.program.segment(each)}` may differ between the tensors", each)
+            around = self.program.parent(each)
+            is_whole = not isinstance(around, ast.Attribute) and getattr(around, "func", None) is not each
+            if isinstance(each, ast.Name | ast.Attribute) and is_whole:
+                self._check_number(each)
+        return node
+
+    def _check_number(self, node: ast.expr) -> None:
+        kind, root = self.program.value(node).kind, path_of(node).partition(".")
+        if kind is Kind.TENSOR or self._mentions_own(node):
+            raise Blocked(f"`{self.program.segment(node)}` may be a tensor, or differ between them", node)
+        if kind is not Kind.NUMBER and not (root[2] and _SETTINGS.fullmatch(root[0])):
+            self.unsure = self.unsure or self.program.segment(node)
+
+    def _mentions_own(self, node: ast.expr) -> bool:
+        return not _names(node).isdisjoint(self._own | set(self.named))
+
+    def _is_leaf(self, node: ast.expr) -> bool:
+        """Is it one of the tensors that are walked, its data or its gradient?"""
+        if isinstance(node, ast.Name):
+            return node.id in self._own
+        if isinstance(node, ast.Attribute):
+            return node.attr in ("data", "grad") and self._is_leaf(node.value)
+        if isinstance(node, ast.Subscript):
+            return isinstance(node.slice, ast.Name) and node.slice.id in self._own and bool(path_of(node.value))
+        method = node.func if isinstance(node, ast.Call) and not node.args and not node.keywords else None
+        return isinstance(method, ast.Attribute) and method.attr == "detach" and self._is_leaf(method.value)
+
+    def _fresh(self, leaf: ast.expr) -> str:
+        """A name for the list of what `leaf` is: by the module, or by what stands for one of its parameters."""
+        root, walked = _root(leaf), self._walked(leaf)
+        what = "grads" if _is_gradient(leaf) else "params"
+        if isinstance(root, ast.Subscript):
+            return self._taken.fresh(path_of(root.value).rpartition(".")[2] + "_list")
+        method = walked.func if isinstance(walked, ast.Call) else None
+        is_method = isinstance(method, ast.Attribute) and method.attr in _PARAMETERS
+        owner = path_of(method.value).rpartition(".")[2] if isinstance(method, ast.Attribute) and is_method else ""
+        if owner in ("", "self") or f"{owner}_{what}" in {name for name, _ in self.lists.values()}:
+            return self._taken.fresh(what if root.id == "p" or what == "grads" else f"{root.id}_list")
+        return self._taken.fresh(f"{owner}_{what}")
+
+    def _walked(self, leaf: ast.expr) -> ast.expr | None:
+        """What the loop walks for a tensor that it names."""
+        root, target = _root(leaf), self.loop.target
+        walked: ast.expr | None = self.loop.iter
+        if isinstance(walked, ast.Call) and self.program.qualified(walked.func) == "builtins.zip":
+            elements = target.elts if isinstance(target, ast.Tuple) else []
+            places = [
+                place for place, each in enumerate(elements) if isinstance(root, ast.Name) and root.id in _names(each)
+            ]
+            walked = walked.args[places[0]] if places and places[0] < len(walked.args) else None
+        return walked
+
+    def _source_is_distinct(self, leaf: ast.expr) -> bool:
+        root = _root(leaf)
+        if isinstance(root, ast.Subscript):
+            return self._is_of_module(root.value) and self._is_of_module(self.loop.iter)
+        return self._is_of_module(self._walked(leaf))
+
+    def _is_of_module(self, walked: ast.expr | None, depth: int = 4) -> bool:
+        """Are they the parameters of one module, or of one group of an optimizer, which hold each but once?"""
+        if walked is None or not depth:
+            return False
+        if isinstance(walked, ast.Subscript):
+            return isinstance(walked.slice, ast.Constant) and walked.slice.value == "params"
+        if isinstance(walked, ast.Name | ast.Attribute):
+            origins = self.program.get(Origins).of(walked)
+            known = [each for each in origins if isinstance(each, ast.expr) and each is not walked]
+            return bool(known) and len(known) == len(origins) and all(self._is_of_module(e, depth - 1) for e in known)
+        if not isinstance(walked, ast.Call):
+            return False
+        name = self.program.qualified(walked.func)
+        if name in ("builtins.list", "builtins.tuple", "builtins.dict", "collections.OrderedDict") and walked.args:
+            return self._is_of_module(walked.args[0], depth - 1)
+        if isinstance(walked.func, ast.Attribute) and walked.func.attr in ("items", "keys", "values"):
+            return self._is_of_module(walked.func.value, depth - 1)
+        is_plain = isinstance(walked.func, ast.Attribute) and walked.func.attr in _PARAMETERS
+        return is_plain and not walked.keywords and self.program.callee(walked) is None
+
+
+def _root(leaf: ast.expr) -> ast.Subscript | ast.Name:
+    """The item, or the variable of the loop, that `leaf` is a part of."""
+    return next(each for each in ast.walk(leaf) if isinstance(each, ast.Subscript | ast.Name))
+
+
+def _is_gradient(leaf: ast.expr) -> bool:
+    return any(getattr(each, "attr", "") == "grad" for each in ast.walk(leaf))
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

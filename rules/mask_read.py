@@ -1,0 +1,151 @@
+"""A tensor is read with a boolean mask that never changes, and every step waits to count what it selects.
+
+## What it does
+
+Reports `out[data.train_mask]`, at places that run in every step of training, where the mask is made before the loop and
+the tensor is on the device: once for all reads with one mask. Left alone are masks that belong to a batch, or are
+computed in the step, tensors that are written with masks (`x[mask] = 0.0`), evaluation, which reads its results anyway,
+and what `sync-in-loop` reports. Only what is called a mask is taken for one.
+
+## Why it is slow
+
+How many elements a mask selects is known to the device alone: the host waits until all that is queued is computed, at
+every read, and once more where gradients flow back through it. Indices need no counting.
+
+## Example
+
+```python
+for epoch in range(200):
+    out = model(data.x, data.edge_index)
+    loss = F.cross_entropy(out[data.train_mask], data.y[data.train_mask])
+    loss.backward()
+```
+
+## Use instead
+
+```python
+train_index = data.train_mask.nonzero(as_tuple=True)
+for epoch in range(200):
+    out = model(data.x, data.edge_index)
+    loss = F.cross_entropy(out[train_index], data.y[train_index])
+    loss.backward()
+```
+
+## Fix safety
+
+`exact`: torch makes the same indices of a mask. There is no fix where something may change the mask or what holds it,
+and where it isn't known to be of bools: integers of that name would be indices themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint import api
+from perflint.api import Blocked, Effect, Finding, Fix, GradMode, Kind, Options, Place, Program, Rule, Safety
+
+_MASK = re.compile(r"(.*_)?mask")
+_SPLITS = frozenset({"train_mask", "val_mask", "test_mask"})  # of bools, in the data sets of these libraries:
+_GRAPHS = re.compile(r"^\s*(import|from) (torch_geometric|dgl)\b", re.MULTILINE)
+
+
+class MaskRead(Rule):
+    """Reads with masks that no step changes, at the first with each."""
+
+    group = "sync"
+    triggers = ("mask]",)
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield the first read with each such mask in each loop, or function that a loop calls."""
+        seen = set[tuple[ast.AST, str]]()
+        waits = [sync.start for sync, _, _ in api.host_reads(program)]
+        is_left_alone = program.is_test or program.is_host_only or "import torch" not in program.text
+        for read in () if is_left_alone else program.of_type(ast.Subscript):
+            (path, place), (start, end) = _mask(program, read), program.span(read)
+            if place is None or (place, path) in seen or any(start <= wait < end for wait in waits):
+                continue
+            seen.add((place, path))
+            fixes, blocked = api.tried(_fix, program, read, path, place)
+            message = f"the host waits in every step to count what `{path}` selects, which no step changes"
+            by = program.hot_by(read)
+            yield self.finding((start, end), message, kind="mask", fixes=fixes, blocked=blocked, hot_by=by)
+
+
+def _mask(program: Program, read: ast.Subscript) -> tuple[str, ast.stmt | None]:
+    """The mask, by its name or what that is assigned from, and where its indices can be made; None for other reads."""
+    mask = read.slice
+    named = _MASK.fullmatch(api.path_of(mask).rpartition(".")[2]) and isinstance(read.ctx, ast.Load)
+    masks = [mask, *api.assigned(program, mask)][:2] if isinstance(mask, ast.Name) and named else [mask]
+    for each in masks if named and _waits_each_step(program, read) else ():
+        if (place := _place(program, read, api.path_of(each).partition(".")[0])) is not None:
+            return api.path_of(each), place
+    return "", None
+
+
+def _waits_each_step(program: Program, read: ast.Subscript) -> bool:
+    """Is it on the device, and in code that each step of training runs?"""
+    values = (program.value(read.value), program.value(read.slice))
+    if not any(each.on_device for each in values) or any(each.place is Place.HOST for each in values):
+        return False
+    is_step = api.runs_often(program, read) or api.steps_beside(program, read)
+    return is_step and program.grad_mode(read) is not GradMode.OFF
+
+
+def _place(program: Program, read: ast.Subscript, root: str) -> ast.stmt | None:
+    """The loop of steps, or the function that one calls, outside of which the mask is made; None if not known."""
+    function = program.function_of(read)
+    makes = [each for each in program.of_type(ast.Name) if each.id == root and not isinstance(each.ctx, ast.Load)]
+    arguments = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)} if function else set()
+    own = [each for each in makes if program.function_of(each) is function]
+    if own or root in arguments:
+        around = [each for each in program.ancestors(read) if isinstance(each, api.LOOPS)]
+        around = [each for each in around if program.function_of(each) is function]
+        kept = [each for each in around if set(own).isdisjoint(ast.walk(each)) and program.effects(each, Effect.TRAINS)]
+        return kept[-1] if kept else None
+    is_global = function in program.tree.body and all(program.function_of(each) is None for each in makes)
+    return function if isinstance(function, ast.stmt) and makes and is_global else None
+
+
+def _fix(program: Program, read: ast.Subscript, path: str, place: ast.stmt) -> Fix:
+    """The indices, made in front of the loop, or of the function that a loop calls; raises Blocked."""
+    name, root = path.rpartition(".")[2], path.partition(".")[0]
+    if not _is_of_bools(program, read.slice) and not (name in _SPLITS and _GRAPHS.search(program.text)):
+        raise Blocked(f"`{path}` isn't known to be a mask of bools", read.slice)
+    _check_unchanged(program, place, name, root)
+    reads = [each for each in ast.walk(place) if isinstance(each, ast.Subscript) and _mask(program, each)[0] == path]
+    index = api.fresh_name(program, name.removesuffix("mask") + "index", place, read)
+    made = api.statement("{index} = {mask}.nonzero(as_tuple=True)", index=index, mask=path)
+    swaps = [api.Replace(each.slice, api.expression(index)) for each in reads]
+    change = api.rewrite(program, api.InsertBefore(place, (made,)), *swaps)
+    return Fix(f"select by indices that are made once: {index}", Safety.EXACT, change)
+
+
+def _is_of_bools(program: Program, mask: ast.expr) -> bool:
+    """Is it a tensor that comparisons give, or a cast?"""
+    made = [each for each in api.origins(program, mask) if program.value(each).kind is Kind.TENSOR]
+    casts = [isinstance(e, ast.Compare) or getattr(getattr(e, "func", None), "attr", "") == "bool" for e in made]
+    return program.value(mask).dtype == "bool" or (bool(made) and all(casts) and made == api.origins(program, mask))
+
+
+def _check_unchanged(program: Program, place: ast.stmt, name: str, root: str) -> None:
+    """Raise Blocked where something behind `place` may change the mask, or the object that holds it."""
+    for named in program.of_type(ast.Name):
+        if named.id == root and not isinstance(named.ctx, ast.Load) and named.lineno >= place.lineno:
+            raise Blocked(f"`{root}` may be another one later", named)
+    sets = [each for each in program.of_type(ast.Attribute) if each.attr == name and not isinstance(each.ctx, ast.Load)]
+    for each in sets:
+        if each.lineno >= place.lineno or program.function_of(each) is not None:
+            raise Blocked("another mask may be set", each)
+    for item in program.of_type(ast.Subscript):
+        is_mask = _MASK.fullmatch(api.path_of(item.value).rpartition(".")[2])
+        if item.lineno >= place.lineno and is_mask and not isinstance(item.ctx, ast.Load):
+            raise Blocked("a mask is written to", item)
+    for call in program.of_type(ast.Call):
+        given = {api.path_of(each) for each in (*call.args, *(each.value for each in call.keywords))}
+        owner = api.path_of(call.func).rpartition(".")[0]
+        is_changed = name != root or api.path_of(call.func).endswith("_")
+        is_given = owner == root or (root in given and program.callee(call) is None)
+        if is_changed and is_given and call.lineno >= place.lineno:
+            raise Blocked(f"`{root}` is given to code that may change its masks", call)

@@ -1,0 +1,140 @@
+"""A loop over the parameters updates them one by one, with kernels of their own for each.
+
+## What it does
+
+Reports loops over parameters, gradients or states, at places that run in every step of training, whose body only
+updates them in place: moving averages, target networks and scaled gradients (*update*), values or gradients that are
+clamped (*clip*), and what is only copied (*copy*). Left alone are loops that initialise or load, what runs now and then
+(`if step % n == 0`, unless an optimizer steps there, too), loops that do anything else for each parameter, and tests.
+
+## Why it is slow
+
+A model has hundreds of parameters, and each operation on each of them launches a kernel, which takes the host longer
+than the device needs to compute it. `torch._foreach_mul_` and the like take lists of tensors, and launch a few kernels
+for all of them; `torch.optim` and `torch.nn.utils` use them, too.
+
+## Example
+
+```python
+for param, target_param in zip(net.parameters(), target_net.parameters()):
+    target_param.data.copy_(tau * param.data + (1 - tau) * target_param.data)
+```
+
+## Use instead
+
+```python
+params = []
+target_params = []
+for param, target_param in zip(net.parameters(), target_net.parameters()):
+    params.append(param.data)
+    target_params.append(target_param.data)
+scaled = torch._foreach_mul(params, tau)
+torch._foreach_mul_(target_params, 1 - tau)
+torch._foreach_add_(target_params, scaled)
+```
+
+Gradients are clamped by `torch.nn.utils.clip_grad_value_`.
+
+## Fix safety
+
+`exact`: the operations are those of the loop, in its order; `rounding` where it divides by a number, which a single
+tensor of CUDA does by the reciprocal. `behaviour` where it isn't known that a factor is a number:
+a tensor may be none that lists can be multiplied by. There is no fix where a tensor may be among the others twice (a
+state dict has tied weights twice, and integer buffers), where each parameter is given new memory (`p.data = ...`), and
+where the loop treats some otherwise. It needs torch 2.1.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint import api
+from perflint.api import Finding, Fix, Options, Program, Rule, Safety
+
+_UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_".split())
+_CLAMPS = frozenset({"clamp_", "clip_"})
+_COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp"})
+_HARMLESS = _COMPUTED | frozenset("detach float to type_as items is_floating_point".split())
+_HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isinstance")}
+_PLAIN = (ast.If, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Continue, ast.Pass)
+_WALKED = frozenset({"parameters", "named_parameters", "state_dict", "params", "param_groups"})
+
+
+class ParamLoop(Rule):
+    """Loops over parameters that update each of them by itself."""
+
+    group = "overhead"
+    triggers = ("param", "state_dict")
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield each such loop that runs in every step, at its head."""
+        for loop in () if program.is_test or program.is_host_only else program.of_type(ast.For):
+            kind = _kind(program, loop) if _walks_parameters(loop) else ""
+            if not kind or not _runs_each_step(program, loop, kind):
+                continue
+            fixes, blocked = api.tried(_fix, program, loop)
+            message = "each operation is launched for each parameter: on lists of them, it is launched for all at once"
+            span, by = api.head_span(program, loop), program.hot_by(loop)
+            yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
+
+
+def _runs_each_step(program: Program, loop: ast.For, kind: str) -> bool:
+    """Does each step run it? What is only copied is set up so, unless a step of training stands beside it."""
+    is_hot, is_beside = api.runs_often(program, loop), api.steps_beside(program, loop)
+    return (is_hot and is_beside) if kind == "copy" else (is_hot or is_beside)
+
+
+def _walks_parameters(loop: ast.For) -> bool:
+    """Does it walk parameters, by what they are called?"""
+    words = (getattr(e, "attr", getattr(e, "id", getattr(e, "value", ""))) for e in ast.walk(loop.iter))
+    return any(word in _WALKED or "param" in word.lower() for word in words if isinstance(word, str))
+
+
+def _kind(program: Program, loop: ast.For) -> str:
+    """What the loop does to each of them and nothing else; empty for other loops."""
+    own = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    updates, computes = set[str](), False
+    for node in (each for part in loop.body for each in ast.walk(part)):
+        if isinstance(node, ast.Call):
+            method = getattr(node.func, "attr", "")
+            if method not in _UPDATES | _HARMLESS and program.qualified(node.func) not in _HARMLESS:
+                return ""
+            updates |= {method} & _UPDATES
+            computes |= method in _COMPUTED
+        elif isinstance(node, ast.BinOp):
+            computes = True
+        elif isinstance(node, ast.AugAssign) and not own.isdisjoint(api.path_of(node.target).split(".")):
+            updates.add("update")
+        elif isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name):
+            value, target = node.value, node.targets[0]
+            computed = isinstance(value, ast.BinOp) or getattr(getattr(value, "func", None), "attr", "") in _COMPUTED
+            updates |= {"update"} if computed and getattr(target, "attr", "") == "data" else set()
+        elif isinstance(node, ast.stmt) and not isinstance(node, _PLAIN):
+            return ""
+    kinds = {frozenset(): "", frozenset({"copy_"}): "update" if computes else "copy"}
+    return kinds.get(frozenset(updates), "clip" if updates <= _CLAMPS else "update")
+
+
+def _fix(program: Program, loop: ast.For) -> Fix:
+    """The loop on lists, or torch's function for gradients; raises Blocked."""
+    limit = _limit(loop)
+    if limit is None:
+        return api.on_lists(program, loop)
+    clip = api.of_torch(program, "nn.utils.clip_grad_value_", loop)
+    call = api.statement("{clip}({params}, {limit})", clip=clip, params=loop.iter, limit=limit)
+    change = api.rewrite(program, api.ReplaceStatements((loop,), (call,)))
+    return Fix("clamp all gradients at once: torch.nn.utils.clip_grad_value_", Safety.EXACT, change)
+
+
+def _limit(loop: ast.For) -> ast.expr | None:
+    """The greatest value, where the loop clamps gradients between that and its negative."""
+    call = getattr(loop.body[0], "value", None)
+    if len(loop.body) > 1 or not isinstance(call, ast.Call) or not isinstance(loop.target, ast.Name):
+        return None
+    bounds, path = api.bind(call, ("min", "max")), api.path_of(call.func)
+    low, high = bounds.get("min"), bounds.get("max")
+    is_gradient = path.rpartition(".")[0] in (f"{loop.target.id}.grad", f"{loop.target.id}.grad.data")
+    if not is_gradient or high is None or not isinstance(low, ast.UnaryOp) or not isinstance(low.op, ast.USub):
+        return None
+    return high if ast.dump(low.operand) == ast.dump(high) else None
