@@ -70,6 +70,6 @@ _SIZES = "has to be known on the host"
     ],
 )
 def test_a_read_without_a_fix_is_told_what_can_be_done(statement: str, said: str) -> None:
-    ((_, fixes, blocked),) = remedies(Program(_PROGRAM.format(statement)))
-    assert not fixes
-    assert said in blocked
+    (read,) = remedies(Program(_PROGRAM.format(statement)))
+    assert not read.fixes
+    assert said in read.blocked
