@@ -57,7 +57,7 @@ class MaskRead(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the first read with each such mask in each loop, or function that a loop calls."""
         seen = set[tuple[ast.AST | None, str]]()
-        waits = [sync.start for sync, _, _ in api.host_reads(program)]
+        waits = [read.sync.start for read in api.host_reads(program)]
         is_left_alone = program.is_test or program.is_host_only or "import torch" not in program.text
         for read in () if is_left_alone else program.of_type(ast.Subscript):
             start, end = program.span(read)
@@ -68,9 +68,9 @@ class MaskRead(Rule):
             if known in seen or (place is None and not api.made_before_steps(program, read.slice)):
                 continue
             seen.add(known)
-            fixes, blocked = api.tried(_fix, program, read, path, place)
+            (fixes, blocked), by = api.tried(_fix, program, read, path, place), program.hot_by(read)
             message = f"the host waits in every step to count what `{path}` selects, which no step changes"
-            yield self.finding((start, end), message, kind="mask", fixes=fixes, blocked=blocked)
+            yield self.finding((start, end), message, kind="mask", fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _waits_each_step(program: Program, read: ast.Subscript) -> bool:

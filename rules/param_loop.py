@@ -39,9 +39,8 @@ Gradients are clamped by `torch.nn.utils.clip_grad_value_`.
 
 `exact`: the operations are those of the loop, in its order; `rounding` where it divides by a number, which a single
 tensor of CUDA does by the reciprocal. `behaviour` where it isn't known that a factor is a number:
-a tensor may be none that lists can be multiplied by. There is no fix where a tensor may be among the others twice (a
-state dict has tied weights twice, and integer buffers), where each parameter is given new memory (`p.data = ...`), and
-where the loop treats some otherwise. It needs torch 2.1.
+a tensor may be none that lists can be multiplied by. There is no fix where a tensor may come twice (a state dict has
+tied weights twice), is given new memory (`p.data = ...`), or is treated unlike others. It needs torch 2.1.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety
 
 _UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
 _CLAMPS = frozenset({"clamp_", "clip_"})
-_REDUCED = re.compile(r"norm|'sum'")
+_REDUCED = re.compile(r"norm|'grad'.*'sum'")
 _STEPS = re.compile(r"(^|_)ema($|_)|moving_average|momentum_update|soft_update|polyak|grad_norm|clip_grad|^zero_grad$")
 _COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp", "update_average"})
 _HARMLESS = _COMPUTED | frozenset("detach float to type_as view_as numel norm sum item items is_floating_point".split())
@@ -79,14 +78,15 @@ class ParamLoop(Rule):
                 continue
             fixes, blocked = api.tried(_fix, program, loop, kind)
             message = "each operation is launched for each parameter: on lists of them, it is launched for all at once"
-            yield self.finding(api.head_span(program, loop), message, kind=kind, fixes=fixes, blocked=blocked)
+            span, by = api.head_span(program, loop), program.hot_by(loop)
+            yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _runs_each_step(program: Program, loop: ast.For, kind: str) -> bool:
     """Does each step run it, or is its function named for that? Copies alone may be how things are set up."""
     is_hot, is_beside = api.runs_often(program, loop), api.steps_beside(program, loop)
-    is_named = bool(_STEPS.search(getattr(program.function_of(loop), "name", "")))
-    return (is_hot and is_beside) if kind == "copy" else (is_hot or is_beside or is_named)
+    named = _STEPS.search(getattr(program.function_of(loop), "name", ""))
+    return (is_hot and is_beside) if kind == "copy" else bool(is_hot or is_beside or named)
 
 
 def _walks_parameters(loop: ast.For) -> bool:

@@ -20,9 +20,9 @@ from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
 from perflint.verify import verdicts
-from perflint.verify.budget import Budget, Share, TimeUp, deadline
+from perflint.verify.budget import Budget, Ledger, Share, TimeUp, deadline
 from perflint.verify.examine import Examination
-from perflint.verify.libraries import libraries, other_programs
+from perflint.verify.libraries import Notes, libraries
 from perflint.verify.messages import Kind, Program
 from perflint.verify.monitor import Monitor
 from perflint.verify.processes import Guardian
@@ -53,35 +53,41 @@ class Session:
 
     def verdict(self, tell: Tell) -> Verdict:
         """Verify, and keep the verdict and the report on it in the project; raises UserError."""
-        typed = self._typed
-        budget = Budget(typed["budget"])
+        budget, ledger = Budget(self._typed["budget"]), Ledger()
         self._prepare(tell)
-        asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
-        settings = configured(self._start, typed).settings
-        closure = _closure(self._program, self._root)
-        compiles = typed["compile"]
-        project = Project(self._start, self._root, settings, typed["config"], compiles=compiles, closure=closure)
-        with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
-            running = budget.part(budget.seconds - min(_LEAVING, Share.LEAVING * budget.seconds))
-            course = Course(self._program, guardian, typed["seed"], running, libraries=libraries(closure))
-            course.prepare()
-            if places := ", ".join(other_programs(closure)):
-                tell(f"{places}: of what is started there, only what its arguments name is put back")
-            course.ledger.enter("finding fixes")
-            try:
-                variants = self._variants(course, project, budget, tell)
-            except TimeUp:
-                verdict = unfound(str(self._program), budget)
-            else:
-                verdict = verified(Examination(course, variants, budget, guardian.folder, tell, monitor, asked))
-            verdict = replace(verdict, spent=course.ledger.spent)
+        try:
+            verdict = self._reached(budget, ledger, tell)
+        except TimeUp:
+            verdict = unfound(str(self._program), budget)
+        verdict = replace(verdict, spent=ledger.spent)
         verdicts.add(made(self._root) / VERDICTS, verdict)
         write_text(self.report, page(verdict))
         return verdict
 
-    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
+    def _reached(self, budget: Budget, ledger: Ledger, tell: Tell) -> Verdict:
+        """The verdict; raises TimeUp where fixes could not be found in time, and UserError."""
+        typed, notes = self._typed, Notes()
+        asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
+        settings = configured(self._start, typed).settings
+        ledger.enter("finding fixes")
         tell("looking for fixes")
         with deadline(budget.part(budget.of(Share.FINDING))):
+            closure = _closure(self._program, self._root, notes)
+        compiles = typed["compile"]
+        project = Project(self._start, self._root, settings, typed["config"], compiles=compiles, closure=closure)
+        with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
+            running = budget.part(budget.left - min(_LEAVING, Share.LEAVING * budget.seconds))
+            known = libraries(closure, notes)
+            course = Course(self._program, guardian, typed["seed"], running, ledger, libraries=known)
+            course.prepare()
+            if notes.starts:
+                tell(f"{', '.join(notes.starts)}: of what is started there, only what its arguments name is put back")
+            variants = self._variants(course, project, budget, tell)
+            return verified(Examination(course, variants, budget, guardian.folder, tell, monitor, asked))
+
+    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
+        finding = budget.part(budget.of(Share.FINDING) - budget.spent)
+        with deadline(finding):
             variants = Variants(project)
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
@@ -106,8 +112,9 @@ class Session:
             tell(f"{file} can't be read: it will be {verdicts.aside(file).name}")
 
 
-def _closure(program: Program, root: Path) -> Closure | None:
-    """All that the program can import."""
+def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:
+    """All that the program can import, which is noted."""
     name = program.name.partition(":")[0] if program.kind is Kind.CALL else program.name
     is_module = program.kind is not Kind.SCRIPT
-    return of_program(name, launched(program.arguments), is_module=is_module, folder=program.folder, top=root)
+    start, words = program.folder, launched(program.arguments)
+    return of_program(name, words, is_module=is_module, folder=start, top=root, visit=notes.visit)

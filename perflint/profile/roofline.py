@@ -192,18 +192,27 @@ def _convolution_backward(shapes: Shapes, given: Sequence[Any]) -> float:
     return 2.0 * math.prod(sized) * math.prod(weight[1:]) * sum(map(bool, wanted[:2]))
 
 
-def _attention(shapes: Shapes, given: Sequence[Any]) -> float:
-    """Attention of queries [batch, heads, length, width], keys and values: two products, half of them if causal."""
-    if len(shapes) < 3 or any(len(shape) != 4 for shape in shapes[:3]):
-        return 0.0
-    batch, heads, length, width = shapes[0]
-    counted = 2.0 * batch * heads * length * shapes[1][2] * (width + shapes[2][3])
-    return counted / 2 if any(each is True for each in given[3:7]) else counted
+@dataclass(frozen=True)
+class _Attention:
+    """An operation of attention: where its queries stand, whether heads come before positions, and where `causal` does.
 
+    The backward pass, whose first argument is a gradient, computes five products where the forward pass has two.
+    """
 
-def _attention_backward(shapes: Shapes, given: Sequence[Any]) -> float:
-    """The same of its backward pass, which computes five products where the forward pass has two."""
-    return 2.5 * _attention(shapes[1:4], (None, *given[1:]))
+    queries: int
+    heads_first: bool
+    causal: int
+
+    def __call__(self, shapes: Shapes, given: Sequence[Any]) -> float:
+        queries, keys, values = (*shapes[self.queries : self.queries + 3], *[()] * 3)[:3]
+        if any(len(shape) != 4 for shape in (queries, keys, values)):
+            return 0.0
+        positions = 2 if self.heads_first else 1
+        others = math.prod(queries[:3]) / queries[positions]
+        pairs = queries[positions] * keys[positions]
+        counted = 2.0 * others * pairs * (queries[3] + values[3])
+        is_causal = self.causal < len(given) and given[self.causal] in (True, 1)
+        return counted * (2.5 if self.queries else 1.0) * (0.5 if is_causal else 1.0)
 
 
 _FORMULAS: dict[str, Callable[[Shapes, Sequence[Any]], float]] = {
@@ -212,10 +221,17 @@ _FORMULAS: dict[str, Callable[[Shapes, Sequence[Any]], float]] = {
     "_convolution": _convolution,
     "cudnn_convolution": lambda shapes, given: _convolution(shapes, _cudnn(given)),
     "mkldnn_convolution": lambda shapes, given: _convolution(shapes, _mkldnn(given)),
-    "_scaled_dot_product_flash_attention_backward": _attention_backward,
-    "_scaled_dot_product_cudnn_attention_backward": _attention_backward,
-    "_scaled_dot_product_efficient_attention_backward": _attention_backward,
-    "_scaled_dot_product": _attention,
+    "_scaled_dot_product_flash_attention_backward": _Attention(1, True, 11),
+    "_scaled_dot_product_flash_attention": _Attention(0, True, 4),
+    "_scaled_dot_product_efficient_attention_backward": _Attention(1, True, 10),
+    "_scaled_dot_product_efficient_attention": _Attention(0, True, 6),
+    "_scaled_dot_product_cudnn_attention": _Attention(0, True, 6),
+    "_flash_attention_backward": _Attention(1, False, 11),
+    "_flash_attention_forward": _Attention(0, False, 8),
+    "_efficient_attention_backward": _Attention(1, False, 13),
+    "_efficient_attention_forward": _Attention(0, False, 9),
+    "_cudnn_attention_backward": _Attention(1, True, 14),
+    "_cudnn_attention_forward": _Attention(0, True, 10),
 }
 
 

@@ -51,7 +51,7 @@ class Examination:
         asked: Mapping[str, int] | None = None,
     ) -> None:
         self._course, self._variants, self._budget, self._folder = course, variants, budget, folder
-        self._tell, self._monitor, self._asked = tell, monitor, asked or {}
+        self.tell, self._monitor, self._asked = tell, monitor, asked or {}
         self._whole = budget
         self._original, self._first, self._period = variants.with_fixes(ORIGINAL, ()), 1, 1
         self._keys: dict[str, FixKey] = {}  # by the names of the fixes
@@ -62,22 +62,19 @@ class Examination:
         """All fixes that are examined."""
         return self._variants.fixes
 
-    @property
-    def tell(self) -> Tell:
-        """Says how far it is."""
-        return self._tell
-
     def late(self) -> tuple[tuple[FixKey, ...], Shortcut]:
-        """The fixes that don't run within the horizon, and what to shorten in the program so that they do."""
+        """The fixes that don't run within the horizon, and what to shorten so that they do; raises Fault and TimeUp."""
         if not self._variants.fixes or "horizon" in self._asked:
             return (), Shortcut()
-        try:
-            look = self._look
-        except (Fault, TimeUp):  # the verdict says so
-            return (), Shortcut()
+        look = self._look
         keys = self._variants.late(look.ran) if not look.is_whole else ()
-        places = [(os.path.realpath(key.path), key.line) for key in keys]
-        return keys, shortcut(look.frames, places, self._variants.paths) if keys else Shortcut()
+        places = {key: (os.path.realpath(key.path), key.line) for key in keys}
+        found = shortcut(look.frames, places.values(), self._variants.paths) if keys else Shortcut()
+        return tuple(key for key, place in places.items() if place in found.reached), found
+
+    def has_room(self, fixes: int, share: Share) -> bool:
+        """Whether it is enough for so many fixes to have this share of the time that is left."""
+        return self._schedule.enough(fixes) <= share * self._budget.left
 
     def part(self, keys: Collection[FixKey], share: Share, shortened: Shortcut | None = None) -> Examination:
         """The examination of some fixes within a share of the time that is left, in a shortened copy if so asked."""
@@ -89,9 +86,9 @@ class Examination:
         if shortened:
             made._folder, made._period = self._folder / "shortened", SHORT
             made._folder.mkdir()
+            made._course.ledger.within = "shortened copy: "
             made._first = 1 + len(self._variants.fixes)
-            for known in ("_look", "_schedule"):
-                vars(made).pop(known, None)
+            del made._look, made._schedule  # which are of the whole program
         return made
 
     def unreached(self, key: FixKey, reason: str) -> FixVerdict:
@@ -109,14 +106,19 @@ class Examination:
             verdict = self._reached(blank)
             more = self._whole.longer(self._schedule.enough(len(verdict.fixes)))
             return replace(verdict, excluded=(*verdict.excluded, *self._left_out), longer=more)
-        except Fault as fault:  # of the original: all others have been dealt with
-            return replace(blank, failure=str(fault))
-        except TimeUp:
-            within = f"within {self._whole.seconds:.0f} s"
-            if not blank.device:
-                return replace(blank, failure=f"the program came to no step {within}", longer=self._whole.longer())
-            more = self._whole.longer(self._schedule.enough(len(self._variants.fixes)))
-            return replace(blank, failure=f"no step of the program could be recorded {within}", longer=more)
+        except (Fault, TimeUp) as failure:
+            return self.failed(failure, blank)
+
+    def failed(self, failure: Fault | TimeUp, known: Verdict | None = None) -> Verdict:
+        """The verdict where the original fails, or where the time is up: all other faults have been dealt with."""
+        blank = known or begun(str(self._course.program))
+        if isinstance(failure, Fault):
+            return replace(blank, failure=str(failure))
+        within = f"within {self._whole.seconds:.0f} s"
+        if not blank.device:
+            return replace(blank, failure=f"the program came to no step {within}", longer=self._whole.longer())
+        more = self._whole.longer(self._schedule.enough(len(self._variants.fixes)))
+        return replace(blank, failure=f"no step of the program could be recorded {within}", longer=more)
 
     def _reached(self, blank: Verdict) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
@@ -138,7 +140,7 @@ class Examination:
         reserve = self._reserve(len(right))
         budget = self._budget.part(self._budget.left - reserve)
         hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
-        settled = Contest(hold, self._together, self._schedule, budget, self._tell, look_around).settle(right)
+        settled = Contest(hold, self._together, self._schedule, budget, self.tell, look_around).settle(right)
         known = {fix.name: fix for fix in settled.fixes}
         shared = replace(shared, fixes=tuple(known.get(fix.name, fix) for fix in fixes), earlier=settled.earlier)
         if settled.fault:
@@ -210,7 +212,7 @@ class Examination:
             look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
         if look.start > _SLOW_START * self._budget.seconds:
             given = f"{self._budget.seconds:.0f} s"
-            self._tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
+            self.tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
         self._course = self._course.after(look)
         return look
 
@@ -233,7 +235,7 @@ class Examination:
     @cached_property
     def _records(self) -> Records:
         seconds, course = self._budget.of(Share.SEEDS), self._course.within(self._comparing)
-        return Records(course, self._original, self._protocol, self._folder, seconds, self._tell)
+        return Records(course, self._original, self._protocol, self._folder, seconds, self.tell)
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike a run with these fixes is to the original; it may differ by what they have promised."""
@@ -254,7 +256,7 @@ class Examination:
             left = {fix.name: replace(fix, reason="there was no time to record it") for fix in tried}
             return [{**left, **held}.get(fix.name, fix) for fix in fixes]
         if len(tried) > 1:
-            self._tell(f"recording what each of {len(tried)} fixes changes alone")
+            self.tell(f"recording what each of {len(tried)} fixes changes alone")
             runs = self._records.add([self._patched([fix]) for fix in tried])
             if any(map(_is_lost, runs)):
                 self._left_out.append("what some fixes change alone: there was no time to record it")
@@ -299,7 +301,7 @@ class Examination:
         first = self._records.standard.run
         self._reach = _reach(first)
         exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
-        if not exact or first.code is not None:
+        if not exact or first.code is not None or self._period > 1:  # in short epochs, all of one was recorded
             return {}
         seconds = self._budget.of(Share.FURTHER)
         if first.is_cut or 2 * (self._records.one + seconds) > self._comparing.left:
@@ -329,7 +331,7 @@ class Examination:
     def _enter(self, part: str, telling: str) -> None:
         """Begin a part of the verification."""
         self._course.ledger.enter(part)
-        self._tell(telling)
+        self.tell(telling)
 
     def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])

@@ -154,8 +154,9 @@ class Course:
                     passages.append(Passage(arrival.kind, arrival.seconds))
                     last = time.monotonic() - begin
                     kinds = [each.kind for each in passages]
-                    if not ran and kinds.count(unit_of(kinds)) >= HORIZON:
-                        ran, frames = _ran(running), arrival.frames
+                    if not ran:
+                        frames = arrival.frames
+                        ran = _ran(running) if kinds.count(unit_of(kinds)) >= HORIZON else ran
             except ProgramEnded as ended:
                 if ended.code:
                     raise
@@ -166,7 +167,7 @@ class Course:
                     raise
             ran = ran or _ran(running)
             rest = time.monotonic() - begin - last
-            return Look(start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames or ())
+            return Look(start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames)
 
     def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, period: int) -> bool:
         """Whether a first look of about so many seconds has not seen enough; of slow steps it sees a few more."""

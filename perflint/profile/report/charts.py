@@ -16,7 +16,7 @@ from perflint.verify.report.svg import Axis, drawing, element
 _SHARES, _BAR = 34, 10  # pixels, here and below
 _PLOT = 300
 _LEAST_DOT, _LARGEST_DOT = 4.0, 14.0
-_NAMED = 6  # operations whose names are drawn
+_APART = 25.0, 14.0  # percent of the width, and pixels, that are free around a name
 _TERA = 1e12
 
 
@@ -57,7 +57,7 @@ def bars(lines: Sequence[LineCost]) -> Callable[[LineCost], Markup]:
 
 def roofline(found: Roofline) -> Markup | None:
     """The main operations by their arithmetic intensity and rate, below the roofs of the device; None without any."""
-    points = [each for each in found.points if each.intensity and each.flops]
+    points = [each for each in found.points if each.intensity and (each.is_counted or each.regime is Regime.MEMORY)]
     if not points:
         return None
     roofs = _roofs(found, points)
@@ -70,16 +70,20 @@ def roofline(found: Roofline) -> Markup | None:
         top = max((roof for _, roof in roofs.values()), default=up.high)
         low = max(across.low, up.low / bandwidth)
         parts.append(_line(across, up, (low, low * bandwidth), (top / bandwidth, top)))
-        place = max(low, across.low)
+        middle = math.sqrt(max(low, across.low) * top / bandwidth)
         label = f"{figure(bandwidth / _TERA)} TB/s"
-        parts.append(element("text", label, class_="first", x=across.x(place), y=_y(up, place * bandwidth) - 8))
+        parts.append(element("text", label, class_="last", x=across.x(middle), y=_y(up, middle * bandwidth) - 8))
     for name, (ridge, top) in roofs.items():
         parts.append(_line(across, up, (ridge, top), (across.high, top)))
         label = f"{name} {figure(top / _TERA)} TFLOP/s"
         parts.append(element("text", label, class_="last", x="100%", y=_y(up, top) - 5))
     longest = max(each.seconds for each in points)
-    for number, each in enumerate(points):
-        parts += _dot(across, up, each, longest, named=number < _NAMED)
+    named: list[tuple[float, float]] = []
+    for each in points:
+        x, y = across.place(each.intensity), _y(up, each.flops / each.seconds)
+        is_free = all(abs(x - other) > _APART[0] or abs(y - beside) > _APART[1] for other, beside in named)
+        named += [(x, y)] if is_free else []
+        parts += _dot(across, up, each, longest, named=is_free)
     return drawing("Roofline: FLOP/s by FLOPs for each byte", _PLOT + 34, parts)
 
 
