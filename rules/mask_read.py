@@ -60,24 +60,23 @@ class MaskRead(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the first read with each such mask in each loop, or function that a loop calls."""
         seen = set[tuple[ast.AST, str]]()
-        waits = [sync.start for sync, _, _ in api.host_reads(program)]
+        waits = [read.sync.start for read in api.host_reads(program)]
         is_left_alone = program.is_test or program.is_host_only or "import torch" not in program.text
         for read in () if is_left_alone else program.of_type(ast.Subscript):
             (path, place), (start, end) = _mask(program, read), program.span(read)
             if place is None or (place, path) in seen or any(start <= wait < end for wait in waits):
                 continue
             seen.add((place, path))
-            fixes, blocked = api.tried(_fix, program, read, path, place)
+            (fixes, blocked), by = api.tried(_fix, program, read, path, place), program.hot_by(read)
             message = f"the host waits in every step to count what `{path}` selects, which no step changes"
-            hot = program.hot_by(read)
-            yield self.finding((start, end), message, kind="mask", fixes=fixes, blocked=blocked, hot_by=hot)
+            yield self.finding((start, end), message, kind="mask", fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _mask(program: Program, read: ast.Subscript) -> tuple[str, ast.stmt | None]:
     """The mask, by its name or what that is assigned from, and where its indices can be made; None for other reads."""
     mask = read.slice
     named = _MASK.fullmatch(api.path_of(mask).rpartition(".")[2]) and isinstance(read.ctx, ast.Load)
-    masks = [mask, *(api.assigned(program, mask)[:1] if isinstance(mask, ast.Name) and named else ())]
+    masks = [mask, *api.assigned(program, mask)][:2] if isinstance(mask, ast.Name) and named else [mask]
     for each in masks if named and _waits_each_step(program, read) else ():
         if (place := _place(program, read, api.path_of(each).partition(".")[0])) is not None:
             return api.path_of(each), place
@@ -87,10 +86,10 @@ def _mask(program: Program, read: ast.Subscript) -> tuple[str, ast.stmt | None]:
 def _waits_each_step(program: Program, read: ast.Subscript) -> bool:
     """Is it on the device, and in code that each step of training runs?"""
     values = (program.value(read.value), program.value(read.slice))
-    is_on_device = any(each.on_device for each in values) and all(each.place is not Place.HOST for each in values)
-    if not is_on_device or program.grad_mode(read) is GradMode.OFF:
+    if not any(each.on_device for each in values) or any(each.place is Place.HOST for each in values):
         return False
-    return api.runs_often(program, read) or bool(api.steps_beside(program, read))
+    is_step = api.runs_often(program, read) or api.steps_beside(program, read)
+    return is_step and program.grad_mode(read) is not GradMode.OFF
 
 
 def _place(program: Program, read: ast.Subscript, root: str) -> ast.stmt | None:
@@ -144,7 +143,8 @@ def _check_unchanged(program: Program, place: ast.stmt, name: str, root: str) ->
             raise Blocked("a mask is written to", item)
     for call in program.of_type(ast.Call):
         given = {api.path_of(each) for each in (*call.args, *(each.value for each in call.keywords))}
-        owner, _, method = api.path_of(call.func).rpartition(".")
+        owner = api.path_of(call.func).rpartition(".")[0]
+        is_changed = name != root or api.path_of(call.func).endswith("_")
         is_given = owner == root or (root in given and program.callee(call) is None)
-        if (name != root or method.endswith("_")) and is_given and call.lineno >= place.lineno:
+        if is_changed and is_given and call.lineno >= place.lineno:
             raise Blocked(f"`{root}` is given to code that may change its masks", call)

@@ -76,17 +76,17 @@ def _kind(program: Program, call: ast.Call) -> str:
     loop = next((each for each in program.ancestors(call) if isinstance(each, (*api.LOOPS, *api.FUNCTIONS))), None)
     if not isinstance(loop, ast.For) or not _walks_examples(program, loop):
         return ""
-    items = _made_of(program, loop)
+    items = api.dependents(loop, {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)})
     if any(each.endswith(".pipeline") for each in _makers(program, call.func) if each.startswith("transformers.")):
         is_batched = any(each.arg == "batch_size" for each in call.keywords)
-        return "pipeline" if call.args and _reads(call.args[0], items) and not is_batched else ""
+        return "pipeline" if call.args and api.reads(call.args[0], items) and not is_batched else ""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "generate":
         return ""
     calls = (
         each for each in ast.walk(loop) if isinstance(each, ast.Call) and _TOKENIZER.search(api.path_of(each.func))
     )
     singles = (each for each in calls if each.args and not any(k.arg == "padding" for k in each.keywords))
-    return "generate" if any(_reads(each.args[0], items) for each in singles) else ""
+    return "generate" if any(api.reads(each.args[0], items) for each in singles) else ""
 
 
 def _makers(program: Program, node: ast.expr) -> set[str]:
@@ -133,17 +133,3 @@ def _walks_examples(program: Program, loop: ast.For) -> bool:
         and program.value(loop.iter).kind is not Kind.LOADER
         and not _BATCH.search(names)
     )
-
-
-def _made_of(program: Program, loop: ast.For) -> set[str]:
-    """The loop's variables, and those that its body makes of them, or hands them to."""
-    found = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
-    for each in sorted((each for each in ast.walk(loop) if isinstance(each, ast.stmt)), key=lambda each: each.lineno):
-        parts = each.targets if isinstance(each, ast.Assign) else [getattr(getattr(each, "value", each), "func", each)]
-        if isinstance(each, ast.Assign | ast.Expr) and _reads(each.value, found):
-            found |= {name.id for part in parts for name in ast.walk(part) if isinstance(name, ast.Name)}
-    return found
-
-
-def _reads(node: ast.AST, names: set[str]) -> bool:
-    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))
