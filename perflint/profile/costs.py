@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -59,22 +60,26 @@ def _of(diagnostic: Diagnostic, profiles: Iterable[tuple[Profile, Costs]]) -> Di
 
 @dataclass(frozen=True)
 class Code:
-    """A file's digest, and its statements: the last line of each by the first."""
+    """A file's digest, its statements, the last line of each by the first, and the names in each line."""
 
     path: str
     digest: str
     ends: Mapping[int, int]
+    names: Mapping[int, frozenset[str]]
 
     @classmethod
     def of(cls, path: Path, data: bytes | None = None) -> Code:
         """Those of the file at `path`, or of its `data`; none where it can't be read or parsed."""
         ends: dict[int, int] = {}
+        names: defaultdict[int, set[str]] = defaultdict(set)
         with suppress(OSError, SyntaxError, ValueError, RecursionError):
             data = path.read_bytes() if data is None else data
             for node in ast.walk(ast.parse(data)):
                 if isinstance(node, ast.stmt) and not isinstance(node, _DEFINITIONS):
                     ends[node.lineno] = max(ends.get(node.lineno, 0), node.end_lineno or node.lineno)
-        return cls(str(path), digest(data or b""), ends)
+                elif isinstance(node, ast.Name):
+                    names[node.lineno].add(node.id)
+        return cls(str(path), digest(data or b""), ends, {line: frozenset(each) for line, each in names.items()})
 
     def region(self, diagnostic: Diagnostic) -> range:
         """The lines of a finding: all of the statement that it stands at the beginning of, as of a loop."""

@@ -76,6 +76,17 @@ class Report:
             and (each.path, each.line) not in covered
         ]
 
+    def seen(self, diagnostic: Diagnostic) -> Sequence[str]:
+        """What was seen of the variables in a finding's code: for a blocked one, maybe the fact that is missing."""
+        path = os.path.realpath(diagnostic.path)
+        if path not in self.where:
+            return []
+        region = self.where[path].region(diagnostic)
+        names = {name for line in region for name in self.where[path].names.get(line, ())}
+        functions = {each.function for each in self.profile.lines if each.path == path and each.line in region}
+        facts = (each for each in self.profile.facts if each.path == path and each.function in functions)
+        return [f"{each.name}: {' or '.join(each.seen)}" for each in facts if each.name in names]
+
     @property
     def sentence(self) -> str:
         """Where the time goes, in one sentence."""

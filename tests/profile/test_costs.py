@@ -11,9 +11,10 @@ from perflint.engine.catalogue import all_rules
 from perflint.engine.check import check_bytes
 from perflint.engine.results import RunResult
 from perflint.profile.build import profile_of
-from perflint.profile.costs import with_costs, with_known_costs
+from perflint.profile.costs import Code, with_costs, with_known_costs
 from perflint.profile.kept import keep, read
-from perflint.profile.result import LineCost, Made, Profile
+from perflint.profile.result import Fact, LineCost, Made, Profile
+from perflint.profile.summary import Report
 from perflint.shim.plan import digest
 from tests.profile.records import Recorder
 
@@ -92,6 +93,16 @@ def test_a_changed_file_has_no_costs_on_the_disk_nor_in_an_editor(file: Path) ->
     assert not costs(with_known_costs(checked(file, changed), file.parent, {str(file): changed}))
     file.write_bytes(changed)
     assert not costs(with_known_costs(checked(file), file.parent))
+
+
+def test_what_was_seen_in_the_code_of_a_finding_is_known(file: Path) -> None:
+    seen = Fact(str(file), "train", "loss", ("float32 tensor of rank 0 on cuda:0",))
+    others = (Fact(str(file), "later", "loss", ("int",)), Fact(str(file), "train", "data", ("list",)))
+    known = replace(profile(file), facts=(seen, *others))
+    result = checked(file)
+    (read_,) = (each for each in result.diagnostics if each.start.line == READ)
+    report = Report(known, result, {str(file): Code.of(file)})
+    assert report.seen(read_) == ["loss: float32 tensor of rank 0 on cuda:0"]
 
 
 def test_profiles_are_kept_by_program_and_read_as_they_were(tmp_path: Path, file: Path) -> None:
