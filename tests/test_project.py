@@ -111,6 +111,16 @@ def test_a_message_names_the_loop_that_makes_it_hot_also_through_files_between(t
         assert found.message.endswith(f" (loop in line {line} of {tmp_path / 'train.py'})")
 
 
+def test_a_class_is_a_module_if_a_base_in_another_file_is_one(tmp_path: Path) -> None:
+    layer = "import torch\nfrom .bases import {0}\n\n\nclass Layer({0}):\n    def forward(self, x):\n"
+    layer += "        return torch.relu(x).sum().item()\n"
+    bases = "import torch\n\n\nclass Base(torch.nn.Module):\n    pass\n\n\nclass Transform:\n    pass\n"
+    bases += "class Between(Base):\n    pass\n"
+    texts = {name.lower(): layer.format(name) for name in ("Between", "Transform", "Missing")}
+    write(tmp_path, __init__="from .bases import Base\n", bases=bases, **texts)
+    assert lines(check(tmp_path)) == [("between.py", 7)]
+
+
 def test_a_function_that_cold_code_calls_stays_cold(tmp_path: Path) -> None:
     call = "pass\n    accuracy(output, y)"
     write(tmp_path, metrics=METRICS, train=TRAIN.format(import_="from metrics import accuracy", call=call))

@@ -28,6 +28,10 @@ from perflint.syntax.walk import Function, Loop, own_nodes, path_of
 
 Fact = TypeVar("Fact")
 
+_INHERITED = frozenset(
+    "training register_buffer register_parameter parameters named_parameters buffers modules children add_module"
+    " requires_grad_ load_state_dict".split()
+)
 _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
 
 
@@ -84,11 +88,12 @@ class AutogradPass(Protocol):
 
 @dataclass
 class Asked:
-    """What the analyses of a file asked of the other files: the effects of the functions named, and who runs it how."""
+    """What the analyses asked of other files: effects of functions, bases of `modules`, and who runs the file how."""
 
     effects: set[str] = field(default_factory=set)
     whether_compiled: bool = False
     whether_quiet: bool = False
+    modules: set[str] = field(default_factory=set)
 
 
 class Program(Module):
@@ -257,6 +262,16 @@ class Program(Module):
         info = self._facts.functions.get(function)
         return info.owner if info is not None else None
 
+    def is_module(self, owner: ClassInfo) -> bool:
+        """Does the class derive from a module's: by its bases, or as its objects hold modules or do what those can?"""
+        bases = [each for each in owner.lineage() if each.kind]
+        if not all(each.is_guess for each in bases) or not bases:
+            return owner.is_a("module")
+        if any(map(_acts_as_module, owner.lineage())):
+            return True
+        self.asked.modules.update(each.node.name for each in bases)
+        return any(each.node.name in self._context.modules for each in bases)
+
     def base_names(self, node: ast.ClassDef) -> tuple[str, ...]:
         """The qualified names of the bases of a class; of one that this file defines, its name after an @."""
         info = self._facts.classes.get(node)
@@ -342,3 +357,16 @@ class Program(Module):
     def graph_observers(self, place: ast.AST) -> list[GraphUse]:
         """What in the functions, modules and hooks that `place` runs asks for graphs, shows or keeps them."""
         return self.get(Program.autograd).graph_observers(place)
+
+
+def _acts_as_module(info: ClassInfo) -> bool:
+    """Do its objects use what modules inherit, or hold modules, or what is built by a class and called in `forward`?"""
+    if any(not _INHERITED.isdisjoint(method.usage.get("self", ())) for method in info.methods.values()):
+        return True
+    forward = info.methods.get("forward")
+    nodes = own_nodes(forward.node) if forward is not None else ()
+    called = {path_of(node.func).removeprefix("self.") for node in nodes if isinstance(node, ast.Call)}
+    return any(
+        value.kind is Kind.MODULE or (name in called and value.name.rpartition(".")[2][:1].isupper())
+        for name, value in info.attributes.items()
+    )

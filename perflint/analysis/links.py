@@ -133,7 +133,8 @@ class Links:
     `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients.
     `imports` names what it imports at module level; `says` is where it computes; `compile_query`: it asks whether
     others compile it. `quiet` are the targets that it calls where gradients are switched off, or may be; `quiet_query`:
-    it asks which of its functions others call so.
+    it asks which of its functions others call so. `module_queries` are its classes of which it asks
+    whether a base in another file is a module's.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -150,6 +151,7 @@ class Links:
     compile_query: bool = False
     quiet: tuple[str, ...] = ()
     quiet_query: bool = False
+    module_queries: tuple[str, ...] = ()
 
     @property
     def queries(self) -> frozenset[str]:
@@ -162,7 +164,8 @@ class Links:
 class Context:
     """What the other files of a run contribute to one: their hot calls of it, and the summaries that it queried.
 
-    `asked` are its functions of whose effects others ask, `quiet` those that others call without gradients.
+    `asked` are its functions of whose effects others ask, `quiet` those that others call without gradients,
+    `modules` the classes whose bases in other files are modules', of those for which it asked.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
     `is_compiled`: whether one of these programs compiles with torch.jit, if it asked.
     """
@@ -173,9 +176,13 @@ class Context:
     is_compiled: bool = False
     asked: tuple[str, ...] = ()
     quiet: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return any((self.calls, self.summaries, self.is_compiled, self.asked, self.quiet)) or self.on_host is not None
+        return (
+            any((self.calls, self.summaries, self.is_compiled, self.asked, self.quiet, self.modules))
+            or self.on_host is not None
+        )
 
 
 NONE = Links()

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import PurePath
 
 from perflint.analysis.links import Context, HotCall, Links, Summary, nearest
+from perflint.analysis.values.classes import MODULES, kind_of_base
 from perflint.project.programs import compiled, on_host
 
 _LIKELY = "d"  # the guess itself, which answers no query about it
@@ -27,11 +28,13 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     host = on_host(links, imports)
     scripted = {path for path in compiled(links, imports) if links[path].compile_query}
     asked, quiet = _asked(links, modules), _quiet(links, modules)
-    paths = {**calls, **summaries, **host, **asked, **quiet, **dict.fromkeys(scripted)}
+    derived = _derived(links, modules)
+    paths = {**calls, **summaries, **host, **asked, **quiet, **dict.fromkeys(scripted), **derived}
     return {
         path: Context(
             *(calls.get(path, ()), summaries.get(path, ()), host.get(path)),
             *(path in scripted, asked.get(path, ()), quiet.get(path, ())),
+            modules=derived.get(path, ()),
         )
         for path in paths
     }
@@ -57,6 +60,39 @@ def _named(modules: _Modules, targets: Mapping[str, Iterable[str]]) -> dict[str,
                 if place != path:
                     found[place].add(name)
     return {path: tuple(sorted(names)) for path, names in found.items()}
+
+
+def _derived(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[str, ...]]:
+    """The classes with a base that is a module's, of those for which the file at each path asks."""
+    asking = {path: each.module_queries for path, each in links.items() if each.module_queries}
+    if not asking:
+        return {}
+    known: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for path, each in links.items():
+        for name, base in each.bases:
+            known[path, name].append(base)
+    namesakes: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for place in known:
+        namesakes[place[1]].append(place)
+
+    def bases(place: tuple[str, str]) -> Iterator[tuple[str, str]]:
+        for base in known.get(place, ()):
+            found = [(place[0], base[1:])] if base.startswith("@") else list(modules.definitions(place[0], base))
+            exact = [each for each in found if each in known]
+            yield from exact or namesakes[_last(base)][:_NAMESAKES]  # what a package hands on has its own name
+
+    def is_module(place: tuple[str, str]) -> bool:
+        closure, seen = [place], {place}
+        for each in closure:
+            if any(kind_of_base(base) in MODULES for base in known.get(each, ())):
+                return True
+            new = [base for base in bases(each) if base not in seen]
+            closure += new
+            seen.update(new)
+        return False
+
+    found = {path: tuple(name for name in names if is_module((path, name))) for path, names in asking.items()}
+    return {path: names for path, names in found.items() if names}
 
 
 def _calls(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[HotCall, ...]]:
@@ -133,7 +169,7 @@ class _Modules:
         self._subclasses: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for path, each in links.items():
             for name, base in each.bases:
-                bases = [(path, base[1:])] if base.startswith("@") else self._definitions(path, base)
+                bases = [(path, base[1:])] if base.startswith("@") else self.definitions(path, base)
                 for found in bases:
                     self._bases[path, name].append(found)
                     self._subclasses[found].append((path, name))
@@ -148,7 +184,7 @@ class _Modules:
             for place, name in _closure((path, owner), self._subclasses):
                 yield place, f"{name}.{method}"
         else:
-            yield from map(self._inherited, self._definitions(path, target))
+            yield from map(self._inherited, self.definitions(path, target))
 
     def answering(self, path: str, target: str) -> Iterable[tuple[str, str]]:
         """As `reached`, but also the methods for which it does not matter who calls them."""
@@ -178,7 +214,8 @@ class _Modules:
         inherited = ((base, f"{name}.{method}") for base, name in _closure((path, owner), self._bases))
         return next((each for each in inherited if each in self._defined), place)
 
-    def _definitions(self, path: str, target: str) -> Iterable[tuple[str, str]]:
+    def definitions(self, path: str, target: str) -> Iterable[tuple[str, str]]:
+        """Where a function or class may be defined that the file at `path` knows as `target`, and its name there."""
         folder, parts, relative = _resolved(path, target)
         for length in range(len(parts) - 1, 0, -1):
             place = self._module(folder, parts[:length], relative)

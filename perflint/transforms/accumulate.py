@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
 from perflint import torch_ops
@@ -28,6 +27,7 @@ from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import path_of, receiver_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.doubles import has_doubles
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
 from perflint.transforms.names import name_of_torch
 from perflint.transforms.operations import InsertAfter, Replace
@@ -35,7 +35,6 @@ from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression
 from perflint.transforms.template import statement as statement_of
 
-_NO_DOUBLES = re.compile(r"\b(mps|xpu|accelerator)\b")  # devices without 64-bit floats, and what may be one
 _MUCH = 1 << 20
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
 
@@ -86,7 +85,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         if kind != FLOAT and may_be_integer:
             safety = Safety.BEHAVIOUR  # were it an integer, the sum would have been one
         suffix, convert = ".detach().double()", "float"
-        if _NO_DOUBLES.search(program.text):
+        if not has_doubles(program):
             suffix, safety = ".detach().float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
     suffix += _shape_of_one(program, read.base)
     _check_other_additions(program, found, statement, kind)

@@ -141,7 +141,7 @@ class Heats:
             return name == "step"
         if owner.is_a("differentiable"):
             return name in ("forward", "backward")
-        return owner.is_a("module") and name in STEP_METHODS
+        return name in STEP_METHODS and self._program.is_module(owner)
 
 
 def _heat_of(hot: _Hot) -> Heat:

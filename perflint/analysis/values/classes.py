@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from perflint import torch_ops
 from perflint.analysis.links import HotCall
 from perflint.analysis.values.hints import usage
 from perflint.analysis.values.values import Kind, Value, join
@@ -102,8 +103,10 @@ class FunctionInfo:
         return changed
 
 
+_NAMES_OF_MODULES = ("Module", "Model", "Layer", "Loss", "Criterion", "Net", "Network", "Encoder", "Decoder", "Block")
+MODULES = ("module", "loss", "rnn", "rnn-cell", "container", "dropout")
 _KINDS = {  # of instances, by what the class derives from
-    Kind.MODULE: ("module", "loss", "rnn", "rnn-cell", "container", "dropout"),
+    Kind.MODULE: MODULES,
     Kind.DATASET: ("dataset", "iterable-dataset"),
     Kind.LOADER: ("loader",),
     Kind.OPTIMIZER: ("optimizer",),
@@ -116,6 +119,7 @@ class ClassInfo:
 
     node: ast.ClassDef
     kind: str = ""
+    is_guess: bool = False  # by what it can do: a base that is not known may be a module's
     bases: tuple[ClassInfo, ...] = ()
     base_names: tuple[str, ...] = ()
     subclasses: list[ClassInfo] = field(default_factory=list)
@@ -158,6 +162,23 @@ class ClassInfo:
     def is_a(self, kind: str) -> bool:
         """Does this class, or a base in this file, derive from a library class of that kind?"""
         return self.kind == kind or any(base.is_a(kind) for base in self.bases)
+
+
+def names_module(base: str) -> bool:
+    """Does the name of a base class that is not known say that it is a module's?"""
+    return base.endswith(_NAMES_OF_MODULES)
+
+
+def kind_of_base(name: str) -> str:
+    """The kind of a class that derives from the library class called `name`; empty for others."""
+    kind = torch_ops.class_kind(name)
+    if kind is not None or name == "torch.autograd.Function":
+        return kind or "differentiable"
+    if name.startswith("torch.nn.modules."):  # of their private bases
+        return "loss" if ".loss." in name else "module"
+    if name.endswith(("LightningModule", "PreTrainedModel", "PyTorchModelHubMixin", "ModelMixin")):
+        return "module"
+    return "dataset" if name.startswith("torchvision.datasets") else ""
 
 
 def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from perflint import torch_ops
 from perflint.analysis.links import HotCall
 from perflint.analysis.values.arguments import Arguments, received
 from perflint.analysis.values.call_targets import arguments_of
 from perflint.analysis.values.calls import call_value
-from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo, joined
+from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo, joined, kind_of_base, names_module
 from perflint.analysis.values.evaluate import Evaluator, is_vague
 from perflint.analysis.values.operators import arithmetic
 from perflint.analysis.values.parameters import annotated_fields, parameter_values
@@ -160,7 +159,7 @@ class Executor(Evaluator):
         own = [self.classes[base.node] for base in bases if base.kind is Kind.CLASS and base.node in self.classes]
         info.bases = tuple(base for base in own if info not in base.lineage())  # it may have taken its base's place
         info.base_names = tuple(base.name for base in bases if base.kind in (Kind.LIBRARY, Kind.UNKNOWN) and base.name)
-        info.kind = next((kind for name in info.base_names if (kind := _kind_of_base(name))), "")
+        info.kind = next((kind for name in info.base_names if (kind := kind_of_base(name))), "")
         for base in info.bases:
             if info not in base.subclasses:
                 base.subclasses.append(info)
@@ -178,6 +177,7 @@ class Executor(Evaluator):
             info.assign(name, value)
         if not info.kind and not info.bases:
             info.kind = _kind_by_methods(info)
+            info.is_guess = info.kind == "module" and not any(map(names_module, info.base_names))
         self.changes += before != (info.bases, info.base_names, info.kind, len(info.methods))
         self.frame = outer
 
@@ -369,15 +369,6 @@ def _kind_by_methods(info: ClassInfo) -> str:
 def _is_of_the_project(base_names: Sequence[str]) -> bool:
     heads = {name.partition(".")[0] for name in base_names}
     return bool(heads - {"torch", "builtins"} - sys.stdlib_module_names)
-
-
-def _kind_of_base(name: str) -> str:
-    kind = torch_ops.class_kind(name)
-    if kind is not None or name == "torch.autograd.Function":
-        return kind or "differentiable"
-    if name.endswith(("LightningModule", "PreTrainedModel", "PyTorchModelHubMixin", "ModelMixin")):
-        return "module"
-    return "dataset" if name.startswith("torchvision.datasets") else ""
 
 
 _STATEMENTS: dict[type[ast.AST], Callable[[Executor, Any], object]] = {

@@ -47,6 +47,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         compile_query=program.asked.whether_compiled,
         quiet=tuple(sorted(set(_quiet(program, reaching)))),
         quiet_query=program.asked.whether_quiet,
+        module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
     )
 
 
