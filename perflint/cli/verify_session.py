@@ -20,15 +20,16 @@ from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
 from perflint.verify import verdicts
-from perflint.verify.budget import Budget, Share
+from perflint.verify.budget import Budget, Ledger, Share, TimeUp, deadline
 from perflint.verify.examine import Examination
-from perflint.verify.libraries import libraries
+from perflint.verify.libraries import Notes, libraries
 from perflint.verify.messages import Kind, Program
 from perflint.verify.monitor import Monitor
 from perflint.verify.processes import Guardian
 from perflint.verify.recordings import Tell
 from perflint.verify.report import page
 from perflint.verify.runs import Course
+from perflint.verify.stages import unfound, verified
 from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 
@@ -52,35 +53,49 @@ class Session:
 
     def verdict(self, tell: Tell) -> Verdict:
         """Verify, and keep the verdict and the report on it in the project; raises UserError."""
+        budget, ledger = Budget(self._typed["budget"]), Ledger()
         self._prepare(tell)
-        typed = self._typed
-        asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
-        settings = configured(self._start, typed).settings
-        closure = _closure(self._program, self._root)
-        compiles = typed["compile"]
-        project = Project(self._start, self._root, settings, typed["config"], compiles=compiles, closure=closure)
-        with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
-            budget = Budget(typed["budget"])
-            running = budget.part(budget.seconds - min(_LEAVING, Share.LEAVING * budget.seconds))
-            course = Course(self._program, guardian, typed["seed"], running, libraries=libraries(closure))
-            course.prepare()
-            course.ledger.enter("finding fixes")
-            variants = self._variants(course, project, budget, tell)
-            examination = Examination(course, variants, budget, guardian.folder, tell, monitor, asked)
-            verdict = replace(examination.verdict(), spent=course.ledger.spent)
+        try:
+            verdict = self._reached(budget, ledger, tell)
+        except TimeUp:
+            verdict = unfound(str(self._program), budget)
+        verdict = replace(verdict, spent=ledger.spent)
         verdicts.add(made(self._root) / VERDICTS, verdict)
         write_text(self.report, page(verdict))
         return verdict
 
-    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
+    def _reached(self, budget: Budget, ledger: Ledger, tell: Tell) -> Verdict:
+        """The verdict; raises TimeUp where fixes could not be found in time, and UserError."""
+        typed, notes = self._typed, Notes()
+        asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
+        settings = configured(self._start, typed).settings
+        ledger.enter("finding fixes")
         tell("looking for fixes")
-        variants = Variants(project)
+        with deadline(budget.part(budget.of(Share.FINDING))):
+            closure = _closure(self._program, self._root, notes)
+        compiles = typed["compile"]
+        project = Project(self._start, self._root, settings, typed["config"], compiles=compiles, closure=closure)
+        with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
+            running = budget.part(budget.left - min(_LEAVING, Share.LEAVING * budget.seconds))
+            known = libraries(closure, notes)
+            course = Course(self._program, guardian, typed["seed"], running, ledger, libraries=known)
+            course.prepare()
+            if notes.starts:
+                tell(f"{', '.join(notes.starts)}: of what is started there, only what its arguments name is put back")
+            variants = self._variants(course, project, budget, tell)
+            return verified(Examination(course, variants, budget, guardian.folder, tell, monitor, asked))
+
+    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
+        finding = budget.part(budget.of(Share.FINDING) - budget.spent)
+        with deadline(finding):
+            variants = Variants(project)
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
         for note in course.tune(variant, budget.of(Share.TUNING)):
             tell(note)
-        return Variants(project)
+        with deadline(budget.part(budget.of(Share.FINDING))):
+            return Variants(project)
 
     def _prepare(self, tell: Tell) -> None:
         """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will go aside."""
@@ -97,8 +112,9 @@ class Session:
             tell(f"{file} can't be read: it will be {verdicts.aside(file).name}")
 
 
-def _closure(program: Program, root: Path) -> Closure | None:
-    """All that the program can import."""
+def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:
+    """All that the program can import, which is noted."""
     name = program.name.partition(":")[0] if program.kind is Kind.CALL else program.name
     is_module = program.kind is not Kind.SCRIPT
-    return of_program(name, launched(program.arguments), is_module=is_module, folder=program.folder, top=root)
+    start, words = program.folder, launched(program.arguments)
+    return of_program(name, words, is_module=is_module, folder=start, top=root, visit=notes.visit)

@@ -117,14 +117,16 @@ class _Run:
         known = self.cache.load([each.key for each in seen if each.key]) if self.cache else {}
         done = {each.task.path: Checked(known[each.key], each.key) for each in seen if each.key in known}
         todo = [each for each in seen if each.task.path not in done]
-        with closing(_check_each(self.checker, todo, self.jobs)) as results:
-            for task, checked in results:
-                done[task.path] = checked
-                if progress:
-                    progress(len(done), len(seen))
-        if self.cache:
-            fresh = (done[each.task.path] for each in todo)
-            self.cache.store({checked.key: checked.payload for checked in fresh if checked.key})
+        try:
+            with closing(_check_each(self.checker, todo, self.jobs)) as results:
+                for task, checked in results:
+                    done[task.path] = checked
+                    if progress:
+                        progress(len(done), len(seen))
+        finally:  # also of a run that is stopped
+            if self.cache:
+                fresh = (done[each.task.path] for each in todo if each.task.path in done)
+                self.cache.store({checked.key: checked.payload for checked in fresh if checked.key})
         return done
 
 

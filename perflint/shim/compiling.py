@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType
 
-from perflint.shim.counts import CALL
+from perflint.shim.counts import CALL, CUT, DUE
 from perflint.shim.plan import PatchedFile
 
 _DESCRIPTORS = ("staticmethod", "classmethod", "property")
@@ -26,12 +26,29 @@ def _tree(file: PatchedFile) -> ast.Module:
     for name, function in functions(tree):
         if name in file.calls:
             _tell_calls(function)
+    for node in [*ast.walk(tree)] if file.shortened else ():
+        _shorten(node, file)
     for node in ast.walk(tree):
         if hasattr(node, "lineno"):
             _move(node, file.lines)
     for place, _, lost in places:
         place.lineno = place.end_lineno = lost
     return tree
+
+
+def _shorten(node: ast.AST, file: PatchedFile) -> None:
+    """Have the verifier shorten what a loop goes over, or add to when a test holds, if it begins at such a line."""
+    if isinstance(node, ast.For) and node.lineno in file.shortened:
+        node.iter = _around(CUT, node.iter)
+    elif isinstance(node, ast.If) and node.lineno in file.shortened:
+        node.test = _around(DUE, node.test, ast.Constant(abs(file.lines[node.lineno - 1])))
+
+
+def _around(function: str, node: ast.expr, *more: ast.expr) -> ast.expr:
+    call = ast.copy_location(ast.Call(ast.Name(function, ast.Load()), [node, *more], []), node)
+    for each in (call.func, *more):
+        ast.copy_location(each, node)
+    return call
 
 
 def _probe(counter: str, number: int) -> ast.stmt:

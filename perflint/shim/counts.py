@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from perflint.shim.hooks import Undo, after, before, replace, undo_all
 
 CALL = "__perflint_call__"  # the global decorator by which the verifier is told of calls
+CUT, DUE = "__perflint_cut__", "__perflint_due__"  # global functions around what it shortens: iterables and tests
 GRAPHS = "perflint.runtime.records"  # the module whose records count replays
 FIXES, _GRAPH = "fixes", "graph"  # kinds of tallies
 _BYTES = struct.calcsize("Q")

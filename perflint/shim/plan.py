@@ -38,7 +38,8 @@ class PatchedFile(NamedTuple):
     `lines` holds for each line of the patched `text` the line of the file that it stands for, negative where that one
     reads differently. `probes` holds lines of `text` that begin what a change made, each with the change's number.
     `calls` names functions, and methods as `Class.method`, of whose calls the verifier is told. `lost` holds lines of
-    `text`, each with a line of the file that nothing else stands for than what begins there.
+    `text`, each with a line of the file that nothing else stands for than what begins there. `shortened` are lines of
+    `text` with loops and tests that the verifier shortens.
     """
 
     source: str
@@ -48,6 +49,7 @@ class PatchedFile(NamedTuple):
     probes: tuple[tuple[int, int], ...]
     calls: tuple[str, ...] = ()
     lost: tuple[tuple[int, int], ...] = ()
+    shortened: tuple[int, ...] = ()
 
     @property
     def counter(self) -> str:

@@ -36,6 +36,9 @@ Trait = Literal[
     "keeping",  # computes nothing: the same numbers in another layout, type or place
     "measuring",  # tells of the tensor what neither its values nor its layout decide
     "strided",  # tells of the layout in memory, or fails where that doesn't fit
+    "any_strides",  # its result's axes may lie in any order in memory, whatever its tensor's
+    "in_order",  # its result's axes lie in order in memory, whatever its tensor's
+    "layout_blind",  # gives the same for a tensor of any layout, and its result shows none of that
     "restriding",  # a view whatever the layout
     "permuting",  # a view with the axes in another order
     "parting",  # several views, of parts

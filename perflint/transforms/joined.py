@@ -128,6 +128,8 @@ def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
     graph = program.get(Flow).graph(loop)
     if graph.is_caught_in(statement, loop):
         raise Blocked("the loop goes on where it can't be joined", statement)
+    if graph.raises_to(loop):
+        raise Blocked("the code around the loop handles what joining may raise in an iteration")
     for each in program.ancestors(statement):
         if each is loop:
             return

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 
-from perflint import __version__
 from perflint.project.cores import available_cores
 from perflint.report.words import count
-from perflint.verify.budget import Budget, Share
+from perflint.verify.budget import Budget, Share, TimeUp
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, wrong
 from perflint.verify.grade import Grade, Likeness
-from perflint.verify.messages import Variant
+from perflint.verify.late import Shortcut, shortcut
+from perflint.verify.messages import SHORT, Variant
 from perflint.verify.monitor import Monitor, disturbances, facts
 from perflint.verify.protocol import HORIZON, Look, Protocol, Schedule
 from perflint.verify.race import Race, race
 from perflint.verify.recordings import Further, Records, Tell
-from perflint.verify.running import Fault, TimeUp
+from perflint.verify.running import Fault
 from perflint.verify.runs import Course, Recorded
 from perflint.verify.statistics import AGAIN, LEAST_ROUNDS, ORIGINAL, ORIGINALS, PATCHED, step_seconds
 from perflint.verify.texts import parting_in_all
 from perflint.verify.variants import FixKey, Variants, hunks
-from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, weakest
+from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, begun, weakest
 
 _SLOW_START = 0.1  # of the budget
-_HALF, _MINUTE, _LONG = 30, 60, 300  # seconds, by which budgets are named, and from where on by minutes
 
 
 class Examination:
@@ -52,36 +51,74 @@ class Examination:
         asked: Mapping[str, int] | None = None,
     ) -> None:
         self._course, self._variants, self._budget, self._folder = course, variants, budget, folder
-        self._tell, self._monitor, self._asked = tell, monitor, asked or {}
-        self._original = variants.with_fixes(ORIGINAL, ())
+        self.tell, self._monitor, self._asked = tell, monitor, asked or {}
+        self._whole = budget
+        self._original, self._first, self._period = variants.with_fixes(ORIGINAL, ()), 1, 1
         self._keys: dict[str, FixKey] = {}  # by the names of the fixes
         self._left_out: list[str] = []  # for want of time
 
+    @property
+    def fixes(self) -> tuple[FixKey, ...]:
+        """All fixes that are examined."""
+        return self._variants.fixes
+
+    def late(self) -> tuple[tuple[FixKey, ...], Shortcut]:
+        """The fixes that don't run within the horizon, and what to shorten so that they do; raises Fault and TimeUp."""
+        if not self._variants.fixes or "horizon" in self._asked:
+            return (), Shortcut()
+        look = self._look
+        keys = self._variants.late(look.ran) if not look.is_whole else ()
+        places = {key: (os.path.realpath(key.path), key.line) for key in keys}
+        found = shortcut(look.frames, places.values(), self._variants.paths) if keys else Shortcut()
+        return tuple(key for key, place in places.items() if place in found.reached), found
+
+    def has_room(self, fixes: int, share: Share) -> bool:
+        """Whether it is enough for so many fixes to have this share of the time that is left."""
+        return self._schedule.enough(fixes) <= share * self._budget.left
+
+    def part(self, keys: Collection[FixKey], share: Share, shortened: Shortcut | None = None) -> Examination:
+        """The examination of some fixes within a share of the time that is left, in a shortened copy if so asked."""
+        made = copy(self)
+        made._budget = self._budget.part(share * self._budget.left)
+        made._course = self._course.within(made._budget)
+        made._variants = self._variants.only(keys, shortened or Shortcut())
+        made._original, made._left_out = made._variants.with_fixes(ORIGINAL, ()), []
+        if shortened:
+            made._folder, made._period = self._folder / "shortened", SHORT
+            made._folder.mkdir()
+            made._course.ledger.within = "shortened copy: "
+            made._first = 1 + len(self._variants.fixes)
+            del made._look, made._schedule  # which are of the whole program
+        return made
+
+    def unreached(self, key: FixKey, reason: str) -> FixVerdict:
+        """The verdict on a fix that did not run."""
+        return self._of(f"{key.rule} {key.path}:{key.line}", key, 0, reason)
+
     def verdict(self) -> Verdict:
         """The verdict, whatever the program does."""
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        blank = Verdict(str(self._course.program), now, environment={"perflint": __version__})
+        blank = begun(str(self._course.program))
         if not self._variants.fixes:
             return blank
         try:
             look = self._look
             blank = replace(blank, device=look.device, environment={**blank.environment, **look.versions})
             verdict = self._reached(blank)
-            longer = self._longer(self._schedule.enough(len(verdict.fixes)))
-            return replace(verdict, excluded=(*verdict.excluded, *self._left_out), longer=longer)
-        except Fault as fault:  # of the original: all others have been dealt with
-            return replace(blank, failure=str(fault))
-        except TimeUp:
-            within = f"within {self._budget.seconds:.0f} s"
-            if not blank.device:
-                return replace(blank, failure=f"the program came to no step {within}", longer=self._longer(0.0))
-            longer = self._longer(self._schedule.enough(len(self._variants.fixes)))
-            return replace(blank, failure=f"no step of the program could be recorded {within}", longer=longer)
+            more = self._whole.longer(self._schedule.enough(len(verdict.fixes)))
+            return replace(verdict, excluded=(*verdict.excluded, *self._left_out), longer=more)
+        except (Fault, TimeUp) as failure:
+            return self.failed(failure, blank)
 
-    def _longer(self, seconds: float) -> float:
-        """A budget that gives so many seconds, and is twice as long as this one at least, as a round number."""
-        unit = _MINUTE if seconds > _LONG else _HALF
-        return unit * math.ceil(max(2 * self._budget.seconds, seconds) / unit)
+    def failed(self, failure: Fault | TimeUp, known: Verdict | None = None) -> Verdict:
+        """The verdict where the original fails, or where the time is up: all other faults have been dealt with."""
+        blank = known or begun(str(self._course.program))
+        if isinstance(failure, Fault):
+            return replace(blank, failure=str(failure))
+        within = f"within {self._whole.seconds:.0f} s"
+        if not blank.device:
+            return replace(blank, failure=f"the program came to no step {within}", longer=self._whole.longer())
+        more = self._whole.longer(self._schedule.enough(len(self._variants.fixes)))
+        return replace(blank, failure=f"no step of the program could be recorded {within}", longer=more)
 
     def _reached(self, blank: Verdict) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
@@ -103,7 +140,7 @@ class Examination:
         reserve = self._reserve(len(right))
         budget = self._budget.part(self._budget.left - reserve)
         hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
-        settled = Contest(hold, self._together, self._schedule, budget, self._tell, look_around).settle(right)
+        settled = Contest(hold, self._together, self._schedule, budget, self.tell, look_around).settle(right)
         known = {fix.name: fix for fix in settled.fixes}
         shared = replace(shared, fixes=tuple(known.get(fix.name, fix) for fix in fixes), earlier=settled.earlier)
         if settled.fault:
@@ -171,10 +208,11 @@ class Examination:
             meanwhile.submit(import_module, "torch")  # which comparing needs
             self._course.prepared()
             self._enter("first look", "taking a first look at the program")
-            look = self._course.look(self._original, self._budget.of(Share.LOOK))
+            watched = self._variants.watched()
+            look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
         if look.start > _SLOW_START * self._budget.seconds:
             given = f"{self._budget.seconds:.0f} s"
-            self._tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
+            self.tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
         self._course = self._course.after(look)
         return look
 
@@ -197,7 +235,7 @@ class Examination:
     @cached_property
     def _records(self) -> Records:
         seconds, course = self._budget.of(Share.SEEDS), self._course.within(self._comparing)
-        return Records(course, self._original, self._protocol, self._folder, seconds, self._tell)
+        return Records(course, self._original, self._protocol, self._folder, seconds, self.tell)
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike a run with these fixes is to the original; it may differ by what they have promised."""
@@ -207,7 +245,7 @@ class Examination:
         """The fixes that the program reaches, each graded by a run with it alone."""
         of = self._variants
         keys = [key for key in of.fixes if of.effect(key, everything, whole).is_reached]
-        self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, 1)}
+        self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, self._first)}
         fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
         tried = [fix for fix in fixes if fix.activations or not of.holds(everything, self._keys[fix.name])]
         runs = [whole][: len(tried)]
@@ -218,7 +256,7 @@ class Examination:
             left = {fix.name: replace(fix, reason="there was no time to record it") for fix in tried}
             return [{**left, **held}.get(fix.name, fix) for fix in fixes]
         if len(tried) > 1:
-            self._tell(f"recording what each of {len(tried)} fixes changes alone")
+            self.tell(f"recording what each of {len(tried)} fixes changes alone")
             runs = self._records.add([self._patched([fix]) for fix in tried])
             if any(map(_is_lost, runs)):
                 self._left_out.append("what some fixes change alone: there was no time to record it")
@@ -240,6 +278,10 @@ class Examination:
         if not effect.times and not reason and run.code is None:
             larger = "--horizon" if self._protocol.horizon >= HORIZON or "horizon" in self._asked else "--budget"
             reason = f"it did not run in the first {count(run.last, 'step')}: a larger {larger} may reach it"
+        return self._of(name, key, effect.times, reason)
+
+    def _of(self, name: str, key: FixKey, times: int, reason: str) -> FixVerdict:
+        """The verdict on a fix that ran so many times, and of which nothing else is known."""
         return FixVerdict(
             name,
             key.rule,
@@ -249,7 +291,7 @@ class Examination:
             key.safety,
             self._variants.fingerprint(key),
             Likeness(Grade.UNKNOWN),
-            effect.times,
+            times,
             reason=reason,
             at_run_time=key.at_run_time,
         )
@@ -259,7 +301,7 @@ class Examination:
         first = self._records.standard.run
         self._reach = _reach(first)
         exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
-        if not exact or first.code is not None:
+        if not exact or first.code is not None or self._period > 1:  # in short epochs, all of one was recorded
             return {}
         seconds = self._budget.of(Share.FURTHER)
         if first.is_cut or 2 * (self._records.one + seconds) > self._comparing.left:
@@ -289,7 +331,7 @@ class Examination:
     def _enter(self, part: str, telling: str) -> None:
         """Begin a part of the verification."""
         self._course.ledger.enter(part)
-        self._tell(telling)
+        self.tell(telling)
 
     def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])

@@ -17,6 +17,9 @@ PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}  # the environment of programs that run
 ORDERS, GATE = "orders", "gate"  # in the folder of a run: a pickle of its Orders, and the socket of the verifier
 
 
+SHORT = 8  # iterations of a loop that is shortened, and of a test that also holds once in so many
+
+
 class Kind(Enum):
     """How a program is named: by its script, by its module, or as a function to be called repeatedly."""
 
@@ -144,7 +147,8 @@ class Arrival:
 
     `device_bytes` and `host_bytes` are peaks, `device_share` that of the device's memory. `captures` counts captured
     graphs and compiled functions: a window in which it grows isn't steady. `timeline` is of steps that were observed,
-    `unseen` names functions and loops with fixes that the program is in and has never left.
+    `unseen` names functions and loops with fixes that the program is in and has never left. `frames` are the files and
+    lines that it is at, the innermost first.
     """
 
     step: int
@@ -157,3 +161,4 @@ class Arrival:
     device_share: float = 0.0
     timeline: Timeline | None = None
     unseen: tuple[str, ...] = ()
+    frames: tuple[tuple[str, int], ...] = ()

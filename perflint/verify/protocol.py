@@ -42,7 +42,8 @@ class Passage:
 class Look:
     """A first run of the original: seconds to its first step, its steps, whether that was all, and its ranks.
 
-    At its end the next step had gone on for `rest` seconds.
+    At its end the next step had gone on for `rest` seconds. Steps are alike every `period`, as in short epochs. `ran`
+    has what was counted by the end of the horizon, when the program was at the places `frames`, the innermost first.
     """
 
     start: float
@@ -50,6 +51,9 @@ class Look:
     is_whole: bool
     platforms: tuple[Platform, ...] = ()
     rest: float = 0.0
+    period: int = 1
+    ran: frozenset[str] = frozenset()
+    frames: tuple[tuple[str, int], ...] = ()
 
     @property
     def device(self) -> str:
@@ -86,6 +90,9 @@ class Look:
     def usual(self) -> float:
         """The seconds of a step once it is warm; there have to be some. A coarse clock may miss most of them."""
         warm = self.steps[len(self.steps) // 2 :]
+        if self.period > 1:  # whole periods
+            warm = warm[len(warm) % self.period if len(warm) > self.period else 0 :]
+            return statistics.fmean(warm) or self.rest or _TICK
         return statistics.median(warm) or statistics.fmean(warm) or self.rest or _TICK
 
     @property
@@ -152,14 +159,19 @@ class Schedule:
         chosen = self.protocol(3, seconds)
         if "horizon" in self.asked or not self.look.steps:
             return chosen
-        horizons = range(chosen.horizon, _LEAST_HORIZON, -1)
+        horizons = range(chosen.horizon, self._least_horizon, -1)
         fits = (horizon for horizon in horizons if _RECORDINGS * self._recording(horizon) <= seconds)
-        return replace(chosen, horizon=next(fits, min(chosen.horizon, _LEAST_HORIZON)))
+        return replace(chosen, horizon=next(fits, min(chosen.horizon, self._least_horizon)))
 
     @property
     def recorded(self) -> float:
         """About how many seconds the shortest recordings take that say something."""
-        return _RECORDINGS * self._recording(_LEAST_HORIZON)
+        return _RECORDINGS * self._recording(self._least_horizon)
+
+    @property
+    def _least_horizon(self) -> int:
+        """The steps that say something: some, and in short epochs the first after one."""
+        return _LEAST_HORIZON if self.look.period == 1 else self.look.period + 2
 
     def _recording(self, horizon: int) -> float:
         if not self.look.steps:
@@ -199,6 +211,7 @@ def _chosen(look: Look, variants: int, budget: float) -> Protocol:
     seconds = max(0.0, budget - rounds * start) / (rounds * variants)  # for the windows of one process
     pairs = max(_FEWEST_PAIRS, min(_PAIRS, int(seconds / _WINDOW)))
     window = max(1, math.ceil(min(max(seconds / pairs, _WINDOW), _LONGEST) / usual))
+    window = look.period * math.ceil(window / look.period)
     observed = 1 + min(max(_FEWEST_OBSERVED, math.ceil(_OBSERVED / usual)), _MOST_OBSERVED)
     if look.is_whole:
         steady = max(1, len(steps) - warm_up)

@@ -22,7 +22,7 @@ from pathlib import Path
 from perflint.shim import plan
 from perflint.shim.session import RUN, SITE, plan_of
 from perflint.verify import forks, processes
-from perflint.verify.budget import Budget, Ledger
+from perflint.verify.budget import Budget, Ledger, TimeUp
 from perflint.verify.messages import GATE, ORDERS, Arrival, Leave, Orders, Platform, Program, Variant
 from perflint.verify.processes import Guardian
 from perflint.verify.statistics import subject
@@ -52,10 +52,6 @@ class ProgramEnded(Fault):
 
 class NoProgress(Fault):
     """A program has not reached its next step, though it had far longer than the original."""
-
-
-class TimeUp(Exception):
-    """The time for what was done is over, which is nobody's fault."""
 
 
 def last_words(errors: str) -> str:

@@ -22,18 +22,19 @@ from perflint.shim.plan import COMPILE
 from perflint.verify import forks, processes
 from perflint.verify.agent.journal import elsewhere, put_back, written
 from perflint.verify.agent.recorder import recorded
-from perflint.verify.agent.steps import OPTIMIZER
-from perflint.verify.budget import Budget, Ledger
+from perflint.verify.agent.steps import OPTIMIZER, unit_of
+from perflint.verify.budget import Budget, Ledger, TimeUp, deadline
 from perflint.verify.messages import PATIENT, Arrival, Kind, Orders, Program, Recording, Variant
 from perflint.verify.processes import Guardian
-from perflint.verify.protocol import Look, Passage
-from perflint.verify.running import NoProgress, ProgramEnded, Running, TimeUp
+from perflint.verify.protocol import HORIZON, Look, Passage
+from perflint.verify.running import NoProgress, ProgramEnded, Running
 from perflint.verify.statistics import ORIGINAL
 
 _EVENTS = 24  # of a first look at least
 _UNTIMED = 8  # steps of a program that is not timed, between two looks at how far it is
 _SLOW, _SLOW_EVENTS = 3, 8  # times as long at most for a program of slow steps, of which fewer are enough
 _FEW_CORES, _SLOW_START = 2, 4.0  # cores, and seconds
+_PERIODS = 4  # of steps
 _CLEAR = 2.0  # seconds are enough of the steps of an optimizer, which count before all others, and of known calls
 _FEW, _MANY = 3, 8  # runs that are recorded side by side on few cores, and at most
 
@@ -106,7 +107,8 @@ class Course:
     def prepared(self, *, recording: bool = False) -> None:
         """Wait for what is imported before all starts, or those of recordings: it is no part of any of them."""
         self.ledger.enter("imports")
-        forks.address({**os.environ, **(PATIENT if recording and self.side_by_side else {})}, self.libraries)
+        with deadline(self.budget):
+            forks.address({**os.environ, **(PATIENT if recording and self.side_by_side else {})}, self.libraries)
 
     def within(self, budget: Budget) -> Course:
         """The course, whose programs are stopped at the end of this budget."""
@@ -131,23 +133,30 @@ class Course:
         finally:
             put_back(self.guardian.journal)
 
-    def look(self, variant: Variant, seconds: float) -> Look:
-        """Run for about so many seconds after the first step, and note all steps.
+    def look(self, variant: Variant, seconds: float, period: int = 1) -> Look:
+        """Run for about so many seconds after the first step, and note all steps, which are alike every `period`.
 
         Raises ProgramEnded, and TimeUp before the first step.
         """
+        ran: frozenset[str] = frozenset()
+        frames: tuple[tuple[str, int], ...] = ()
         begin = time.monotonic()
         passages: list[Passage] = []
         start = last = 0.0
         is_whole = False
         with self.undone(), self.running(variant, "") as running:
             try:
-                passages.append(Passage(running.advance(1, math.inf).kind, 0.0))
+                arrival = running.advance(1, math.inf)
+                passages.append(Passage(arrival.kind, 0.0))
                 start = last = time.monotonic() - begin
-                while self._goes_on(last - start, passages, seconds):
+                while self._goes_on(last - start, passages, seconds, period):
                     arrival = running.advance(len(passages) + 1, start + _SLOW * seconds - last)
                     passages.append(Passage(arrival.kind, arrival.seconds))
                     last = time.monotonic() - begin
+                    kinds = [each.kind for each in passages]
+                    if not ran:
+                        frames = arrival.frames
+                        ran = _ran(running) if kinds.count(unit_of(kinds)) >= HORIZON else ran
             except ProgramEnded as ended:
                 if ended.code:
                     raise
@@ -156,11 +165,15 @@ class Course:
             except (NoProgress, TimeUp):
                 if not passages:
                     raise
-            return Look(start, tuple(passages), is_whole, running.platforms, time.monotonic() - begin - last)
+            ran = ran or _ran(running)
+            rest = time.monotonic() - begin - last
+            return Look(start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames)
 
-    def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float) -> bool:
+    def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, period: int) -> bool:
         """Whether a first look of about so many seconds has not seen enough; of slow steps it sees a few more."""
         kinds = {each.kind for each in passages[-_EVENTS:]}
+        if period > 1 and [each.kind for each in passages].count(OPTIMIZER) < _PERIODS * period:
+            return elapsed < _SLOW * seconds
         if elapsed >= _CLEAR and len(passages) >= _EVENTS and (OPTIMIZER in kinds or self.program.kind is Kind.CALL):
             return False
         return elapsed < seconds or (len(passages) < _SLOW_EVENTS and elapsed < _SLOW * seconds)
@@ -252,6 +265,11 @@ def _seen(running: Running, recording: Recording, steps: int, patience: float, f
     loaders, modules = tuple(made(folder)), tuple(tallied(folder, COMPILE))
     seen = Recorded(Path(recording.folder), code, "", "", counts, loaders, modules, stuck=stuck, last=last)
     return replace(seen, unseen=unseen, room=room, is_cut=is_cut)
+
+
+def _ran(running: Running) -> frozenset[str]:
+    """What a program has counted by now, and that it was started."""
+    return frozenset(("", *(each.name for each in tallied(Path(running.folder), FIXES))))
 
 
 def _room(running: Running, arrival: Arrival) -> int:

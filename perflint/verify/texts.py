@@ -23,7 +23,7 @@ _VOLATILE = re.compile(  # dates, times of the day, and memory in use
 _NEAR = 1e-3  # relative: what rounding may make of a printed number, or of an array
 _PRECISE = 4  # digits: no two times agree in so many
 _WORDS = -1  # in the place of the number of a number
-_SHOWN = 60  # characters of a line
+_LONG = 1000  # characters: a line of data can be a megabyte
 _UNREADABLE = (ImportError, ValueError, OSError, EOFError, zipfile.BadZipFile)
 
 
@@ -55,11 +55,11 @@ def _partings(originals: Sequence[str], other: str, digits: int = 0) -> Iterator
     loose = {place for twin in twins for pair in zip(first, twin, strict=True) for place, _, _ in _differing(*pair)}
     for number, (line, new) in enumerate(zip_longest(first, _VOLATILE.sub("", other).splitlines()), 1):
         if line is None:
-            yield f'line {number}, "{_cut(new)}", is too much', False
+            yield f"line {number}, {_quoted(new)}, is too much", False
         elif new is None:
-            yield f'line {number}, "{_cut(line)}", is missing', False
+            yield f"line {number}, {_quoted(line)}, is missing", False
         elif (_NUMBER.sub("", line), _WORDS) not in loose:
-            said = f'line {number} is "{_cut(new)}" and not "{_cut(line)}"'
+            said = f"line {number} is {_quoted(new, line)} and not {_quoted(line, new)}"
             for place, near, precision in _differing(line, new):
                 if place not in loose and precision >= digits:
                     yield said, near
@@ -93,8 +93,14 @@ def _is_near(old: str, new: str) -> bool:
     return math.isfinite(last) and math.isclose(float(old), float(new), rel_tol=_NEAR, abs_tol=1.5 * last)
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
+def _quoted(line: str, other: str = "") -> str:
+    """A line, or of a long one, where it parts from the other, the word there."""
+    if len(line) <= _LONG:
+        return f'"{line}"'
+    parted = (place for place, (one, two) in enumerate(zip(line, other, strict=False)) if one != two)
+    place = next(parted, min(len(line), len(other)))
+    begin = max(line.rfind(" ", 0, place) + 1, place - _LONG)
+    return f'"{line[begin : place + _LONG].split(" ")[0]}" at character {begin + 1}'
 
 
 def parting_of_files(old: bytes | None, same: bytes | None, new: bytes | None, *, exact: bool) -> str | None:

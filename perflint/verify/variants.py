@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -21,8 +22,10 @@ from perflint.shim.counts import change
 from perflint.shim.loaders import LOADERS
 from perflint.shim.plan import COMPILE, PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
+from perflint.verify.late import Shortcut
 from perflint.verify.messages import Loop, Variant
 from perflint.verify.runs import Recorded
+from perflint.verify.statistics import ORIGINAL
 from perflint.verify.verdict import Hunk
 
 _CONTEXT = 3  # lines around a hunk
@@ -91,10 +94,13 @@ class Variants:
         self._settings = replace(project.settings, unsafe=True)
         project = replace(project, settings=self._settings)
         self.whole: Plan = plan_for(project).plan
-        checked = check_files(project.discover(), self._settings)
+        discovery = project.discover()
+        self._paths = tuple(map(str, discovery.files))
+        checked = check_files(discovery, self._settings)
         self._contexts = {os.path.realpath(name): context for name, context in checked.contexts.items()}
         self._found = {os.path.realpath(file.path): file.diagnostics for file in checked.files if file.diagnostics}
         self.fixes = tuple(sorted({*_fixes(self.whole), *self._candidates()}))
+        self.shortened = Shortcut()
         self._patches: dict[tuple[str, frozenset[Place]], PatchedFile] = {}
 
     def with_fixes(self, name: str, keys: Iterable[FixKey]) -> Variant:
@@ -102,7 +108,8 @@ class Variants:
         wanted = frozenset(keys)
         files: dict[str, PatchedFile] = {}
         loops: list[Loop] = []
-        for path in sorted({key.path for key in self.fixes if not key.at_run_time}):
+        paths = {key.path for key in self.fixes if not key.at_run_time} | {path for path, _ in self.shortened.places}
+        for path in sorted(paths):
             document = read(Path(path))
             lines = {key.line for key in self.fixes if key.path == path}
             calls = _functions_around(document.text, lines)
@@ -115,6 +122,35 @@ class Variants:
         }
         compiles = any(key.rule == COMPILE for key in wanted)
         return Variant(name, self.whole._replace(files=files, loaders=loaders, compiles=compiles), tuple(loops))
+
+    def watched(self) -> Variant:
+        """The original, in which it is counted where fixes would be."""
+        variant = self.with_fixes(ORIGINAL, ())
+        files = {
+            path: file._replace(probes=tuple(_watched([key.line for key in self._of(path)], file.text)))
+            for path, file in variant.plan.files.items()
+        }
+        return replace(variant, plan=variant.plan._replace(files=files))
+
+    def late(self, ran: Collection[str]) -> tuple[FixKey, ...]:
+        """The fixes in whose places a run of what is `watched` has not been, by what it has counted."""
+        paths = dict.fromkeys(key.path for key in self.fixes if not key.at_run_time)
+        numbered = [(key, change(path, number)) for path in paths for number, key in enumerate(self._of(path), 1)]
+        return tuple(key for key, name in numbered if name not in ran and change(key.path, 0) in ran)
+
+    def only(self, keys: Collection[FixKey], shortened: Shortcut = Shortcut()) -> Variants:  # noqa: B008  # it is frozen
+        """The variants with some fixes, of a program in which something may be shortened."""
+        made = copy(self)
+        made.fixes, made.shortened, made._patches = tuple(key for key in self.fixes if key in keys), shortened, {}
+        return made
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that the program may run."""
+        return self._paths
+
+    def _of(self, path: str) -> list[FixKey]:
+        return [key for key in self.fixes if key.path == path and not key.at_run_time]
 
     def tuning(self) -> Variant | None:
         """The original with its loaders tuned as it runs; None without loaders."""
@@ -157,8 +193,19 @@ class Variants:
         if (path, places) not in self._patches:
             context, rules = self._contexts.get(path, ALONE), RulesByFile(self._settings).at(Path(path))
             patch = patch_document(document, rules, self._settings.rules, unsafe=True, context=context, wanted=places)
-            self._patches[path, places] = patched(patch)
+            file = patched(patch)
+            short = {line for place, line in self.shortened.places if place == path}
+            lines = (number for number, line in enumerate(file.lines, 1) if line in short)
+            self._patches[path, places] = file._replace(shortened=tuple(lines))
         return self._patches[path, places]
+
+
+def _watched(lines: Iterable[int], text: str) -> Iterator[tuple[int, int]]:
+    """The statements at lines, or around them, each with its number from 1."""
+    starts = sorted(node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt))
+    for number, line in enumerate(lines, 1):
+        if before := [start for start in starts if start <= line]:
+            yield before[-1], number
 
 
 def _places(file: PatchedFile) -> list[Place]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
+from typing import Any
 
+from perflint import __version__
 from perflint.engine.rule import Safety
 from perflint.verify import statistics
 from perflint.verify.agent.timeline import Timeline
@@ -144,7 +147,7 @@ class Verdict:
     steps came before the first measured one. `excluded` says in sentences what was left out or disturbed the
     measurement; `failure`, why there is no verdict. `readings` are of the GPUs during the race; with `strangers` on
     them, speed can't be measured. A budget of `longer` seconds may tell what this one has left open; `spent` is what
-    each part took.
+    each part took. It `is_shortened`: a copy of the program was timed that comes to what runs late within a few steps.
     """
 
     program: str
@@ -169,6 +172,7 @@ class Verdict:
     reach: Reach = Reach()
     longer: float = 0.0
     spent: tuple[Spent, ...] = ()
+    is_shortened: bool = False
 
     @cached_property
     def speed(self) -> Estimate | None:
@@ -240,3 +244,9 @@ class Verdict:
 def weakest(fixes: Iterable[FixVerdict]) -> Safety:
     """What fixes promise together; without any, exactness."""
     return max((fix.safety for fix in fixes), key=list(Safety).index, default=Safety.EXACT)
+
+
+def begun(program: str, **known: Any) -> Verdict:
+    """A verdict on a program of which hardly anything is known by now."""
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return Verdict(program, now, environment={"perflint": __version__}, **known)

@@ -6,20 +6,15 @@ import ast
 from collections.abc import Iterable
 
 from perflint import api
-from perflint.api import Consumer, Kind, Program, Reading, Role, converts, is_view
+from perflint.api import Consumer, Kind, Program, Reading, Role, Trait, converts, is_view
 
 from .copies import Copy
 from .readers import other_operands
 
 _DEPTH = 12
-_REORDERING = frozenset(
-    {"as_strided", "asarray", "as_tensor", "diagonal", "empty_permuted", "empty_strided", "from_dlpack", "from_numpy"}
-)
 _ORDERLY = frozenset({"pointwise", "reduction", "like", "restriding", "keeping", "joining", "indexing", "same_shape"})
-_IN_ORDER = frozenset({"contiguous", "repeat", "tile"})
-_SEEING = frozenset({"numpy", "storage", "untyped_storage", "resize_", "set_", "is_set_to", "__array_interface__"})
+_DISORDERLY: tuple[Trait, ...] = ("any_strides", "permuting", "matmul")
 _PUTTING = frozenset({"append", "extend", "insert", "add", "setdefault"})
-_WRITTEN_OUT = frozenset({"contiguous", "reshape", "reshape_as", "flatten", "ravel", "tolist", "item"})
 
 
 def lays_out_differently(program: Program, copy: Copy, reading: Reading) -> bool:
@@ -93,9 +88,9 @@ class _Layouts:
         found = api.operation(self._program, call)
         if found is None or any(each.arg in ("memory_format", "out", None) for each in call.keywords):
             return False
-        if found.name in _IN_ORDER:
+        if found.does.does("in_order"):
             return True
-        if found.name in _REORDERING or found.does.does("permuting") or found.does.does("matmul"):
+        if any(map(found.does.does, _DISORDERLY)):
             return False
         parts = [found.tensor, *found.arguments, *(each.value for each in call.keywords)]
         if found.tensor is not None and not found.traits & _ORDERLY:
@@ -138,9 +133,9 @@ class _Layouts:
 
     def _is_asked_by(self, attribute: ast.Attribute) -> bool:
         name = attribute.attr
-        if api.torch_does(name, "strided") or name in _SEEING:
+        if api.torch_does(name, "strided") or name == "__array_interface__":
             return True
-        if name in _WRITTEN_OUT or api.torch_does(name, "measuring"):
+        if api.torch_does(name, "layout_blind") or api.torch_does(name, "measuring"):
             return False
         call = self._program.parent(attribute)
         is_method = isinstance(call, ast.Call) and call.func is attribute
@@ -159,13 +154,11 @@ class _Layouts:
             )
             return any(map(self.is_asked_for, uses))
         name = api.path_of(call.func).rpartition(".")[2]
-        if self._program.qualified(call.func).startswith("torch.") and (
-            api.torch_does(name, "strided") or name in _SEEING
-        ):
+        if self._program.qualified(call.func).startswith("torch.") and api.torch_does(name, "strided"):
             return True
         found = api.operation(self._program, call)
         if found is not None:
-            return found.name not in _WRITTEN_OUT and self.is_asked_for(call)
+            return not found.does.does("layout_blind") and self.is_asked_for(call)
         holder = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _PUTTING else None
         return isinstance(holder, ast.Name | ast.Attribute) and any(map(self.is_asked_for, self._held(holder)))
 

@@ -65,6 +65,13 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     return None
 
 
+def reshapes_in_place(program: Program) -> bool:
+    """Does anything in the file change the shape of a tensor in place, so that what made it does not tell its axes?"""
+    calls = (api.operation(program, each) for each in program.of_type(ast.Call))
+    written = (each.does for each in calls if each is not None and each.does.in_place)
+    return any(each.does("restriding") or each.does("strided") for each in written)
+
+
 def _is_sliced(program: Program, shapes: Shapes, node: ast.expr) -> bool:
     """Is it one element of an axis that may have none: `x[:1]`?"""
     for _ in range(_DEPTH):

@@ -36,6 +36,8 @@ def test_where_modules_are_called_too_seldom_that_is_said(tmp_path: Path) -> Non
 def test_a_program_that_differentiates_gradients_is_left_eager(tmp_path: Path) -> None:
     project(tmp_path, "modules.py")
     (tmp_path / "penalty.py").write_text("import torch\n\ntorch.autograd.grad(1, 1, create_graph=True)\n")
+    program = tmp_path / "modules.py"
+    program.write_text(f"{program.read_text()}\n\ndef never():\n    import penalty\n")
     reason = "it may differentiate gradients: create_graph"
     told = f"  penalty.py:3 compile: never took effect: {reason}\n"
     assert told in patched(tmp_path, "--compile", "modules.py", "failing").stderr

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import signal
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,16 +17,18 @@ import pytest
 
 from perflint.verify import budget, runs
 from perflint.verify.agent.steps import CALLS, OPTIMIZER
-from perflint.verify.budget import Budget, Ledger
+from perflint.verify.budget import Budget, Ledger, TimeUp, deadline
 from perflint.verify.compare import compare
 from perflint.verify.grade import NO_TIME, Grade
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.messages import Arrival, Platform, Variant
 from perflint.verify.protocol import Look, Passage, Protocol, Schedule
 from perflint.verify.race import race
-from perflint.verify.running import NoProgress, Running, TimeUp
+from perflint.verify.running import NoProgress, Running
 from perflint.verify.runs import Course
+from perflint.verify.stages import unfound
 from perflint.verify.statistics import ORIGINALS
+from perflint.verify.summary import advice, sentence
 from tests.verify.courses import PROGRAMS, bench, original, verify
 
 PROTOCOL = Protocol("steps", warm_up=4, window=2, pairs=5, rounds=8)
@@ -100,6 +105,25 @@ def test_a_part_of_a_budget_ends_with_the_whole(hand: Hand) -> None:
     hand.now = 7.0
     assert (whole.left, part.left, whole.part(5.0).left) == (3.0, 0.0, 3.0)
     assert Budget(math.inf).part(2.0).left == 2.0
+
+
+def test_what_takes_longer_than_its_budget_is_stopped_whatever_it_handles() -> None:
+    def work() -> None:
+        while True:
+            with suppress(Exception):
+                time.monotonic()
+
+    with pytest.raises(TimeUp), deadline(Budget(0.01)):
+        work()
+    with deadline(Budget(60.0)):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_where_fixes_are_not_found_in_time_the_first_line_says_to_take_longer() -> None:
+    found = unfound("train.py", Budget(50.0))
+    assert advice(found) == "Verify again with --budget 2m, or less data."
+    assert sentence(found).startswith("No verdict: looking for fixes in all that it imports takes more than 30 s; ")
 
 
 def test_where_the_time_goes_is_known_by_parts(hand: Hand) -> None:

@@ -16,8 +16,10 @@ from perflint.verify.agent.journal import elsewhere, entries, put_back, written
 
 UNDER_WATCH = """
 import sys; from pathlib import Path; from perflint.verify.agent.journal import Journal
-Journal(Path(sys.argv[1]), [sys.argv[2]], [sys.argv[3]]).watch()
-import os, pathlib, shutil, tempfile
+journal = Journal(Path(sys.argv[1]), [sys.argv[2]], [sys.argv[3]]); journal.watch()
+import os, pathlib, shutil, sqlite3, subprocess, tempfile
+journal.libraries['sqlite3'](sqlite3)
+DATABASE = "each = sqlite3.connect('{}'); each.execute('create table t (x)'); each.commit()"
 """
 CHANGES = {
     "a new file": "open('new.txt', 'w').write('new')",
@@ -42,6 +44,12 @@ CHANGES = {
     "a new socket": "import socket; each = socket.socket(socket.AF_UNIX); each.bind('new'); each.close()",
     "a socket that is left by a server": "os.remove('folder/socket')",
     "a descriptor": "os.write(os.open('old.txt', os.O_WRONLY), b'new'); os.open('new.txt', os.O_CREAT | os.O_WRONLY)",
+    "a database": "exec(DATABASE.format('new.db')); os._exit(1)",
+    "a database by its address": "sqlite3.connect('file:new.db?mode=rwc', uri=True).execute('create table t (x)')",
+    "a command": "os.system('mkdir -p a/b && cp old.txt a/b/new.txt; echo new >old.txt')",
+    "a program": "subprocess.run(['mv', 'folder/inner.txt', pathlib.Path('new.txt')])",
+    "a program elsewhere": "subprocess.check_call('echo new > inner.txt', shell=True, cwd='folder')",
+    "an option of a program": "subprocess.run(['cp', 'old.txt', '--target-directory=folder'])",
     "an end without a word": "open('old.txt', 'w').write('new'); os._exit(1)",
 }
 

@@ -89,3 +89,13 @@ def test_how_much_memory_is_in_use_is_no_result(before: str, after: str) -> None
 
 def test_names_that_read_like_huge_numbers_are_compared() -> None:
     assert parting("id 12e400", "id 12e400", "id 12e401", exact=False)
+
+
+def test_lines_are_told_whole_and_of_a_megabyte_of_data_the_word_that_differs() -> None:
+    words = "epoch 3 of 100: " + "a training loss that says a lot, " * 4
+    assert parting(f"{words}0.5", f"{words}0.5", f"{words}0.7", exact=True) == (
+        f'line 1 is "{words}0.7" and not "{words}0.5"'
+    )
+    data = "0.25 " * 200_000
+    found = parting(f"{data}0.5 {data}", f"{data}0.5 {data}", f"{data}0.7 {data}", exact=True)
+    assert found == 'line 1 is "0.7" at character 1000001 and not "0.5" at character 1000001'

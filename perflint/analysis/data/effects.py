@@ -145,7 +145,8 @@ class DatasetPointsTo(_NewBatches):
 
     def _method(self, call: ast.Call, func: ast.Attribute) -> Locations:
         is_harmless = func.attr in HARMLESS_METHODS - FILLS - TAKES and torch_ops.of_method(func.attr) is None
-        return self._kept(call) | self.of(func.value) if is_harmless else super()._method(call, func)
+        receiver = self.of(func.value)
+        return self._kept(call) | receiver | self._inside(receiver) if is_harmless else super()._method(call, func)
 
     def _unknown(self, call: ast.Call) -> Locations:
         given = self._given(call)

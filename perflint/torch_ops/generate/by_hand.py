@@ -32,6 +32,7 @@ METHODS = {
     "share_memory_": "tensor",
     "split": "tuple view",
     "stft": "tensor",
+    "storage": "other",
     "istft": "tensor",
     "tolist": "list",
     "unflatten": "tensor view",
@@ -136,6 +137,7 @@ MEMORY = {
     "torch.Tensor.numpy": "views=self",
     "torch.Tensor.__array__": "may=self",
     "torch.Tensor.__dlpack__": "views=self",
+    "torch.Tensor.storage": "views=self",
     "torch.Tensor.untyped_storage": "views=self",
     "torch.Tensor.data_ptr": "views=self",
     "torch.from_numpy": "views=ndarray@0",
@@ -205,7 +207,11 @@ TRAITS = {
         "keeping": f"{_CASTS} {_MOVES} squeeze unsqueeze view view_as reshape flatten unflatten ravel transpose permute"
         " t movedim narrow select expand expand_as detach clone contiguous requires_grad_ chunk split unbind numpy",
         "measuring": "shape dtype device ndim is_cuda size dim numel get_device",
-        "strided": "view view_as stride is_contiguous as_strided storage_offset data_ptr",
+        "strided": "view view_as stride is_contiguous as_strided storage_offset data_ptr numpy storage untyped_storage"
+        " resize resize_as set_ is_set_to",
+        "any_strides": "as_strided asarray as_tensor diagonal empty_permuted empty_strided from_dlpack from_numpy",
+        "in_order": "contiguous repeat tile",
+        "layout_blind": "contiguous reshape reshape_as flatten ravel tolist item",
         "restriding": "unsqueeze squeeze transpose permute t movedim narrow select expand expand_as detach diagonal",
         "permuting": "transpose permute t movedim",
         "parting": "chunk split unbind tensor_split",

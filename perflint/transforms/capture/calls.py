@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from perflint import torch_ops
-from perflint.analysis.loops.calls import is_abstract
+from perflint.analysis.loops.calls import is_abstract, is_metadata
 from perflint.analysis.memory.python import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place, Value
 from perflint.syntax.arguments import keyword_of
-from perflint.syntax.walk import FUNCTIONS
+from perflint.syntax.walk import FUNCTIONS, elements_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
@@ -146,10 +147,42 @@ def _function(program: Program, node: ast.Call, name: str) -> None:
     _check_size(program, node)
 
 
+def works_in_place(program: Program, call: ast.Call) -> bool:
+    """May the module that is called write to its input: was one of its class, or any in a container, built to?"""
+    value = program.value(call.func)
+    if value.kind is not Kind.MODULE:
+        return False
+    names = program.get(_built_in_place)
+    return value.name in names or (bool(names) and torch_ops.class_kind(value.name) == "container")
+
+
+def _built_in_place(program: Program) -> frozenset[str]:
+    """The classes of torch's modules that the program builds to work in place."""
+    built = ((program.qualified(each.func), each) for each in program.of_type(ast.Call))
+    known = ((name, each, torch_ops.of_forward(name)) for name, each in built if name)
+    return frozenset(
+        name for name, each, operation in known
+        if operation is not None and any(argument.happens(each) for argument in operation.writes)
+    )  # fmt: skip
+
+
 def _check_size(program: Program, node: ast.Call) -> None:
     entry = entry_of(program, node)
+    if entry is not None and entry.does("sized") and any(_is_value(program, each) for each in _sizes(entry, node)):
+        raise Blocked(f"{shown(program, node)} reads a tensor on the host: use `torch.where`, or a number", node)
     if entry is not None and entry.syncs:
         raise Blocked(f"the size of {shown(program, node)} depends on data: keep all of it, and a mask", node)
+
+
+def _sizes(entry: torch_ops.Operation, call: ast.Call) -> Iterator[ast.expr]:
+    """The sizes and numbers that what makes a tensor is given."""
+    given = call.args[1:] if entry.does("like") else call.args
+    for each in (*given, *(each.value for each in call.keywords)):
+        yield from elements_of(each)
+
+
+def _is_value(program: Program, node: ast.expr) -> bool:
+    return not is_metadata(node) and program.value(node).kind is Kind.TENSOR
 
 
 def _is_on_device(node: ast.Call) -> bool:

@@ -15,7 +15,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.calls import MODES, argument_names, called, check_call, entry_of
+from perflint.transforms.capture.calls import MODES, argument_names, called, check_call, entry_of, works_in_place
 from perflint.transforms.shown import shown
 
 _OTHER_CODE = {
@@ -96,6 +96,9 @@ class Obstacles:
             elif (entry := entry_of(self.program, node)) is not None:
                 for base in (each for argument in entry.writes for each in argument.of(node)):
                     self._written(node, base, region)
+            elif works_in_place(self.program, node):
+                for base in node.args:
+                    self._written(node, base, region)
         elif isinstance(node, ast.With):
             self._contexts(node)
         elif isinstance(node, ast.For) and self.program.value(node.iter).kind is Kind.LOADER:
@@ -169,6 +172,9 @@ def _check_reads(program: Program, node: ast.AST) -> None:
             _check_test(program, test)
     elif isinstance(node, ast.Call) and program.qualified(node.func) in _CONVERT:
         if any(_is_tensor(program, argument) for argument in node.args):
+            raise Blocked(f"{shown(program, node)} {_READ}", node)
+    elif isinstance(node, ast.Compare) and any(isinstance(each, ast.In | ast.NotIn) for each in node.ops):
+        if any(_is_tensor(program, each) for each in (node.left, *node.comparators)):
             raise Blocked(f"{shown(program, node)} {_READ}", node)
     elif isinstance(node, ast.Subscript):
         _check_index(program, node)

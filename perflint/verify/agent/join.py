@@ -5,26 +5,29 @@ from __future__ import annotations
 import builtins
 import functools
 import io
+import itertools
 import os
 import pickle
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from perflint.shim.counts import CALL
+from perflint.shim.counts import CALL, CUT, DUE
 from perflint.shim.hooks import AfterImport, Finder
 from perflint.shim.session import RUN
 from perflint.verify.agent import determinism
 from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.recorder import Recorder
-from perflint.verify.agent.steps import Gate, Steps, calls
-from perflint.verify.messages import GATE, ORDERS, Loop, Orders
+from perflint.verify.agent.steps import Gate, Steps, calls, frames
+from perflint.verify.messages import GATE, ORDERS, SHORT, Loop, Orders
 
 _COUNTED = "__perflint_counted__"
+_SECOND = 2
 
 
 def join() -> Agent:
@@ -44,6 +47,7 @@ class Agent:
         self._recorder: Recorder | None = None
         self._functions: list[tuple[Callable[..., Any], Callable[[], bool]]] = []  # and whether in their first call
         self._thread = _Thread()
+        self._tested: Counter[int] = Counter()  # tests that are taken to hold from time to time, by their lines
         self.steps = Steps(orders.unit, self._passed)
 
     def install(self) -> None:
@@ -54,7 +58,8 @@ class Agent:
         self._shift_seeds("random")
         if recording and recording.clock > 1:
             determinism.distort_clocks(recording.clock)
-        setattr(builtins, CALL, self.counted)
+        for name, function in ((CALL, self.counted), (CUT, _cut), (DUE, self._due)):
+            setattr(builtins, name, function)
         watched: dict[str, AfterImport] = {"numpy": self._seed_numpy, "torch": self._prepare}
         if self._orders.journal:
             journal = Journal(Path(self._orders.journal), self._orders.roots, self._orders.ours)
@@ -121,12 +126,22 @@ class Agent:
         setattr(counted, _COUNTED, True)
         return counted
 
+    def _due(self, holds: object, line: int) -> object:
+        """Whether a test holds, or is taken to: the second time that it is asked, and then once in a while."""
+        self._tested[line] += 1
+        return holds or self._tested[line] % SHORT == _SECOND
+
     def _unseen(self) -> tuple[str, ...]:
         """The functions and module-level loops with fixes that the program is in and has never left."""
         recording = self._orders.recording
         functions = [_described(function) for function, is_first in self._functions if is_first()]
         inside = [loop for loop in (recording.loops if recording else ()) if _is_inside(loop)]
         return (*functions, *(f"the loop at {os.path.relpath(loop.path)}:{loop.first}" for loop in inside))
+
+
+def _cut(iterable: Iterable[object]) -> Iterator[object]:
+    """The first items of what a loop goes over."""
+    return itertools.islice(iterable, SHORT)
 
 
 class _Thread(threading.local):
@@ -158,15 +173,8 @@ def _is_inside(loop: Loop) -> bool:
         frame.f_code.co_name == "<module>"
         and loop.first <= frame.f_lineno <= loop.last
         and os.path.realpath(frame.f_code.co_filename) == loop.path
-        for frame in _frames()
+        for frame in frames()
     )
-
-
-def _frames() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe()
-    while frame:
-        yield frame
-        frame = frame.f_back
 
 
 def _described(function: Callable[..., Any]) -> str:

@@ -10,9 +10,11 @@ import io
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import socket
 import stat
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -39,7 +41,21 @@ _TOUCHED = {  # functions of `os`, and where their arguments have paths that are
     "symlink": {1: "dst"},
 }
 _MODES = frozenset("wax+")
-_WRITERS = {"torch": "save", "safetensors.torch": "save_file"}  # which don't write by Python's functions
+_WRITERS = {  # what doesn't write by Python's functions, and which of its arguments names a file
+    "torch": {"save": 1},
+    "safetensors.torch": {"save_file": 1},
+    "sqlite3": {"connect": 0},
+    "sqlite3.dbapi2": {"connect": 0},
+    "h5py": {"File.__init__": 1},
+    "cv2": {"imwrite": 0},
+    "soundfile": {"write": 0},
+    "torchaudio": {"save": 0},
+    "pyarrow.parquet": {"write_table": 1, "ParquetWriter.__init__": 1},
+}
+_NAMES = ("f", "filename", "database", "name", "file", "uri", "where")  # of such arguments
+_SEPARATORS = str.maketrans(dict.fromkeys("<>|&;()", " "))  # of a shell
+_BESIDE = ("", "-journal", "-wal", "-shm")  # the files of a database of SQLite
+_LARGE = 2**28  # bytes of a file that a program is given: it is read, most likely
 _IGNORED = frozenset(("__pycache__", ".perflint", "site-packages", ".cache"))  # folders
 _KINDS = {stat.S_IFDIR: "folder", stat.S_IFIFO: "node", stat.S_IFSOCK: "node"}  # of what is known by its mode
 _DEVICES = ("/dev/", "/proc/", "/sys/")
@@ -80,6 +96,8 @@ class Journal:
         for name, paths in _TOUCHED.items():
             _replace(os, name, partial(self._touching, paths))
         _replace(socket.socket, "bind", self._binding)
+        _replace(os, "system", self._starting)
+        _replace(subprocess.Popen, "__init__", lambda _, *given, **named: self._starting(*given, **named))
         accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 has the functions in here as well
         for name in filter(partial(hasattr, accessor), ("open", *_TOUCHED)):
             setattr(accessor, name, staticmethod(getattr(io if name == "open" else os, name)))
@@ -87,7 +105,7 @@ class Journal:
     @property
     def libraries(self) -> dict[str, Callable[[ModuleType], None]]:
         """What to call once a library has been imported."""
-        return {name: partial(self._watch_writer, writer) for name, writer in _WRITERS.items()}
+        return {name: partial(self._watch_writers, writers) for name, writers in _WRITERS.items()}
 
     def _opening(self, file: object = None, mode: object = "r", *_: object, **named: object) -> None:
         how = named.get("flags", mode)
@@ -103,11 +121,32 @@ class Journal:
     def _binding(self, _: socket.socket, address: object) -> None:
         self._keep(address, follow=False)
 
-    def _watch_writer(self, name: str, library: ModuleType) -> None:
-        def keep(_: object, file: object, *_args: Any, **_kwargs: Any) -> None:
-            self._keep(file, follow=True)
+    def _starting(self, command: object = "", *_: object, **named: object) -> None:
+        """Keep what the arguments of another program name below the program's own folders: it may write there."""
+        words = [*filter(None, _words(named.get("command", named.get("args", command))))]
+        given = [Path(str(named.get("cwd") or ""), word).resolve() for word in words]
+        inside = [folder / path.name for folder in given if folder.is_dir() for path in given]  # as `cp` writes there
+        for path in (*given, *inside):
+            if str(path).startswith(self._roots) and not (path.is_file() and path.stat().st_size > _LARGE):
+                for each in (path, *(folder for folder in path.parents if not folder.exists())):
+                    self._keep(each, follow=True)
 
-        setattr(library, name, before(getattr(library, name), keep))
+    def _watch_writers(self, writers: Mapping[str, int], library: ModuleType) -> None:
+        for name, place in writers.items():
+            owner: Any = library
+            *around, last = name.split(".")
+            for each in around:
+                owner = getattr(owner, each)
+            setattr(owner, last, before(getattr(owner, last), partial(self._writing, place)))
+
+    def _writing(self, place: int, *given: object, **named: object) -> None:
+        """Keep the file that an argument names, but not where the next one says that it is only read."""
+        file, mode, *_ = (*given[place:], None, None)
+        file = file or next((named[name] for name in _NAMES if name in named), None)
+        if isinstance(file, str | os.PathLike) and named.get("mode", mode) != "r":
+            path = os.fsdecode(file).removeprefix("file:").partition("?")[0]
+            for ending in _BESIDE:
+                self._keep(f"{path}{ending}", follow=True)
 
     def _keep(self, given: object, *, follow: bool) -> None:
         if not isinstance(given, str | bytes | os.PathLike):
@@ -141,6 +180,18 @@ class Journal:
         with suppress(FileExistsError):  # another process was first: nobody has written before both were done
             os.link(whole, place)
         whole.unlink()
+
+
+def _words(command: object) -> Iterator[str]:
+    """The words of a command that may name files."""
+    words = command if isinstance(command, list | tuple) else []
+    if isinstance(command, str):
+        with suppress(ValueError):  # the shell will say what is wrong
+            words = shlex.split(command.translate(_SEPARATORS))
+    for word in words:
+        if isinstance(word, str | bytes | os.PathLike):
+            text = os.fsdecode(word)
+            yield text.partition("=")[2] if text.startswith("-") else text
 
 
 def _replace(owner: Any, name: str, note: Callable[..., None]) -> None:

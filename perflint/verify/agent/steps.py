@@ -15,9 +15,10 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any
 
 from perflint.shim.hooks import after, before
@@ -162,7 +163,16 @@ class Gate:
             device_share,
             self._observer.result() if self._observer else None,
             self.unseen(),
+            tuple((frame.f_code.co_filename, frame.f_lineno) for frame in frames()),
         )
+
+
+def frames() -> Iterator[FrameType]:
+    """The frames of this thread, from here on outwards."""
+    frame: FrameType | None = sys._getframe()
+    while frame:
+        yield frame
+        frame = frame.f_back
 
 
 def platform_of() -> Platform:
