@@ -27,7 +27,7 @@ What is offered, by the question that a rule asks:
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `steps_beside` what runs as often as
-  an optimizer; `loops_around` gives the loops, callers' too.
+  an optimizer, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
   loops that read it; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
   the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`,
@@ -63,7 +63,7 @@ from perflint.analysis.data.measured import of_option as _of_option
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.starts import Start, Starts
-from perflint.analysis.heat.beside import steps_beside
+from perflint.analysis.heat.beside import made_before_steps, steps_beside
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.dependence import dependents, reads
@@ -120,11 +120,11 @@ __all__ = [
     "attentions", "bind", "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "dependents",
     "expression", "first_process_start", "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span",
     "host_reads", "integer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view",
-    "joined_behind", "joins", "loaders", "loops_around", "makes_rare", "matchers", "measured_workers", "move", "number",
-    "occurrences", "of_torch", "on_lists", "operation", "order_changed", "origins", "own_nodes", "path_of", "reading",
-    "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements",
-    "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name",
-    "tried", "walks", "without_gradients", "written_after",
+    "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "makes_rare", "matchers",
+    "measured_workers", "move", "number", "occurrences", "of_torch", "on_lists", "operation", "order_changed",
+    "origins", "own_nodes", "path_of", "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes",
+    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
+    "torch_function", "torch_method", "torch_name", "tried", "walks", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

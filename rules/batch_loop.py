@@ -28,8 +28,7 @@ loss = criterion(out, target) * out.size(0)  # where the criterion is a mean ove
 ## Fix safety
 
 There is no fix. Most operations take the batch as it is, with the other axes counted from the end; `torch.vmap` makes a
-function of one sample one of the batch. It is advice: a network that normalizes over the batch computes something else,
-and what is gained depends on how many samples there are.
+function of one sample one of the batch. It is advice: what normalizes over the batch computes something else then.
 """
 
 from __future__ import annotations
@@ -41,9 +40,7 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Finding, Kind, LoopKind, Options, Program, Rule, Severity
 
-_DIFFERING = frozenset(
-    "nonzero unique masked_select argwhere item tolist split nms checkpoint enumerate zip isinstance".split()
-)
+_DIFFERING = frozenset("tolist split nms checkpoint enumerate zip isinstance".split())
 _BRANCHING = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.Break, ast.Continue, ast.Return, ast.Yield)
 
 
@@ -84,7 +81,7 @@ def _samples(program: Program, loop: ast.For) -> str:
     )
     for part in (each for each in ast.walk(loop) if isinstance(each, ast.Subscript)):
         is_taken = _is_index(_first(part), loop.target.id)
-        if size and is_taken and api.shapes(program).shape(part.value).size(0) == size:
+        if is_taken and (size.endswith(".0") or (size and api.shapes(program).shape(part.value).size(0) == size)):
             return ast.unparse(part.value) if program.value(part.value).kind is Kind.TENSOR else ""
     return ""
 
@@ -113,8 +110,11 @@ def _is_uniform(program: Program, loop: ast.For) -> bool:
             return False
         if isinstance(each, ast.Call):
             body = ast.walk(program.callee(each) or each.func)
-            if api.path_of(each.func).rpartition(".")[2] in _DIFFERING or any(
-                isinstance(n, _BRANCHING[:4]) for n in body
+            called = api.path_of(each.func).rpartition(".")[2]
+            if (
+                called in _DIFFERING
+                or api.torch_does(called, "counting")
+                or any(isinstance(n, _BRANCHING[:4]) for n in body)
             ):
                 return False
         if isinstance(each, ast.Name) and each.id == name and not _is_in_index(program, each):
@@ -132,7 +132,7 @@ def _is_same_part(program: Program, part: ast.Subscript, name: str, own: frozens
         return False
     if _is_index(first, name):
         return program.value(part.value).kind in (Kind.TENSOR, Kind.UNKNOWN)
-    return not api.reads(first, own)
+    return not api.reads(first, own) or (isinstance(first, ast.Name) and program.value(first).kind is Kind.NUMBER)
 
 
 def _is_in_index(program: Program, name: ast.Name) -> bool:

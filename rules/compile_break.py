@@ -54,7 +54,6 @@ _CAPTURING = re.compile(r"torch\.cuda\.(graphs\.)?graph")
 _LEAVING_OUT = re.compile(r"torch\.compiler\.disable|torch\._dynamo\.(disable|external_utils\.\w+)")
 _PRINTING = re.compile(r"builtins\.print|logging\.(debug|info|warning|error|log)|warnings\.warn")
 _LOGGER = re.compile(r"(^|[._])(logger|log)\.(debug|info|warning|error)$", re.IGNORECASE)
-_READING = frozenset({"item", "tolist", "numpy"})
 _WINDOWS = re.compile(r"sys\.platform\W+win32|os\.name\W+nt\b|platform\.system\(\)\W+Windows")
 _DEPTH = 3  # of calls
 _MESSAGES = {
@@ -122,11 +121,16 @@ def _breaks(program: Program, code: ast.AST, depth: int) -> Iterator[tuple[ast.C
         name, path, callee = program.qualified(call.func), api.path_of(call.func), program.callee(call)
         if _PRINTING.fullmatch(name) or (not name and _LOGGER.search(path)):
             yield call, "print"
-        elif isinstance(call.func, ast.Attribute) and call.func.attr in _READING and not call.args:
+        elif isinstance(call.func, ast.Attribute) and _reads_back(call.func.attr) and not call.args:
             if program.value(call.func.value).kind is Kind.TENSOR:
                 yield call, "read"
         elif callee is not None and depth and not _is_left_out(program, callee):
             yield from _breaks(program, callee, depth - 1)
+
+
+def _reads_back(method: str) -> bool:
+    """Does the tensor's method give Python its values?"""
+    return api.torch_does(method, "to_host") and not api.torch_does(method, "move")
 
 
 def _is_left_out(program: Program, function: Function) -> bool:
