@@ -1,5 +1,7 @@
 """Programs that train, each with its step handed to `wrap`, and yield what they compute after each step."""
 
+# mypy: disable-error-code="no-untyped-call, operator, union-attr, arg-type, no-any-return, index"
+
 from __future__ import annotations
 
 import copy
