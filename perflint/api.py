@@ -14,20 +14,20 @@ What is offered, by the question that a rule asks:
   with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
   `Bound` to parameters; `torch_function` and `torch_method` look up a name, `torch_does` asks for a `Trait` and
   `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of each function of another file that it
-  may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions`
-  finds each `Attention`.
+  may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds each `Attention`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` tells who writes to it;
-  `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading`
-  gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the alias
-  analysis for each `Write` that a view in the place of a copy would show.
+  `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names them;
+  `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in between;
+  `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the
+  alias analysis for each `Write` that a view in the place of a copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `steps_beside` what runs as often as
-  an optimizer; `loops_around` gives the loops, callers' too.
+  an optimizer, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
   loops that read it; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
   the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`,
@@ -63,12 +63,13 @@ from perflint.analysis.data.measured import of_option as _of_option
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.starts import Start, Starts
-from perflint.analysis.heat.beside import steps_beside
+from perflint.analysis.heat.beside import made_before_steps, steps_beside
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.ir.dependence import dependents, reads
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
+from perflint.analysis.ir.occurrences import is_rebound, occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood, Summary
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
@@ -116,14 +117,14 @@ __all__ = [
     "Loop", "LoopKind", "Move", "Operation", "Option", "Options", "Place", "PlainLoop", "Program", "Reading", "Remedy",
     "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape", "Shapes", "Source",
     "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard", "apart", "assigned",
-    "attentions", "bind", "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "expression",
-    "first_process_start", "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads",
-    "integer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_view", "joined_behind", "joins",
-    "loaders", "loops_around", "makes_rare", "matchers", "measured_workers", "move", "number", "occurrences",
-    "of_torch", "on_lists", "operation", "order_changed", "origins", "own_nodes", "path_of", "reading", "rewrite",
-    "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside",
-    "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "tried",
-    "walks", "without_gradients", "written_after",
+    "attentions", "bind", "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "dependents",
+    "expression", "first_process_start", "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span",
+    "host_reads", "integer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view",
+    "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "makes_rare", "matchers",
+    "measured_workers", "move", "number", "occurrences", "of_torch", "on_lists", "operation", "order_changed",
+    "origins", "own_nodes", "path_of", "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes",
+    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
+    "torch_function", "torch_method", "torch_name", "tried", "walks", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

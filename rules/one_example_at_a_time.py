@@ -3,8 +3,9 @@
 ## What it does
 
 Reports *map*, where `map` of a dataset calls a tokenizer for one example at a time; *pipeline* and *generate*, where a
-loop over examples runs a pipeline of transformers, or tokenizes one text and generates. Left alone are functions that
-don't tokenize, loops over texts that are written out or over batches, tokenizers that pad, and tests.
+loop over examples runs a pipeline of transformers, or tokenizes one text and generates; *tokenize*, where a list of
+tokenized texts is made one by one. Left alone are functions that don't tokenize, loops over texts that are written out
+or over batches, tokenizers that pad in a loop, and tests.
 
 ## Why it is slow
 
@@ -47,9 +48,12 @@ _DATASETS = re.compile(
 )
 _TOKENIZER = re.compile(r"(^|[._])(tokenizer|processor)(_\w+|\.encode|\.apply_chat_template)?$", re.IGNORECASE)
 _BATCH = re.compile(r"batch|chunk|loader|epoch|step", re.IGNORECASE)
+_COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
+_AROUND = (*api.LOOPS, *api.FUNCTIONS, *_COMPREHENSIONS)
 _MESSAGES = {
     "map": "the tokenizer is called for one example at a time, which batched=True would hand over as lists",
     "pipeline": "the pipeline runs for one example at a time: it takes a list, or a dataset, and batch_size",
+    "tokenize": "the tokenizer is called for one text at a time, where it takes the list of them",
     "generate": "each text is generated on its own: a padded batch takes hardly longer than one",
 }
 
@@ -73,20 +77,29 @@ def _kind(program: Program, call: ast.Call) -> str:
     """Which call for one example it is; empty for others."""
     if isinstance(call.func, ast.Attribute) and call.func.attr == "map":
         return "map" if _maps_singly(program, call, call.func.value) else ""
-    loop = next((each for each in program.ancestors(call) if isinstance(each, (*api.LOOPS, *api.FUNCTIONS))), None)
-    if not isinstance(loop, ast.For) or not _walks_examples(program, loop):
+    loop = next((each for each in program.ancestors(call) if isinstance(each, _AROUND)), None)
+    walk = loop.generators[0] if isinstance(loop, _COMPREHENSIONS) else loop
+    if loop is None or not isinstance(walk, ast.For | ast.comprehension) or not _walks_examples(program, walk):
         return ""
-    items = _made_of(program, loop)
+    items = api.dependents(loop, {each.id for each in ast.walk(walk.target) if isinstance(each, ast.Name)})
     if any(each.endswith(".pipeline") for each in _makers(program, call.func) if each.startswith("transformers.")):
-        is_batched = any(each.arg == "batch_size" for each in call.keywords)
-        return "pipeline" if call.args and _reads(call.args[0], items) and not is_batched else ""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "generate":
-        return ""
-    calls = (
-        each for each in ast.walk(loop) if isinstance(each, ast.Call) and _TOKENIZER.search(api.path_of(each.func))
-    )
-    singles = (each for each in calls if each.args and not any(k.arg == "padding" for k in each.keywords))
-    return "generate" if any(_reads(each.args[0], items) for each in singles) else ""
+        return (
+            "pipeline"
+            if _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
+            else ""
+        )
+    calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call)]
+    singles = [each for each in calls if _TOKENIZER.search(api.path_of(each.func)) and _takes_one(each, items)]
+    generating = [each for each in calls if getattr(each.func, "attr", "") == "generate"]
+    if generating and singles:
+        return "generate" if call in generating else ""
+    is_made = isinstance(loop, ast.ListComp) and re.search(r"tokenizer(\.encode)?$", api.path_of(call.func))
+    return "tokenize" if is_made and call.args and api.reads(call.args[0], items) else ""
+
+
+def _takes_one(call: ast.Call, items: frozenset[str]) -> bool:
+    """Is the call given one of the items, and doesn't pad?"""
+    return bool(call.args) and api.reads(call.args[0], items) and not any(k.arg == "padding" for k in call.keywords)
 
 
 def _makers(program: Program, node: ast.expr) -> set[str]:
@@ -103,9 +116,10 @@ def _maps_singly(program: Program, call: ast.Call, mapped: ast.expr) -> bool:
     ):
         return False
     function = program.value(call.args[0]).node
-    return function is not None and any(
-        _TOKENIZER.search(api.path_of(each.func)) for each in ast.walk(function) if isinstance(each, ast.Call)
-    )
+    calls = [each for each in ast.walk(function) if isinstance(each, ast.Call)] if function is not None else []
+    inner = [each for body in map(program.callee, calls) if body for each in ast.walk(body)]
+    calls += [each for each in inner if isinstance(each, ast.Call)]
+    return any(_TOKENIZER.search(api.path_of(each.func)) for each in calls)
 
 
 def _is_dataset(program: Program, node: ast.expr, depth: int = 8) -> bool:
@@ -119,31 +133,18 @@ def _is_dataset(program: Program, node: ast.expr, depth: int = 8) -> bool:
     return False
 
 
-def _walks_examples(program: Program, loop: ast.For) -> bool:
+def _walks_examples(program: Program, loop: ast.For | ast.comprehension) -> bool:
     """Does the loop walk examples, more than are written out, and no batches?"""
     walked = [each for each in api.origins(program, loop.iter) if isinstance(each, ast.expr)]
     is_written = any(isinstance(each, ast.List | ast.Tuple) and each.elts for each in walked)
     names = " ".join(
         each.id for node in (loop.target, loop.iter) for each in ast.walk(node) if isinstance(each, ast.Name)
     )
-    is_strided = any(isinstance(each, ast.Call) and len(each.args) == 3 for each in walked)
+    calls = (each for each in walked if isinstance(each, ast.Call))
+    is_strided = any(len(each.args) == 3 and program.qualified(each.func) == "builtins.range" for each in calls)
     return (
         not is_written
         and not is_strided
         and program.value(loop.iter).kind is not Kind.LOADER
         and not _BATCH.search(names)
     )
-
-
-def _made_of(program: Program, loop: ast.For) -> set[str]:
-    """The loop's variables, and those that its body makes of them, or hands them to."""
-    found = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
-    for each in sorted((each for each in ast.walk(loop) if isinstance(each, ast.stmt)), key=lambda each: each.lineno):
-        parts = each.targets if isinstance(each, ast.Assign) else [getattr(getattr(each, "value", each), "func", each)]
-        if isinstance(each, ast.Assign | ast.Expr) and _reads(each.value, found):
-            found |= {name.id for part in parts for name in ast.walk(part) if isinstance(name, ast.Name)}
-    return found
-
-
-def _reads(node: ast.AST, names: set[str]) -> bool:
-    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))

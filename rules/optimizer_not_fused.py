@@ -111,7 +111,7 @@ def _move(program: Program, model: ast.expr, point: ast.AST, depth: int = _DEPTH
         if is_its and getattr(call.func, "attr", "") == "cpu":
             return None
         if is_its and _is_move(program, call) and call in graph.places and graph.dominates(call, point):
-            found = call
+            found = None if api.is_rebound(program, path, call, point) else call
     if found is not None or function is None or not depth or not isinstance(model, ast.Name):
         return found
     sites = [each for each in program.call_sites(function) if isinstance(each, ast.Call)]

@@ -47,13 +47,14 @@ from perflint import api
 from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety, Severity
 
 _TOLD = re.compile(
-    r"autocast|GradScaler|\bamp\b|_amp\b|\bamp_|tf32|bf16|fp16|float16|half\(|float64|\bdouble\b|quantiz|set_default_dtype"
-    r"|_precision|precision[=_]|--precision|determinis|accelerate|lightning|fabric|deepspeed|colossal|megatron|fairseq|fastai|_xla",
-    re.IGNORECASE,
+    r"autocast|GradScaler|\bamp\b|_amp\b|\bamp_|tf32|bf16|fp16|torch\.float16|\bhalf\(|float64|\.double\b|quantiz"
+    r"|set_default_dtype|matmul_precision|mixed_precision|\bprecision=|--precision|use_deterministic_algorithms"
+    r"|Accelerator|(import|from) (pytorch_)?lightning|Fabric\(|deepspeed|colossal|megatron|fairseq|fastai|torch_xla\."
 )
 _EXACT = re.compile(
-    r"physic|pinn\b|\bode|solver|gpytorch|botorch|\bpyro\b|hessian|eigen|cholesky|molecul|quantum", re.IGNORECASE
+    r"\bphysics|\bpinns?\b|odeint|gpytorch|botorch|\bpyro\b|hessian|cholesky|molecul|quantum", re.IGNORECASE
 )
+_DEVICE = re.compile(r"cuda|device|gpu", re.IGNORECASE)
 
 
 class PrecisionLeft(Rule):
@@ -65,7 +66,9 @@ class PrecisionLeft(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the first backward pass of a script that never speaks of number formats."""
-        is_left_alone = program.is_test or not program.is_script or program.is_host_only or "cuda" not in program.text
+        is_left_alone = (
+            program.is_test or not _runs(program) or program.is_host_only or not _DEVICE.search(program.text)
+        )
         if is_left_alone or _TOLD.search(program.text) or _EXACT.search(program.text):
             return
         for call in program.of_type(ast.Call):
@@ -75,6 +78,15 @@ class PrecisionLeft(Rule):
                 message = "training multiplies float32 matrices without the device's tensor cores"
                 yield self.finding(api.call_span(program, call), message, kind="float32", fixes=fixes, blocked=blocked)
                 return
+
+
+def _runs(program: Program) -> bool:
+    """Is it a script: does it have a main guard, or loop or call functions of its own as it is imported?"""
+    calls = [
+        each.value for each in program.tree.body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
+    ]
+    is_run = any(isinstance(each, api.LOOPS) or api.is_main_guard(each) for each in program.tree.body)
+    return program.is_script and (is_run or any(program.callee(each) is not None for each in calls))
 
 
 def _fix(program: Program) -> Fix:

@@ -74,9 +74,17 @@ class UnsynchronizedTiming(Rule):
             if len(ends) != 1 or len(starts) != 1:
                 continue
             region = _between(program, starts[0], ends[0])
-            if region and _is_computing(program, region):
+            if region and _is_computing(program, region) and _is_read(program, difference):
                 blocked = "waiting costs time, too, where this isn't a benchmark"
                 yield self.finding(program.span(ends[0]), _MESSAGE, kind="clock", blocked=blocked)
+
+
+def _is_read(program: Program, difference: ast.BinOp) -> bool:
+    """Is the time used for anything?"""
+    statement = program.statement_of(difference)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    scope = program.function_of(difference) or program.tree
+    return not isinstance(target, ast.Name) or len(api.occurrences(scope, target.id)) > 1
 
 
 def _reads(program: Program, node: ast.expr) -> list[ast.Call]:

@@ -31,6 +31,7 @@ from perflint.report.words import count
 from perflint.shim.plan import project_of
 from perflint.verify.messages import Kind
 from perflint.verify.processes import Guardian
+from perflint.verify.running import ending
 
 _PAGE = "profile.html"
 
@@ -58,7 +59,7 @@ class Session:
         if profile is None:
             raise UserError(_why_not(ran, orders))
         if ran.code and not ran.is_interrupted:
-            profile = replace(profile, notes=(*profile.notes, f"the program failed with exit code {ran.code}"))
+            profile = replace(profile, notes=(*profile.notes, f"the program {ending(ran.code, '')}"))
         report = self._report(profile, ran)
         try:
             kept.keep(self._root, profile)
@@ -80,7 +81,7 @@ class Session:
 
 def _why_not(ran: Ran, orders: Orders) -> str:
     """Why there is no profile, and what was seen."""
-    failed = f"the program failed with exit code {ran.code}" if ran.code and not ran.is_interrupted else ""
+    failed = f"the program {ending(ran.code, '')}" if ran.code and not ran.is_interrupted else ""
     if not ran.steps:
         return failed or (
             "nothing to profile: the program took no step of an optimizer, no batch of a loader, no backward pass, and "

@@ -17,6 +17,7 @@ _BAR = 12  # cells
 _LINES, _FINDINGS, _COSTS = 5, 4, 3  # that are shown
 _WORTH = 0.05  # of a step is worth a line
 _LEAST = 0.02  # of a step is worth a fix
+_STALL, _LEAST_STALL = 0.2, 1.0  # of a step, and milliseconds
 _STRAGGLES = 0.05  # of a step that the others wait
 _WIDTH = 80
 _OF_LOADERS = ("dataloader-defaults", "loader-restarts-workers")
@@ -75,6 +76,17 @@ class Report:
             and (each.path, each.line) not in covered
         ]
 
+    def seen(self, diagnostic: Diagnostic) -> Sequence[str]:
+        """What was seen of the variables in a finding's code: for a blocked one, maybe the fact that is missing."""
+        path = os.path.realpath(diagnostic.path)
+        if path not in self.where:
+            return []
+        region = self.where[path].region(diagnostic)
+        names = {name for line in region for name in self.where[path].names.get(line, ())}
+        functions = {each.function for each in self.profile.lines if each.path == path and each.line in region}
+        facts = (each for each in self.profile.facts if each.path == path and each.function in functions)
+        return [f"{each.name}: {' or '.join(each.seen)}" for each in facts if each.name in names]
+
     @property
     def sentence(self) -> str:
         """Where the time goes, in one sentence."""
@@ -124,7 +136,7 @@ class Report:
 
     def _is_stall(self, line: LineCost) -> bool:
         """Whether a line keeps the host at work that launches hardly anything."""
-        return line.launches <= 1 and line.host_ms >= _WORTH * self.profile.step_ms
+        return line.launches <= 1 and line.host_ms >= max(_STALL * self.profile.step_ms, _LEAST_STALL)
 
     @property
     def straggler(self) -> str:
@@ -175,12 +187,11 @@ def _summary(report: Report, style: Style) -> Iterator[str]:
         says = _DOES[regime][not profile.is_gpu]
         yield f"{regime.value:<13} {100 * share:5.1f} % {figure(profile.ms(regime.value)):>6} ms {bar:<{_BAR}} {says}"
     yield ""
-    yield style.paint("bold", "ms a step  launches   GPU ms  host ms  line")
+    work = " launches   GPU ms " if profile.is_gpu else ""
+    yield style.paint("bold", f"ms a step {work} host ms  line")
     for line in [each for each in profile.lines if each.own_ms >= 0.01 * profile.step_ms][:_LINES]:
-        numbers = (
-            f"{figure(line.own_ms):>9} {line.launches:>9.0f} {figure(line.device_ms):>8} {figure(line.host_ms):>8}"
-        )
-        yield f"{numbers}  {printable(place(line))} in {line.function}"
+        work = f"{line.launches:>9.0f} {figure(line.device_ms):>8} " if profile.is_gpu else ""
+        yield f"{figure(line.own_ms):>9} {work}{figure(line.host_ms):>8}  {printable(place(line))} in {line.function}"
     yield from _worker_lines(profile)
     yield from _findings(report, style)
     yield style.paint("bold", f"First: {printable(report.first.command)}")

@@ -37,6 +37,8 @@ def fused_attention(program: Program, found: Attention) -> Fix:
         raise Blocked("the fused kernels can't be differentiated twice")
     query, turned = _of_matrices(program, found.first, _SCORES)
     weights, value = _of_matrices(program, found.last, _WEIGHED)
+    if program.value(found.softmax.func).name == "torch.nn.Sequential" or path_of(query).startswith("self."):
+        raise Blocked("dropout in a sequence of modules, or queries for all samples, need another form")
     if weights is not found.weights:
         raise Blocked("the values are in front of the weights")
     key = turned if "einsum" in ast.unparse(found.first).partition("(")[0] else _key(program, turned)

@@ -91,8 +91,7 @@ class Examination:
             made._folder.mkdir()
             made._course.ledger.within = "shortened copy: "
             made._first = 1 + len(self._variants.fixes)
-            for known in ("_look", "_schedule"):
-                vars(made).pop(known, None)
+            del made._look, made._schedule  # which are of the whole program
         return made
 
     def unreached(self, key: FixKey, reason: str) -> FixVerdict:
@@ -306,7 +305,7 @@ class Examination:
         first = self._records.standard.run
         self._reach = _reach(first)
         exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
-        if not exact or first.code is not None:
+        if not exact or first.code is not None or self._period > 1:  # in short epochs, all of one was recorded
             return {}
         seconds = self._budget.of(Share.FURTHER)
         if first.is_cut or 2 * (self._records.one + seconds) > self._comparing.left:

@@ -70,7 +70,8 @@ def sentence(verdict: Verdict) -> str:
         return closed(f"{said}: {likeness.evidence[0]}" if likeness.evidence else said)
     reach = verdict.reach
     over = "" if reach.is_whole or not reach.steps else f" over the first {count(reach.steps, 'step')}"
-    same = f"the patched program {_LIKENESS[verdict.likeness.grade]}{over}"
+    where = "in a shortened copy, " if verdict.is_shortened else ""
+    same = f"{where}the patched program {_LIKENESS[verdict.likeness.grade]}{over}"
     if verdict.speed is None:
         return f"Can't tell: {same}, but there was no time to measure its speed."
     if verdict.strangers:

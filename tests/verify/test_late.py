@@ -17,6 +17,7 @@ from perflint.verify.late import Shortcut, shortcut
 from perflint.verify.messages import SHORT, Recording
 from perflint.verify.protocol import Look, Passage, Schedule
 from perflint.verify.stages import _merged
+from perflint.verify.summary import sentence
 from perflint.verify.variants import Variants
 from tests.verify.courses import PROGRAMS, course
 from tests.verify.verdicts import fix, verdict
@@ -124,11 +125,14 @@ def test_windows_of_a_shortened_program_hold_whole_epochs() -> None:
 
 def test_the_verdict_is_that_on_the_whole_program_unless_only_the_copy_gains() -> None:
     faster, level = verdict(1.5, (fix(0),)), verdict(1.0, (fix(0),))
-    copy = replace(verdict(1.4, (fix(1),)), excluded=tuple(Shortcut(frozenset({("train.py", 3)})).notes))
+    copy = replace(
+        verdict(1.4, (fix(1),)), is_shortened=True, excluded=tuple(Shortcut(frozenset({("train.py", 3)})).notes)
+    )
     for first, second, speed in ((faster, copy, 1.5), (level, copy, 1.4), (level, replace(level, fixes=()), 1.0)):
         found = _merged(first, second)
         assert found.speed is not None and found.speed.ratio == pytest.approx(speed, rel=0.05)
         assert (found.outcome is Outcome.FASTER) is (speed > 1.0)
         assert found.likeness.grade is Grade.BITWISE
+        assert (", in a shortened copy, the patched program" in f", {sentence(found)[8:]}") is (speed == 1.4)
     assert [each.kept for each in _merged(faster, copy).fixes] == [True, True]
     assert "the loop at train.py:3 ended after 8 iterations" in _merged(faster, copy).excluded[0]

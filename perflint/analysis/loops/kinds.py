@@ -98,8 +98,8 @@ class Loops:
             return False
         if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
             return True
-        if callee.kind is Kind.METHOD and callee.owner is not None and callee.owner.kind is Kind.MODULE:
-            return callee.name.startswith("forward")
+        if callee.owner is not None and callee.owner.kind is Kind.MODULE and isinstance(node.func, ast.Attribute):
+            return node.func.attr.startswith("forward")
         return callee.kind is Kind.UNKNOWN and any(self._program.value(argument).on_device for argument in node.args)
 
     def trains_once(self, function: Function) -> bool:

@@ -75,16 +75,20 @@ def _softened(program: Program, call: ast.Call) -> ast.expr | None:
     """What the call takes the softmax of, over the last of several axes; None for other calls."""
     made = operation(program, call)
     found, dim = (made.tensor, made.dim) if made is not None and made.name == "softmax" else (None, None)
-    if found is None and program.value(call.func).name == "torch.nn.Softmax" and call.args:
+    if found is None and program.value(call.func).name in ("torch.nn.Softmax", "torch.nn.Sequential") and call.args:
         modules = program.get(Origins).calls(call.func)
-        found, dim = call.args[0], bind(modules[0], ("dim",)).get("dim") if len(modules) == 1 else None
+        softmax = modules[0] if len(modules) == 1 else call
+        if program.qualified(softmax.func) == "torch.nn.Sequential" and softmax.args:
+            softmax = softmax.args[0] if isinstance(softmax.args[0], ast.Call) else call  # dropout stands behind
+        is_softmax = program.qualified(softmax.func) == "torch.nn.Softmax"
+        found, dim = call.args[0], bind(softmax, ("dim",)).get("dim") if is_softmax else None
     return found if integer(dim) in (-1, 2, 3) else None
 
 
 def _scores(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> list[ast.AST]:
     """The nodes through which `node` is a product, scaled, masked, cast or added to; none where it may be another."""
     if pair := factors(program, node):
-        return [] if any(path_of(each).startswith("self.") for each in pair) else [node]
+        return [] if path_of(pair[1]).startswith("self.") else [node]
     if isinstance(node, ast.Name):
         bound = program.get(Flow).graph(node).reaching(node)
         sources = [_given(program, each) for each in bound - seen]
@@ -126,7 +130,8 @@ def _weights(program: Program, node: ast.expr) -> list[ast.AST]:
     for reader in _readers(program, node):
         parent = program.parent(reader)
         parent = program.parent(parent) if isinstance(parent, ast.Attribute | ast.List | ast.Tuple) else parent
-        if parent is not None and reader in (factors(program, parent) or ()):
+        pair = factors(program, parent) or ()
+        if parent is not None and reader in pair and not any(path_of(each).startswith("self.") for each in pair):
             found += [reader, parent]
             continue
         further = _weights(program, parent) if isinstance(parent, ast.expr) and _keeps(program, parent, reader) else []
