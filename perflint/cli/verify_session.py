@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from perflint.cli.program import named
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
+from perflint.engine.rule import Safety
 from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made
 from perflint.shim.plan import project_of
@@ -39,15 +40,29 @@ _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
 class Session:
-    """What was asked: a program by its name and arguments, and the options that were typed; raises UserError."""
+    """What was asked: a program by its name and arguments, and the options that were typed; raises UserError.
 
-    def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
+    `whole` names settings of the whole program that are tried as well; fixes promise no less than is `allowed`, and
+    what each class of promise gains is told `by_class`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: tuple[str, ...],
+        typed: Mapping[str, Any],
+        whole: tuple[str, ...] = (),
+        allowed: Collection[Safety] = frozenset(Safety),
+        *,
+        by_class: bool = False,
+    ) -> None:
+        self._whole, self._allowed, self._by_class = whole, allowed, by_class
         kind = Kind.CALL if typed["call"] else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
         self._typed = typed
         self._program = named(name, arguments, kind)
         is_script = self._program.kind is Kind.SCRIPT
         self._start = Path(os.path.realpath(name)).parent if is_script else Path.cwd()
-        self._root = project_of(self._start)
+        self.root = self._root = project_of(self._start)
         self._folder = self._root / FOLDER
         self.report = self._folder / REPORT
 
@@ -73,8 +88,7 @@ class Session:
         tell("looking for fixes")
         with deadline(budget.part(budget.of(Share.FINDING))):
             closure = _closure(self._program, self._root, notes)
-        compiles = typed["compile"]
-        project = Project(self._start, self._root, settings, typed["config"], compiles=compiles, closure=closure)
+        project = Project(self._start, self._root, settings, typed["config"], whole=self._whole, closure=closure)
         with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
             running = budget.part(budget.left - min(_LEAVING, Share.LEAVING * budget.seconds))
             known = libraries(closure, notes)
@@ -83,19 +97,20 @@ class Session:
             if notes.starts:
                 tell(f"{', '.join(notes.starts)}: of what is started there, only what its arguments name is put back")
             variants = self._variants(course, project, budget, tell)
-            return verified(Examination(course, variants, budget, guardian.folder, tell, monitor, asked))
+            folder, by_class = guardian.folder, self._by_class
+            return verified(Examination(course, variants, budget, folder, tell, monitor, asked, by_class=by_class))
 
     def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
         finding = budget.part(budget.of(Share.FINDING) - budget.spent)
         with deadline(finding):
-            variants = Variants(project)
+            variants = Variants(project, self._allowed)
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
         for note in course.tune(variant, budget.of(Share.TUNING)):
             tell(note)
         with deadline(budget.part(budget.of(Share.FINDING))):
-            return Variants(project)
+            return Variants(project, self._allowed)
 
     def _prepare(self, tell: Tell) -> None:
         """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will go aside."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,17 +60,30 @@ class Scene:
         switches = (torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
         return self.walk.key(switches, torch.cuda.current_stream().cuda_stream)
 
-    def gradients(self) -> list[Tensor | None]:
-        """The gradients that the leaves have."""
-        return [leaf.grad for leaf in self.leaves]
+    def gradients(self) -> list[Gradient | None]:
+        """Where the gradients of the leaves are, without holding them."""
+        return [None if leaf.grad is None else Gradient.of(leaf.grad) for leaf in self.leaves]
 
-    def key(self, pattern: Pattern, gradients: Sequence[Tensor | None]) -> Key:
+    def key(self, pattern: Pattern, gradients: Sequence[Gradient | None]) -> Key:
         """The key of a call that treats gradients by that pattern; `gradients` are those before the call.
 
         It says which kernels run on which memory.
         """
         grads = (pattern.part(leaf, grad) for leaf, grad in zip(self.leaves, gradients, strict=True))
         return Key((self.read(), *optim.numbers(self.optimizers), *optim.addresses(self.optimizers), *grads))
+
+
+class Gradient(NamedTuple):
+    """A gradient's identity and address, and its shape, strides and type."""
+
+    place: tuple[int, int]
+    form: tuple[torch.Size, tuple[int, ...], torch.dtype]
+
+    @staticmethod
+    def of(gradient: Tensor) -> Gradient:
+        """That of a tensor."""
+        form = (gradient.shape, gradient.stride(), gradient.dtype)
+        return Gradient((id(gradient), gradient.data_ptr()), form)
 
 
 @dataclass(frozen=True)
@@ -84,15 +97,15 @@ class Pattern:
     carried: frozenset[int]
     kept: frozenset[int]
 
-    def part(self, leaf: Tensor, gradient: Tensor | None) -> Hashable:
+    def part(self, leaf: Tensor, gradient: Gradient | None) -> Hashable:
         """What the key of a call says of one gradient."""
         if id(leaf) in self.replaced:
             return "replaced"
         if gradient is None:
             return None
         if id(leaf) in self.carried:
-            return (gradient.shape, gradient.stride(), gradient.dtype)
-        return (id(gradient), gradient.data_ptr()) if id(leaf) in self.kept else "untouched"
+            return gradient.form
+        return gradient.place if id(leaf) in self.kept else "untouched"
 
 
 @dataclass(frozen=True)
@@ -148,7 +161,7 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
     versions = [tensor._version for tensor in tensors]
     before = [leaf.grad for leaf in leaves]
     old = [gradient for gradient in before if gradient is not None]
-    with _steps() as stepped, _aside(walk), inside(), _Notes(old) as notes:
+    with _steps() as stepped, aside(walk), inside(), _Notes(old) as notes:
         result = run()
     after = [leaf.grad for leaf in leaves]
     changed = {id(each) for each, version in zip(tensors, versions, strict=True) if each._version != version}
@@ -197,7 +210,7 @@ def _steps() -> Iterator[list[Optimizer]]:
 
 
 @contextmanager
-def _aside(walk: Walk) -> Iterator[None]:
+def aside(walk: Walk) -> Iterator[None]:
     """Run on the stream of captures, to which the tape's ends then belong; wait both ways."""
     (number,) = walk.devices
     stream, current = side_stream(torch.device("cuda", number)), torch.cuda.current_stream()

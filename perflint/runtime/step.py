@@ -19,7 +19,7 @@ from perflint.runtime.graphed import Graphed, name_of
 from perflint.runtime.records import Record, Records
 from perflint.runtime.refusal import CannotCapture, Unsettled, can_capture, explain, inside
 from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, launch, settle, twin
-from perflint.runtime.scene import Pattern, Scene, Showed, watch
+from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, aside, watch
 from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Scope, Walk, plain_function
 from perflint.runtime.watch import Facts
@@ -138,7 +138,7 @@ class GraphedStep(Graphed[P, R]):
                 return record.capture(scene.walk.inputs)
             else:
                 return self._eager(call, scene)
-            with optim.capturable(scene.optimizers), inside():
+            with optim.capturable(scene.optimizers), aside(scene.walk), inside():
                 return call.run({})
 
     def _refuse(self, reason: str, scene: Scene, call: Call) -> Any:
@@ -174,7 +174,7 @@ class GraphedStep(Graphed[P, R]):
             optim.restore(scene.optimizers)
         return result
 
-    def _remember(self, scene: Scene, showed: Showed, gradients: list[Tensor | None]) -> str:
+    def _remember(self, scene: Scene, showed: Showed, gradients: list[Gradient | None]) -> str:
         """Add a record of what was seen; return why no more are added."""
         patterns = self._known.patterns
         if showed.pattern not in patterns:
@@ -209,7 +209,7 @@ class StepReplay(Capture):
         copy_into(self._cores, [distinct(tensor) for tensor in walk.inputs])
         places = {id(tensor): static for tensor, static in zip(walk.inputs, self._statics, strict=True)}
         kept = {id(tensor): tensor for tensor in walk.state}
-        before, carried = scene.gradients(), showed.pattern.carried
+        before, carried = [leaf.grad for leaf in leaves], showed.pattern.carried
         self._carried = [
             (leaf, twin(was))
             for leaf, was in zip(leaves, before, strict=True)
@@ -221,7 +221,7 @@ class StepReplay(Capture):
                 leaf.grad = static
             with optim.capturable(scene.optimizers):
                 self._graph, outcome = self._recorder.record(lambda: settle(call.run(places), self._statics, kept))
-            after = scene.gradients()
+            after = [leaf.grad for leaf in leaves]
         finally:
             _give(leaves, before)
         self._recorded = [tensor.requires_grad for tensor in outcome.tensors]

@@ -44,7 +44,7 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
         yield f"  {os.path.relpath(loader.path, plan.start)}:{loader.line} loader: {said}"
     for module in compiled:
         yield f"  compile {module.name}: {module.remark} ({count(module.times, 'call')})"
-    if plan.compiles and not compiled:
+    if COMPILE in plan.settings and not compiled:
         yield "  compile: never took effect: no module was called often enough"
     for left in plan.left:
         if left.rule == COMPILE:
@@ -79,7 +79,7 @@ def preview(plan: Plan) -> Iterator[str]:
             yield f"{os.path.relpath(path)}:{each.line} {each.rule}: {each.title} ({each.safety})"
     if plan.watches:
         yield f"{', '.join(plan.watches)}: decided on as they are made"
-    if plan.compiles:
+    if COMPILE in plan.settings:
         yield "modules: compiled once they have been called again and again (rounding)"
     for path, loaders in plan.loaders.items():
         for loader in loaders:

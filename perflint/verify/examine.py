@@ -49,7 +49,10 @@ class Examination:
         tell: Tell,
         monitor: Monitor,
         asked: Mapping[str, int] | None = None,
+        *,
+        by_class: bool = False,
     ) -> None:
+        self.by_class = by_class
         self._course, self._variants, self._budget, self._folder = course, variants, budget, folder
         self.tell, self._monitor, self._asked = tell, monitor, asked or {}
         self._whole = budget
@@ -140,7 +143,8 @@ class Examination:
         reserve = self._reserve(len(right))
         budget = self._budget.part(self._budget.left - reserve)
         hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
-        settled = Contest(hold, self._together, self._schedule, budget, self.tell, look_around).settle(right)
+        contest = Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
+        settled = contest.settle(right)
         known = {fix.name: fix for fix in settled.fixes}
         shared = replace(shared, fixes=tuple(known.get(fix.name, fix) for fix in fixes), earlier=settled.earlier)
         if settled.fault:

@@ -1,6 +1,7 @@
 """Programs that train, each with its step handed to `wrap`, and yield what they compute after each step."""
 
 # mypy: disable-error-code="no-any-return, index, union-attr, operator, no-untyped-call"
+
 from __future__ import annotations
 
 import copy

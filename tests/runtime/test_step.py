@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from perflint.runtime import optimizers, refusal, scene
 from perflint.runtime.graphs import graphed_step
 from perflint.runtime.refusal import CannotCapture, Unsettled
-from perflint.runtime.scene import Pattern, Scene, Showed, watch
+from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
+from perflint.runtime.step import StepReplay
 from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Scope, Walk
 
@@ -27,7 +28,7 @@ Step = Callable[..., Any]
 def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(scene, "_aside", lambda walk: nullcontext())
+    monkeypatch.setattr(scene, "aside", lambda walk: nullcontext())
     refusal.has_cuda.cache_clear()
 
 
@@ -168,6 +169,24 @@ def test_other_settings_and_other_states_are_seen() -> None:
     assert optimizers.addresses([optimizer]) == before[1]
     optimizer.state[optimizer.param_groups[0]["params"][0]]["momentum_buffer"] = torch.zeros(3, 2)
     assert optimizers.addresses([optimizer]) != before[1]
+
+
+def test_gradients_that_somebody_else_holds_are_seen() -> None:
+    leaf, gradient = nn.Parameter(torch.ones(3)), torch.zeros(3)
+    replay = StepReplay.__new__(StepReplay)
+    replay._made = [(leaf, gradient)]
+    del gradient
+    replay._least = [replay._users_if(has_them) for has_them in (False, True)]
+    for is_there in (True, False):
+        leaf.grad = replay._made[0][1] if is_there else None
+        where = Gradient.of(replay._made[0][1])
+        assert where.form[0] == (3,) and not replay.is_held()
+        held = [replay._made[0][1]]
+        assert replay.is_held()
+        held = [held[0].view(3, 1)]
+        assert replay.is_held()
+        held.clear()
+        assert not replay.is_held()
 
 
 def test_what_was_prepared_is_restored() -> None:
