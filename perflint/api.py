@@ -16,7 +16,8 @@ What is offered, by the question that a rule asks:
   `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of each function of another file that it
   may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds each `Attention`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
-  variable may have its value of, `origins` through functions and objects, too; `written_after` tells who writes to it;
+  variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
+  writes to it;
   `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names them;
   `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in between;
   `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the
@@ -117,14 +118,15 @@ __all__ = [
     "Loop", "LoopKind", "Move", "Operation", "Option", "Options", "Place", "PlainLoop", "Program", "Reading", "Remedy",
     "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape", "Shapes", "Source",
     "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard", "apart", "assigned",
-    "attentions", "bind", "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "dependents",
-    "expression", "first_process_start", "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span",
-    "host_reads", "integer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view",
-    "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "makes_rare", "matchers",
-    "measured_workers", "move", "number", "occurrences", "of_torch", "on_lists", "operation", "order_changed",
-    "origins", "own_nodes", "path_of", "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes",
-    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
-    "torch_function", "torch_method", "torch_name", "tried", "walks", "without_gradients", "written_after",
+    "attentions", "bind", "call_like", "call_span", "carrying_loop", "changing", "comments", "converts", "dataset",
+    "dependents", "expression", "first_process_start", "flow", "fresh_name", "fused_attention",
+    "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer", "is_main_guard", "is_notebook",
+    "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps",
+    "makes_rare", "matchers", "measured_workers", "move", "number", "occurrences", "of_torch", "on_lists",
+    "operation", "order_changed", "origins", "own_nodes", "path_of", "reading", "reads", "rewrite", "runs_often",
+    "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords",
+    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "tried", "walks",
+    "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -180,6 +182,17 @@ def origins(program: Program, node: ast.expr) -> list[ast.AST]:
 def written_after(program: Program, node: ast.expr, point: ast.AST) -> list[Write]:
     """The writes that may run after `point`, in the same function, and change what `node` holds there, by any alias."""
     return list(program.get(Memory).writes_after(node, point))
+
+
+def changing(program: Program, node: ast.expr, point: ast.AST) -> list[ast.AST]:
+    """What may change the tensor `node`, which no optimizer steps, after `point`: in its function, and in callers."""
+    memory = program.get(Memory)
+    writes = [*memory.writes_after(node, point), *memory.writes_of_callers(node, point)]
+    return [
+        each.node
+        for each in writes
+        if program.value(getattr(getattr(each.node, "func", None), "value", each.node)).kind is not Kind.OPTIMIZER
+    ]
 
 
 def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:

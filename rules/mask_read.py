@@ -99,9 +99,8 @@ def _place(program: Program, read: ast.Subscript, root: str) -> ast.stmt | None:
     own = [each for each in makes if program.function_of(each) is function]
     if own or root in arguments:
         loops = (each for each in program.ancestors(read) if isinstance(each, api.LOOPS))
-        around = [
-            each for each in loops if program.function_of(each) is function and set(own).isdisjoint(ast.walk(each))
-        ]
+        own_loops = (each for each in loops if program.function_of(each) is function)
+        around = [each for each in own_loops if set(own).isdisjoint(ast.walk(each))]
         return next((each for each in reversed(around) if program.effects(each, Effect.TRAINS)), None)
     is_global = function in program.tree.body and all(program.function_of(each) is None for each in makes)
     return function if isinstance(function, ast.stmt) and makes and is_global else None
@@ -109,12 +108,12 @@ def _place(program: Program, read: ast.Subscript, root: str) -> ast.stmt | None:
 
 def _fix(program: Program, read: ast.Subscript, path: str, place: ast.stmt | None) -> Fix:
     """The indices, made in front of the loop, or of the function that a loop calls; raises Blocked."""
-    name, root = path.rpartition(".")[2], path.partition(".")[0]
+    name = path.rpartition(".")[2]
     if place is None:
         raise Blocked(f"`{path}` may be another one in each call", read.slice)
     if not _is_of_bools(program, read.slice) and not (name in _SPLITS and _GRAPHS.search(program.text)):
         raise Blocked(f"`{path}` isn't known to be a mask of bools", read.slice)
-    _check_unchanged(program, place, name, root)
+    _check_unchanged(program, place, read, path)
     inside = (each for each in ast.walk(place) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load))
     reads = [each for each in inside if _mask(program, each)[0] == path]
     index = api.fresh_name(program, name.removesuffix("mask") + "index", place, read)
@@ -132,19 +131,20 @@ def _is_of_bools(program: Program, mask: ast.expr) -> bool:
     return is_made or program.value(mask).dtype == "bool"
 
 
-def _check_unchanged(program: Program, place: ast.stmt, name: str, root: str) -> None:
-    """Raise Blocked where something behind `place` may change the mask, or the object that holds it."""
+def _check_unchanged(program: Program, place: ast.stmt, read: ast.Subscript, path: str) -> None:
+    """Raise Blocked where something behind `place` may write to the mask, or bind it, or what holds it, anew."""
+    name, root = path.rpartition(".")[2], path.partition(".")[0]
+    if writes := api.changing(program, read.slice, place):
+        raise Blocked(f"`{path}` may be changed later", writes[0])
     for each in program.of_type(ast.Name, ast.Attribute, ast.Subscript):
-        path = api.path_of(each.value if isinstance(each, ast.Subscript) else each)
-        is_mask = path.rpartition(".")[2] == name or (isinstance(each, ast.Subscript) and path.endswith("mask"))
+        bound = api.path_of(each.value if isinstance(each, ast.Subscript) else each)
+        is_mask = bound.rpartition(".")[2] == name or (isinstance(each, ast.Subscript) and bound.endswith("mask"))
         is_called = isinstance(each, ast.Attribute) and program.function_of(each) is not None
         is_store = not isinstance(getattr(each, "ctx", None), ast.Load)
-        if is_store and (path == root or is_mask) and (is_called or each.lineno >= place.lineno):
-            raise Blocked(f"`{path}` may be changed later", each)
-    for call in program.of_type(ast.Call):
+        if is_store and (bound == root or is_mask) and (is_called or each.lineno >= place.lineno):
+            raise Blocked(f"`{bound}` may be changed later", each)
+    for call in program.of_type(ast.Call) if name != root else ():
         given = {api.path_of(each) for each in (*call.args, *(each.value for each in call.keywords))}
-        owner = api.path_of(call.func).rpartition(".")[0]
-        is_changed = name != root or api.path_of(call.func).endswith("_")
-        is_given = owner == root or (root in given and program.callee(call) is None)
-        if is_changed and is_given and call.lineno >= place.lineno:
+        is_given = api.path_of(call.func).rpartition(".")[0] == root or (root in given and program.callee(call) is None)
+        if is_given and call.lineno >= place.lineno:
             raise Blocked(f"`{root}` is given to code that may change its masks", call)

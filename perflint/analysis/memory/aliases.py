@@ -49,6 +49,29 @@ class Memory:
             if write.reaches(places) and (write.deferred or points.graph.runs_after(write.node, point)):
                 yield write
 
+    def writes_of_callers(self, node: ast.expr, point: ast.AST) -> Iterator[Write]:
+        """The writes after `point` that may change what `node` evaluates to, in scopes that call its own.
+
+        Left out are those of code that isn't known to anything at all.
+        """
+        places = self.points_to(node).of(node)
+        level = [(self.program.function_of(node), places | self.points_to(node).cells.load(places, "data"))]
+        seen = set[Function]()
+        while level:
+            function, places = level.pop()
+            if function is None or function in seen:
+                continue
+            seen.add(function)
+            for site in self.program.call_sites(function):
+                if isinstance(site, ast.Call):
+                    points = self.points_to(site)
+                    found = points.passed(site, function, places)
+                    level.append((self.program.function_of(site), found))
+                    for write in points.writes:
+                        is_later = write.deferred or points.graph.runs_after(write.node, point)
+                        if is_later and write.to.origin is not Origin.ANYWHERE and write.reaches(found):
+                            yield write
+
     def writes_by_other_parameters(self, node: ast.expr) -> Iterator[Write]:
         """The writes to `node`, or a part of it, if unknown callers give one tensor for two parameters."""
         points = self.points_to(node)
