@@ -28,19 +28,19 @@ target_params = []
 for param, target_param in zip(net.parameters(), target_net.parameters()):
     params.append(param.data)
     target_params.append(target_param.data)
-scaled = torch._foreach_mul(params, tau)
-torch._foreach_mul_(target_params, 1 - tau)
-torch._foreach_add_(target_params, scaled)
+if params:
+    scaled = torch._foreach_mul(params, tau)
+    torch._foreach_mul_(target_params, 1 - tau)
+    torch._foreach_add_(target_params, scaled)
 ```
-
-Gradients are clamped by `torch.nn.utils.clip_grad_value_`.
 
 ## Fix safety
 
 `exact`: the operations are those of the loop, in its order; `rounding` where it divides by a number, which a single
-tensor of CUDA does by the reciprocal. `behaviour` where it isn't known that a factor is a number:
-a tensor may be none that lists can be multiplied by. There is no fix where a tensor may come twice (a state dict has
-tied weights twice), is given new memory (`p.data = ...`), or is treated unlike others. It needs torch 2.1.
+tensor of CUDA does by the reciprocal. `behaviour` where a factor may be no number, two modules aren't known to be one
+and its `copy.deepcopy` (of one type), memory may be shared, or errors are caught half-way. There is no fix where a
+tensor may come twice (a state dict has tied weights twice), is given new memory, or is treated unlike others. It
+needs torch 2.1.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety
+from perflint.api import Blocked, Finding, Fix, Options, Program, Rule
 
 _UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
 _CLAMPS = frozenset({"clamp_", "clip_"})
@@ -125,26 +125,7 @@ def _kind(program: Program, loop: ast.For) -> str:
 
 
 def _fix(program: Program, loop: ast.For, kind: str) -> Fix:
-    """The loop on lists, or torch's function for gradients; raises Blocked."""
-    limit = _limit(loop)
+    """The loop on lists; raises Blocked."""
     if kind == "norm":
         raise Blocked("torch.nn.utils.get_total_norm, or what clip_grad_norm_ gives, is the norm of all of them")
-    if limit is None:
-        return api.on_lists(program, loop)
-    clip = api.of_torch(program, "nn.utils.clip_grad_value_", loop)
-    call = api.statement("{clip}({params}, {limit})", clip=clip, params=loop.iter, limit=limit)
-    change = api.rewrite(program, api.ReplaceStatements((loop,), (call,)))
-    return Fix("clamp all gradients at once: torch.nn.utils.clip_grad_value_", Safety.EXACT, change)
-
-
-def _limit(loop: ast.For) -> ast.expr | None:
-    """The greatest value, where the loop clamps gradients between that and its negative."""
-    call = getattr(loop.body[0], "value", None)
-    if len(loop.body) > 1 or not isinstance(call, ast.Call) or not isinstance(loop.target, ast.Name):
-        return None
-    bounds, path = api.bind(call, ("min", "max")), api.path_of(call.func)
-    low, high = bounds.get("min"), bounds.get("max")
-    is_gradient = path.rpartition(".")[0] in (f"{loop.target.id}.grad", f"{loop.target.id}.grad.data")
-    if not is_gradient or high is None or not isinstance(low, ast.UnaryOp) or not isinstance(low.op, ast.USub):
-        return None
-    return high if ast.dump(low.operand) == ast.dump(high) else None
+    return api.on_lists(program, loop)

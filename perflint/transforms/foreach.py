@@ -17,6 +17,7 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch, taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
 from perflint.transforms.rewrite import rewrite
+from perflint.transforms.separate_lists import catches, is_copy, shares
 from perflint.transforms.template import expression, statement
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
@@ -54,6 +55,7 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     if (held := lists.temporary()) and _is_in_step(program, loop):
         code = (*code, statement(f"del {', '.join(held)}"))
     items = [(name, leaf) for name, leaf in lists.lists.values()]
+    code = (statement("if {name}:\n    {*code}", name=items[0][0], code=code),)  # there may be none of them
     if len(items) == 1 and block is loop.body and isinstance(loop.target, ast.Name):
         made = statement(
             "{name} = [{leaf} for {item} in {walked}]",
@@ -63,8 +65,6 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     else:
         appends = [statement("{name}.append({leaf})", name=name, leaf=leaf) for name, leaf in items]
         appends[0] = standing_for(appends[0], first)
-        if block is not loop.body:  # a guard may leave none of them
-            code = (statement("if {name}:\n    {*code}", name=items[0][0], code=code),)
         change = rewrite(
             program,
             InsertBefore(loop, tuple(statement("{name} = []", name=name) for name, _ in items)),
@@ -72,8 +72,9 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
             InsertAfter(loop, code),
         )
     title = "do each operation once, on lists of all of them: torch._foreach_*"
-    if lists.unsure:
-        return Fix(f"{title}, if `{lists.unsure}` is a number", Safety.BEHAVIOUR, change)
+    reason = f"`{lists.unsure}` is a number" if lists.unsure else catches(program) or shares(program)
+    if reason := reason or ("" if lists.are_separate() else "the lists share no memory, and are of the same types"):
+        return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)
     return Fix(title, Safety.ROUNDING if lists.divides else Safety.EXACT, change)
 
 
@@ -163,6 +164,17 @@ class _Lists:
     def is_distinct(self) -> bool:
         """Is each tensor that is written to walked but once?"""
         return all(self._source_is_distinct(each) for each in self._written)
+
+    def are_separate(self) -> bool:
+        """Are they of one module each, of which one is a deep copy of the other?"""
+        roots = {ast.unparse(_root(leaf)): leaf for _, leaf in self.lists.values()}
+        if len(roots) < 2:
+            return True
+        owners = [self._owner(leaf) for leaf in roots.values()]
+        one, other = (owners[0], owners[1]) if len(owners) == 2 else (None, None)
+        if one is None or other is None:
+            return False
+        return is_copy(self.program, one, other) or is_copy(self.program, other, one)
 
     def _call(self, call: ast.Call) -> ast.expr:
         """Translate `tensor.mul_(x).add_(y)`; gives the tensor."""
@@ -322,6 +334,12 @@ class _Lists:
             ]
             walked = walked.args[places[0]] if places and places[0] < len(walked.args) else None
         return walked
+
+    def _owner(self, leaf: ast.expr) -> ast.expr | None:
+        """The module whose parameters are walked."""
+        walked = self._walked(leaf)
+        method = walked.func if isinstance(walked, ast.Call) and isinstance(_root(leaf), ast.Name) else None
+        return method.value if isinstance(method, ast.Attribute) and method.attr in _PARAMETERS else None
 
     def _source_is_distinct(self, leaf: ast.expr) -> bool:
         root = _root(leaf)

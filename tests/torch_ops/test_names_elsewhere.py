@@ -37,13 +37,16 @@ _ALLOWED = {
     "perflint/analysis/values/attention.py": "the steps between the products of attention, by operation",
     "perflint/analysis/values/call_targets.py": "methods that objects of all kinds have",
     "perflint/analysis/values/shape_rules.py": "the shape of a result, by operation",
+    "perflint/profile/roofline.py": "formulas of work and bytes, by the name of a kernel's operation",
     "perflint/transforms/advice.py": "messages, by kind of sync",
+    "perflint/transforms/foreach.py": "the methods that torch._foreach_* has, with their arguments",
     "perflint/transforms/host_reads.py": "links of a chain that an edit takes apart",
     "perflint/transforms/vectorize/calls.py": "the batching rule, by operation, of what no trait describes",
     "perflint/verify/agent/determinism.py": "functions that seed generators",
     "rules/host_scalar.py": "names of parameters",
     "rules/host_tensor.py": "names of parameters",
     "rules/loader_restarts_workers.py": "methods of lists and dicts that only read",
+    "rules/param_loop.py": "how programs spell updates of parameters, and what they do beside",
     "rules/repeat_not_broadcast/__init__.py": "words in the text of a file, before it is parsed",
 }
 
