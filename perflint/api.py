@@ -8,35 +8,39 @@ What is offered, by the question that a rule asks:
 - *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
   its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`; for annotations and isinstance `Function`,
   `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
-- *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole.
+- *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
+  `is_number` one of Python's.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
   with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
   `Bound` to parameters; `torch_function` and `torch_method` look up a name, `torch_does` asks for a `Trait` and
   `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of each function of another file that it
-  may reach; `converts`, `is_view`, `joins` and `WRAPPERS`.
+  may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds each `Attention`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` tells who writes to it;
-  `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading`
-  gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the alias
-  analysis for each `Write` that a view in the place of a copy would show.
+  `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names them;
+  `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in between;
+  `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the
+  alias analysis for each `Write` that a view in the place of a copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
 - *Where is a module?* `placed` tells the `Place` of its parameters, with the call that moved them, as `Placed`;
   `optimized` whose parameters an optimizer is given, as `Optimized`.
+  `evaluations` is the code that only evaluates a model, though gradients are recorded.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `steps_beside` what runs as often as
-  an optimizer; `loops_around` gives the loops, callers' too.
+  an optimizer, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
   loops that read it; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
-  the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
+  the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`,
+  `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `of_torch`, `fresh_name`, `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the
-  libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
-  remedies: `joined_behind`, `on_lists`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each `Sync`), `add_guard`
-  (`Guarding`).
+  `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
+  the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
+  remedies: `joined_behind`, `fused_attention`, `on_lists`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
+  `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -51,6 +55,7 @@ from types import ModuleType
 from typing import ParamSpec
 
 from perflint import torch_ops
+from perflint.analysis.autograd.evaluations import evaluations
 from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
@@ -59,14 +64,16 @@ from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
 from perflint.analysis.data.measured import call_text as _call_text
 from perflint.analysis.data.measured import of_option as _of_option
+from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.starts import Start, Starts
-from perflint.analysis.heat.beside import steps_beside
+from perflint.analysis.heat.beside import made_before_steps, steps_beside
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.ir.dependence import dependents, reads
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
+from perflint.analysis.ir.occurrences import is_rebound, occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood, Summary
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
@@ -76,6 +83,7 @@ from perflint.analysis.memory.view_writes import shown_writes
 from perflint.analysis.optimized import Optimized, optimized
 from perflint.analysis.placement import Placed, Placement
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
+from perflint.analysis.values.attention import Attention, attentions
 from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.operations import Move, TorchCall, move, operation
 from perflint.analysis.values.shape import Shape
@@ -84,6 +92,7 @@ from perflint.engine.proof import comments as _comments
 from perflint.engine.rule import Finding, Option, Options, Rule, Severity
 from perflint.syntax.arguments import Bound, bind
 from perflint.syntax.edits import Edit, Fix, Safety
+from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
 from perflint.torch_ops import Operation, Trait
 from perflint.transforms.blocked import Blocked
@@ -98,6 +107,7 @@ from perflint.transforms.operations import (
     InsertBefore,
     Replace,
     ReplaceStatements,
+    apart,
     takes_keywords,
 )
 from perflint.transforms.operations import Operation as CodeChange
@@ -107,20 +117,21 @@ from perflint.transforms.template import call_like, expression, number, statemen
 from perflint.transforms.waits import HostRead
 
 __all__ = [
-    "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Blocked", "Bound", "CodeChange",
-    "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function", "GradMode",
-    "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall", "Loop",
-    "LoopKind", "Move", "Operation", "Optimized", "Option", "Options", "Place", "Placed", "PlainLoop", "Program",
-    "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape",
-    "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard",
-    "assigned", "bind", "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "expression",
-    "first_process_start", "flow", "fresh_name", "hands_out_own_items", "head_span", "host_reads", "integer",
-    "is_integer", "is_notebook", "is_view", "joined_behind", "joins", "loaders", "loops_around", "makes_rare",
-    "matchers", "measured_workers", "move", "number", "occurrences", "of_torch", "on_lists", "operation",
-    "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "rewrite", "runs_often",
-    "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords",
-    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "tried", "walks",
-    "without_gradients", "written_after",
+    "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Blocked", "Bound",
+    "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function",
+    "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
+    "Loop", "LoopKind", "Move", "Operation", "Optimized", "Option", "Options", "Place", "Placed", "PlainLoop",
+    "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity",
+    "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write",
+    "add_guard", "apart", "assigned", "attentions", "bind", "call_like", "call_span", "carrying_loop", "comments",
+    "converts", "dataset", "dependents", "evaluations", "expression", "first_process_start", "flow", "fresh_name",
+    "fused_attention", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer", "is_main_guard",
+    "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around",
+    "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "number", "occurrences", "of_torch",
+    "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading",
+    "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements",
+    "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name",
+    "tried", "walks", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -297,6 +308,16 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     from perflint.transforms.joined import joined_behind  # here: few files have such a loop
 
     return joined_behind(program, growing)
+
+
+def fused_attention(program: Program, found: Attention) -> Fix:
+    """The fix for attention that is computed step by step: torch's fused kernels.
+
+    Raises Blocked where it isn't proved that they compute the same, but for rounding and what dropout draws.
+    """
+    from perflint.transforms.attention import fused_attention  # here: few files have attention
+
+    return fused_attention(program, found)
 
 
 def on_lists(program: Program, loop: ast.For) -> Fix:

@@ -46,31 +46,32 @@ detached tensor to meters, choose with `torch.where`.
 
 ## Fix safety
 
-A sum is kept on the device and read once after the loop, where the variable becomes the Python number that it was,
-also after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding` if the program
-mentions a device without 64-bit floats, or any accelerator, if the value is divided before it is added,
-or if it is added to a float tensor. It is `behaviour` if the value may be an integer that would become a float, and
-where a sum of integers that don't just count something might pass 2**63, which a Python number may.
-What is appended to an empty list is cloned and read in one go after the loop: `exact`; the values stay in the device's
-memory until then. Reads below a periodic guard are converted there. There is no fix if the variable escapes before the
-loop ends, an attribute also through a hook that the file registers, if another read of the same value remains in the
-same iteration, or if the value may be complex in a file that computes with complex numbers. The fix assumes that
-what has `.item()` and was computed from device tensors is a tensor, that all additions to one variable come from one
-device, and that no code outside of the file reads an attribute before the loop ends, or after an error.
+A sum is kept on the device and read once after the loop, where the variable becomes the Python number that it was, also
+after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding` unless the program itself
+names its devices as CUDA's or the host (others, as Apple's, have no 64-bit floats, and the sum is one of 32 bits), if
+the value is divided before it is added, or if it is added to a float tensor. It is `behaviour` if the value may be an
+integer that would become a float, and where a sum of integers that don't just count something might pass 2**63, which a
+Python number may. What is appended to an empty list is cloned and read in one go after the loop: `exact`; the values
+stay in the device's memory until then. Reads below a periodic guard are converted there. There is no fix if the host
+waits for something else right before or after, so that nothing is gained before that goes, if the variable escapes
+before the loop ends, an attribute also through a hook that the file registers, if another read of the same value
+remains in the same iteration, or if the value may be complex in a file that computes with complex numbers. The fix
+assumes that what has `.item()` and was computed from device tensors is a tensor, that all additions to one variable
+come from one device, and that no code outside of the file reads an attribute before the loop ends, or after an error.
 
 What goes to `print`, `sys.stdout.write`, `logging`, a bar of tqdm or a scalar of a summary writer, and nowhere else, is
 handed to `perflint.runtime.reports.later`: `exact`, and a candidate that waits for `--unsafe`, because the program then
 depends on perflint-torch. The statement stays as it is, in a lambda or a function called `report`: its tensors are
 copied to the host without waiting, and it runs as soon as they have arrived, in order, at most 32 reports behind.
-Numbers, strings and what is read of other objects are bound when it is deferred. Before anything else is written to
-the same stream, log, bar or writer, before another program starts, before an exception ends the program, and at exit,
-all that is outstanding is reported; what can't be copied, or be watched for other output, is reported at once. Other
+Numbers, strings and what is read of other objects are bound when it is deferred. Before anything else is written to the
+same stream, log, bar or writer, before another program starts, before an exception ends the program, and at exit, all
+that is outstanding is reported; what can't be copied, or be watched for other output, is reported at once. Other
 statements that print in every iteration of the loop, and would wait for their turn, are deferred with it. A clock that
-the loop reads no longer waits for the device, so that a step seems as long as it takes to launch; a bar shows the
-loss of a step that is a little behind its count. There is no fix where the result of the call is used, where what it
-raises is caught in the function, where something else is computed of the value, where a tensor is shown that tells its
-device or its graph, where the loop flushes a stream in every iteration, where the file calls `os._exit` or `os.kill`,
-or compiles with torch.jit, and where another read of the value remains. It assumes that nothing writes to a file
+the loop reads no longer waits for the device, so that a step seems as long as it takes to launch; a bar shows the loss
+of a step that is a little behind its count. There is no fix where the result of the call is used, where what it raises
+is caught in the function, where something else is computed of the value, where a tensor is shown that tells its device
+or its graph, where the loop flushes a stream in every iteration, where the file calls `os._exit` or `os.kill`, or
+compiles with torch.jit, and where another read of the value remains. It assumes that nothing writes to a file
 descriptor behind Python's back, and that threads which print are not waited for.
 
 ## Measured
@@ -100,7 +101,8 @@ class ItemInLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each first read of a value in an iteration."""
-        for sync, fixes, blocked in api.host_reads(program):
+        for sync, repeats, fixes, blocked in api.host_reads(program):
             if sync.kind == "item":
                 span, by = (sync.start, sync.end), program.hot_by(sync.node)
                 yield self.finding(span, _MESSAGE, kind=sync.kind, fixes=fixes, blocked=blocked, hot_by=by)
+            yield from (self.part((each.start, each.end), each.kind) for each in repeats if each.kind == "item")

@@ -2,15 +2,14 @@
 
 ## What it does
 
-Reports `out[data.train_mask]`, at places that run in every step of training, where the mask is made before the loop and
-the tensor is on the device: once for all reads with one mask. Left alone are masks that belong to a batch, or are
-computed in the step, tensors that are written with masks (`x[mask] = 0.0`), evaluation, which reads its results anyway,
-and what `sync-in-loop` reports. Only what is called a mask is taken for one.
+Reports `out[data.train_mask]` in steps of training, or of evaluation beside it, where the mask is made before the loop
+and the tensor is on the device: once for all reads with one mask. Left alone are masks of a batch, or computed in the
+step, writes with masks (`x[mask] = 0.0`), what is not called a mask, and what `sync-in-loop` reports.
 
 ## Why it is slow
 
-How many elements a mask selects is known to the device alone: the host waits until all that is queued is computed, at
-every read, and once more where gradients flow back through it. Indices need no counting.
+How many elements a mask selects is known to the device alone: the host waits for all that is queued, at every read, and
+once more where gradients flow back through it. Indices need no counting.
 
 ## Example
 
@@ -18,7 +17,6 @@ every read, and once more where gradients flow back through it. Indices need no 
 for epoch in range(200):
     out = model(data.x, data.edge_index)
     loss = F.cross_entropy(out[data.train_mask], data.y[data.train_mask])
-    loss.backward()
 ```
 
 ## Use instead
@@ -28,13 +26,12 @@ train_index = data.train_mask.nonzero(as_tuple=True)
 for epoch in range(200):
     out = model(data.x, data.edge_index)
     loss = F.cross_entropy(out[train_index], data.y[train_index])
-    loss.backward()
 ```
 
 ## Fix safety
 
-`exact`: torch makes the same indices of a mask. There is no fix where something may change the mask or what holds it,
-and where it isn't known to be of bools: integers of that name would be indices themselves.
+`exact`: torch makes the same indices of a mask. There is no fix where something may change it, or where it isn't known
+to be of bools: integers would be indices themselves.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Effect, Finding, Fix, GradMode, Kind, Options, Place, Program, Rule, Safety
+from perflint.api import Blocked, Effect, Finding, Fix, Kind, Options, Place, Program, Rule, Safety
 
 _MASK = re.compile(r"(.*_)?mask")
 _SPLITS = frozenset({"train_mask", "val_mask", "test_mask"})  # of bools, in the data sets of these libraries:
@@ -59,37 +56,39 @@ class MaskRead(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the first read with each such mask in each loop, or function that a loop calls."""
-        seen = set[tuple[ast.AST, str]]()
-        waits = [sync.start for sync, _, _ in api.host_reads(program)]
+        seen = set[tuple[ast.AST | None, str]]()
+        waits = [read.sync.start for read in api.host_reads(program)]
         is_left_alone = program.is_test or program.is_host_only or "import torch" not in program.text
         for read in () if is_left_alone else program.of_type(ast.Subscript):
-            (path, place), (start, end) = _mask(program, read), program.span(read)
-            if place is None or (place, path) in seen or any(start <= wait < end for wait in waits):
+            start, end = program.span(read)
+            if not _waits_each_step(program, read) or any(start <= wait < end for wait in waits):
                 continue
-            seen.add((place, path))
-            fixes, blocked = api.tried(_fix, program, read, path, place)
+            path, place = _mask(program, read)
+            known = (place or program.function_of(read), path)
+            if known in seen or (place is None and not api.made_before_steps(program, read.slice)):
+                continue
+            seen.add(known)
+            (fixes, blocked), by = api.tried(_fix, program, read, path, place), program.hot_by(read)
             message = f"the host waits in every step to count what `{path}` selects, which no step changes"
-            yield self.finding((start, end), message, kind="mask", fixes=fixes, blocked=blocked)
-
-
-def _mask(program: Program, read: ast.Subscript) -> tuple[str, ast.stmt | None]:
-    """The mask, by its name or what that is assigned from, and where its indices can be made; None for other reads."""
-    mask = read.slice
-    named = _MASK.fullmatch(api.path_of(mask).rpartition(".")[2]) and isinstance(read.ctx, ast.Load)
-    masks = [mask, *api.assigned(program, mask)][:2] if isinstance(mask, ast.Name) and named else [mask]
-    for each in masks if named and _waits_each_step(program, read) else ():
-        if (place := _place(program, read, api.path_of(each).partition(".")[0])) is not None:
-            return api.path_of(each), place
-    return "", None
+            yield self.finding((start, end), message, kind="mask", fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _waits_each_step(program: Program, read: ast.Subscript) -> bool:
-    """Is it on the device, and in code that each step of training runs?"""
+    """Is it on the device, by a mask, and in code that each step runs?"""
     values = (program.value(read.value), program.value(read.slice))
-    if not any(each.on_device for each in values) or any(each.place is Place.HOST for each in values):
+    is_mask = isinstance(read.ctx, ast.Load) and _MASK.fullmatch(api.path_of(read.slice).rpartition(".")[2])
+    if not is_mask or not any(e.on_device for e in values) or any(e.place is Place.HOST for e in values):
         return False
-    is_step = api.runs_often(program, read) or api.steps_beside(program, read)
-    return is_step and program.grad_mode(read) is not GradMode.OFF
+    return api.runs_often(program, read) or api.steps_beside(program, read)
+
+
+def _mask(program: Program, read: ast.Subscript) -> tuple[str, ast.stmt | None]:
+    """The mask, by its name or what that is assigned from, and where its indices can be made; None if nowhere."""
+    mask = read.slice
+    for each in [mask, *api.assigned(program, mask)][:2] if isinstance(mask, ast.Name) else [mask]:
+        if (place := _place(program, read, api.path_of(each).partition(".")[0])) is not None:
+            return api.path_of(each), place
+    return api.path_of(mask), None
 
 
 def _place(program: Program, read: ast.Subscript, root: str) -> ast.stmt | None:
@@ -99,48 +98,49 @@ def _place(program: Program, read: ast.Subscript, root: str) -> ast.stmt | None:
     arguments = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)} if function else set()
     own = [each for each in makes if program.function_of(each) is function]
     if own or root in arguments:
-        around = [each for each in program.ancestors(read) if isinstance(each, api.LOOPS)]
-        around = [each for each in around if program.function_of(each) is function]
-        kept = [each for each in around if set(own).isdisjoint(ast.walk(each)) and program.effects(each, Effect.TRAINS)]
-        return kept[-1] if kept else None
+        loops = (each for each in program.ancestors(read) if isinstance(each, api.LOOPS))
+        around = [
+            each for each in loops if program.function_of(each) is function and set(own).isdisjoint(ast.walk(each))
+        ]
+        return next((each for each in reversed(around) if program.effects(each, Effect.TRAINS)), None)
     is_global = function in program.tree.body and all(program.function_of(each) is None for each in makes)
     return function if isinstance(function, ast.stmt) and makes and is_global else None
 
 
-def _fix(program: Program, read: ast.Subscript, path: str, place: ast.stmt) -> Fix:
+def _fix(program: Program, read: ast.Subscript, path: str, place: ast.stmt | None) -> Fix:
     """The indices, made in front of the loop, or of the function that a loop calls; raises Blocked."""
     name, root = path.rpartition(".")[2], path.partition(".")[0]
+    if place is None:
+        raise Blocked(f"`{path}` may be another one in each call", read.slice)
     if not _is_of_bools(program, read.slice) and not (name in _SPLITS and _GRAPHS.search(program.text)):
         raise Blocked(f"`{path}` isn't known to be a mask of bools", read.slice)
     _check_unchanged(program, place, name, root)
-    reads = [each for each in ast.walk(place) if isinstance(each, ast.Subscript) and _mask(program, each)[0] == path]
+    inside = (each for each in ast.walk(place) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load))
+    reads = [each for each in inside if _mask(program, each)[0] == path]
     index = api.fresh_name(program, name.removesuffix("mask") + "index", place, read)
     made = api.statement("{index} = {mask}.nonzero(as_tuple=True)", index=index, mask=path)
-    swaps = [api.Replace(each.slice, api.expression(index)) for each in reads]
+    swaps = (api.Replace(each.slice, api.expression(index)) for each in reads)
     change = api.rewrite(program, api.InsertBefore(place, (made,)), *swaps)
     return Fix(f"select by indices that are made once: {index}", Safety.EXACT, change)
 
 
 def _is_of_bools(program: Program, mask: ast.expr) -> bool:
     """Is it a tensor that comparisons give, or a cast?"""
-    made = [each for each in api.origins(program, mask) if program.value(each).kind is Kind.TENSOR]
+    made = api.origins(program, mask)
     casts = [isinstance(e, ast.Compare) or getattr(getattr(e, "func", None), "attr", "") == "bool" for e in made]
-    return program.value(mask).dtype == "bool" or (bool(made) and all(casts) and made == api.origins(program, mask))
+    is_made = bool(made) and all(casts) and all(program.value(each).kind is Kind.TENSOR for each in made)
+    return is_made or program.value(mask).dtype == "bool"
 
 
 def _check_unchanged(program: Program, place: ast.stmt, name: str, root: str) -> None:
     """Raise Blocked where something behind `place` may change the mask, or the object that holds it."""
-    for named in program.of_type(ast.Name):
-        if named.id == root and not isinstance(named.ctx, ast.Load) and named.lineno >= place.lineno:
-            raise Blocked(f"`{root}` may be another one later", named)
-    sets = [each for each in program.of_type(ast.Attribute) if each.attr == name and not isinstance(each.ctx, ast.Load)]
-    for each in sets:
-        if each.lineno >= place.lineno or program.function_of(each) is not None:
-            raise Blocked("another mask may be set", each)
-    for item in program.of_type(ast.Subscript):
-        is_mask = _MASK.fullmatch(api.path_of(item.value).rpartition(".")[2])
-        if item.lineno >= place.lineno and is_mask and not isinstance(item.ctx, ast.Load):
-            raise Blocked("a mask is written to", item)
+    for each in program.of_type(ast.Name, ast.Attribute, ast.Subscript):
+        path = api.path_of(each.value if isinstance(each, ast.Subscript) else each)
+        is_mask = path.rpartition(".")[2] == name or (isinstance(each, ast.Subscript) and path.endswith("mask"))
+        is_called = isinstance(each, ast.Attribute) and program.function_of(each) is not None
+        is_store = not isinstance(getattr(each, "ctx", None), ast.Load)
+        if is_store and (path == root or is_mask) and (is_called or each.lineno >= place.lineno):
+            raise Blocked(f"`{path}` may be changed later", each)
     for call in program.of_type(ast.Call):
         given = {api.path_of(each) for each in (*call.args, *(each.value for each in call.keywords))}
         owner = api.path_of(call.func).rpartition(".")[0]

@@ -2,16 +2,16 @@
 
 ## What it does
 
-Reports loops over parameters, gradients or states, at places that run in every step of training, whose body only
-updates them in place: moving averages, target networks and scaled gradients (*update*), values or gradients that are
-clamped (*clip*), and what is only copied (*copy*). Left alone are loops that initialise or load, what runs now and then
-(`if step % n == 0`, unless an optimizer steps there, too), loops that do anything else for each parameter, and tests.
+Reports loops over parameters, gradients or states, at places that run in every step of training, which only update them
+in place: moving averages, target networks and scaled gradients (*update*), clamped ones (*clip*), what is only copied
+(*copy*), and norms that are added up (*norm*). Functions that are named for a moving average, or for clipping, are
+taken to run so. Left alone are loops that initialise or load, what runs now and then (`if step % n == 0`, unless an
+optimizer steps there), loops that do anything else, and tests.
 
 ## Why it is slow
 
-A model has hundreds of parameters, and each operation on each of them launches a kernel, which takes the host longer
-than the device needs to compute it. `torch._foreach_mul_` and the like take lists of tensors, and launch a few kernels
-for all of them; `torch.optim` and `torch.nn.utils` use them, too.
+A model has hundreds of parameters, and each operation on each of them launches a kernel. `torch._foreach_mul_` and the
+like take lists, and launch a few kernels for all; `torch.optim` and `torch.nn.utils` use them, too.
 
 ## Example
 
@@ -39,49 +39,60 @@ Gradients are clamped by `torch.nn.utils.clip_grad_value_`.
 
 `exact`: the operations are those of the loop, in its order; `rounding` where it divides by a number, which a single
 tensor of CUDA does by the reciprocal. `behaviour` where it isn't known that a factor is a number:
-a tensor may be none that lists can be multiplied by. There is no fix where a tensor may be among the others twice (a
-state dict has tied weights twice, and integer buffers), where each parameter is given new memory (`p.data = ...`), and
-where the loop treats some otherwise. It needs torch 2.1.
+a tensor may be none that lists can be multiplied by. There is no fix where a tensor may come twice (a state dict has
+tied weights twice), is given new memory (`p.data = ...`), or is treated unlike others. It needs torch 2.1.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Finding, Fix, Options, Program, Rule, Safety
+from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety
 
-_UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_".split())
+_UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
 _CLAMPS = frozenset({"clamp_", "clip_"})
-_COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp"})
-_HARMLESS = _COMPUTED | frozenset("detach float to type_as items is_floating_point".split())
-_HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isinstance", "hasattr", "getattr")}
-_PLAIN = (ast.If, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Continue, ast.Pass)
-_WALKED = frozenset({"parameters", "named_parameters", "state_dict", "params", "param_groups"})
+_REDUCED = re.compile(r"norm|'grad'.*'sum'")
+_STEPS = re.compile(r"(^|_)ema($|_)|moving_average|momentum_update|soft_update|polyak|grad_norm|clip_grad|^zero_grad$")
+_COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp", "update_average"})
+_HARMLESS = _COMPUTED | frozenset("detach float to type_as view_as numel norm sum item items is_floating_point".split())
+_HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isinstance")}
+_HARMLESS |= {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm", "torch.no_grad"}
+_PLAIN = (ast.With, ast.If, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Continue, ast.Pass)
+_WALKED = re.compile(r"param|grads|gradients|^state_dict$", re.IGNORECASE)
 
 
 class ParamLoop(Rule):
     """Loops over parameters that update each of them by itself."""
 
     group = "overhead"
-    triggers = ("param", "state_dict")
+    triggers = ("param", "state_dict", "grad")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each such loop that runs in every step, at its head."""
         for loop in () if program.is_test or program.is_host_only else program.of_type(ast.For):
             kind = _kind(program, loop) if _walks_parameters(loop) else ""
-            if not kind or not (api.runs_often(program, loop) or (kind != "copy" and api.steps_beside(program, loop))):
+            if not kind or not _runs_each_step(program, loop, kind):
                 continue
-            fixes, blocked = api.tried(_fix, program, loop)
+            fixes, blocked = api.tried(_fix, program, loop, kind)
             message = "each operation is launched for each parameter: on lists of them, it is launched for all at once"
-            yield self.finding(api.head_span(program, loop), message, kind=kind, fixes=fixes, blocked=blocked)
+            span, by = api.head_span(program, loop), program.hot_by(loop)
+            yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
+
+
+def _runs_each_step(program: Program, loop: ast.For, kind: str) -> bool:
+    """Does each step run it, or is its function named for that? Copies alone may be how things are set up."""
+    is_hot, is_beside = api.runs_often(program, loop), api.steps_beside(program, loop)
+    named = _STEPS.search(getattr(program.function_of(loop), "name", ""))
+    return (is_hot and is_beside) if kind == "copy" else bool(is_hot or is_beside or named)
 
 
 def _walks_parameters(loop: ast.For) -> bool:
     """Does it walk parameters, by what they are called?"""
     words = (getattr(e, "attr", getattr(e, "id", getattr(e, "value", ""))) for e in ast.walk(loop.iter))
-    return any(word in _WALKED or "param" in word.lower() for word in words if isinstance(word, str))
+    return any(_WALKED.search(word) for word in words if isinstance(word, str))
 
 
 def _kind(program: Program, loop: ast.For) -> str:
@@ -97,21 +108,27 @@ def _kind(program: Program, loop: ast.For) -> str:
             computes |= method in _COMPUTED
         elif isinstance(node, ast.BinOp):
             computes = True
-        elif isinstance(node, ast.AugAssign) and not own.isdisjoint(api.path_of(node.target).split(".")):
-            updates.add("update")
-        elif isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name):
+        elif isinstance(node, ast.AugAssign):
+            is_own = not own.isdisjoint(api.path_of(node.target).split("."))
+            updates |= {"update"} if is_own else {"norm"} if _REDUCED.search(ast.dump(node.value)) else set()
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            own.add(node.targets[0].id)
+        elif isinstance(node, ast.Assign):
             value, target = node.value, node.targets[0]
             computed = isinstance(value, ast.BinOp) or getattr(getattr(value, "func", None), "attr", "") in _COMPUTED
             updates |= {"update"} if computed and getattr(target, "attr", "") == "data" else set()
         elif isinstance(node, ast.stmt) and not isinstance(node, _PLAIN):
             return ""
-    kinds = {frozenset(): "", frozenset({"copy_"}): "update" if computes else "copy"}
-    return kinds.get(frozenset(updates), "clip" if updates <= _CLAMPS else "update")
+    if not updates or updates == {"copy_"}:
+        return "" if not updates else "update" if computes else "copy"
+    return "norm" if "norm" in updates else "clip" if updates <= _CLAMPS else "update"
 
 
-def _fix(program: Program, loop: ast.For) -> Fix:
+def _fix(program: Program, loop: ast.For, kind: str) -> Fix:
     """The loop on lists, or torch's function for gradients; raises Blocked."""
     limit = _limit(loop)
+    if kind == "norm":
+        raise Blocked("torch.nn.utils.get_total_norm, or what clip_grad_norm_ gives, is the norm of all of them")
     if limit is None:
         return api.on_lists(program, loop)
     clip = api.of_torch(program, "nn.utils.clip_grad_value_", loop)

@@ -81,10 +81,11 @@ class SyncInLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each first read of a value in an iteration."""
-        for sync, fixes, blocked in api.host_reads(program):
+        for sync, repeats, fixes, blocked in api.host_reads(program):
             if sync.kind != "item":
                 message = _MESSAGES.get(
                     sync.kind, f"`{sync.kind}` makes the host wait for the device in every iteration"
                 )
                 span, by = (sync.start, sync.end), program.hot_by(sync.node)
                 yield self.finding(span, message, kind=sync.kind, fixes=fixes, blocked=blocked, hot_by=by)
+            yield from (self.part((each.start, each.end), each.kind) for each in repeats if each.kind != "item")

@@ -63,7 +63,8 @@ class ZeroGradToZeros(Rule):
                 continue
             fixes, blocked = api.tried(_fix, program, call)
             message = "all gradients are filled with zeros, to which the backward pass adds: None costs nothing"
-            yield self.finding(api.call_span(program, call), message, kind="zeros", fixes=fixes, blocked=blocked)
+            span, by = api.call_span(program, call), program.hot_by(call)
+            yield self.finding(span, message, kind="zeros", fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _asks_for_zeros(program: Program, call: ast.Call) -> bool:

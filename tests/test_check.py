@@ -76,6 +76,20 @@ def test_a_comment_suppresses_a_finding() -> None:
     assert checked(HEAD + "eval(a)  # perflint: ignore[eval] trusted\n") == FileResult("a.py")
 
 
+def test_a_comment_on_a_later_read_of_a_value_is_used_though_only_the_first_is_reported() -> None:
+    text = (
+        "import torch\n\n\ndef train(model, loader, writer):\n    model.cuda()\n    for x in loader:\n"
+        "        loss = model(x.cuda()).mean()\n        loss.backward()\n        if loss.item() > 3:\n"
+        "            raise ValueError\n"
+        "        print(loss.item())  # perflint: ignore[item-in-loop]\n"
+        "        print(f'{loss}')  # perflint: ignore[sync-in-loop]\n"
+        "        print(len(x))  # perflint: ignore[sync-in-loop]\n"
+    )
+    rules = [rules_by_name()[name] for name in ("item-in-loop", "sync-in-loop", "unused-ignore")]
+    found = checked(text, *rules).diagnostics
+    assert [(each.rule, each.start.line) for each in found] == [("item-in-loop", 9), ("unused-ignore", 13)]
+
+
 def test_a_notebook_is_placed_by_cell_and_shown_as_it_is_written() -> None:
     cells = [[HEAD, "%matplotlib inline\n"], ["!ls\n", "x = 1\n", "eval(x)"]]
     content = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": lines} for lines in cells]

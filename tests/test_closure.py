@@ -91,7 +91,7 @@ def test_a_file_that_would_be_imported_instead_is_looked_for(tmp_path: Path) -> 
 def test_a_file_that_cannot_be_parsed_belongs_to_the_program(tmp_path: Path) -> None:
     written(tmp_path, {"train.py": "import a\n", "a.py": "this is no Python\n"})
     found = closure(tmp_path)
-    assert found and [module.tree is None for module in found.modules] == [False, True]
+    assert found and [module.imports is None for module in found.modules] == [False, True]
 
 
 def test_without_a_program_imports_are_those_of_files_nearest_first(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def test_every_command_that_is_shown_has_its_options(where: str, command: str) -
     known = cli.commands[name]
     names = {option for each in known.params for option in (*each.opts, *each.secondary_opts)}
     programs = (at for at, each in enumerate(typed) if each.endswith(".py") or each == "torchrun")
-    own = typed[: next(programs, None)] if name in ("run", "verify") else typed  # what a program is given is its own
+    runs = ("run", "verify", "profile", "tune")
+    own = typed[: next(programs, None)] if name in runs else typed  # what a program is given is its own
     assert {each.partition("=")[0] for each in own if each.startswith("--")} <= names
 
 

@@ -12,6 +12,7 @@ from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.occurrences import is_rebound
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import Function, own_nodes, path_of
 
@@ -88,7 +89,8 @@ class Placement:
             return _joined([self._of(each, point, depth - 1) for each in (node.body, node.orelse)])
         path = path_of(node)
         moves = [each for each in self._moved.get(path, ()) if path and self._near(each, point)]
-        before = [each for each in moves if self._flow.graph(point).runs_after(point, each)]
+        after = [each for each in moves if self._flow.graph(point).runs_after(point, each)]
+        before = [each for each in after if not is_rebound(self._program, path, each, point)]
         if any(self.target(each) is Place.HOST for each in before):
             return _HOST
         if before:
@@ -148,7 +150,11 @@ class Placement:
         path = path_of(node)
         if path.startswith("self.") and path.count(".") == 1 and (owner := self._program.class_around(node)):
             values = [each for each in self._assigned.get(path, ()) if self._program.class_around(each) is owner]
-            here = [each for each in values if self._program.function_of(each) is self._program.function_of(point)]
+            here = [
+                each for each in values
+                if self._program.function_of(each) is self._program.function_of(point)
+                and not is_rebound(self._program, path, each, point)
+            ]  # fmt: skip
             places = [(each, self._of(each, each, depth - 1)) for each in here or values]
             found = _joined([place for _, place in places])
             sure = found.sure and bool(here) and all(self._dominates(p.move, point) for _, p in places if p.move)

@@ -13,6 +13,7 @@ from perflint.cli import about, options
 from perflint.cli.profile import profile
 from perflint.cli.run import run
 from perflint.cli.server import server
+from perflint.cli.tune import tune
 from perflint.cli.verify import verify
 from perflint.engine.errors import UserError
 from perflint.project.garbage import collect_seldom
@@ -181,7 +182,8 @@ def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool
     return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
 
 
-for command in (about.explain, about.rules, about.docs, about.config, about.completion, run, verify, profile, server):
+_ABOUT = (about.explain, about.rules, about.docs, about.config, about.completion)
+for command in (*_ABOUT, run, verify, profile, tune, server):
     cli.add_command(command)
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from perflint.engine.results import RunResult
 from perflint.profile import kept
 from perflint.profile.build import profile_of
 from perflint.profile.costs import Code, with_costs
-from perflint.profile.page import page
 from perflint.profile.record import Orders
+from perflint.profile.report import page
 from perflint.profile.result import Profile
 from perflint.profile.running import Ran, run
 from perflint.profile.summary import Report
+from perflint.profile.windows import mean
 from perflint.project.figures import FOLDER
 from perflint.project.files import discover
 from perflint.project.run import check_files
@@ -29,6 +31,7 @@ from perflint.report.words import count
 from perflint.shim.plan import project_of
 from perflint.verify.messages import Kind
 from perflint.verify.processes import Guardian
+from perflint.verify.running import ending
 
 _PAGE = "profile.html"
 
@@ -56,7 +59,7 @@ class Session:
         if profile is None:
             raise UserError(_why_not(ran, orders))
         if ran.code and not ran.is_interrupted:
-            profile = replace(profile, notes=(*profile.notes, f"the program failed with exit code {ran.code}"))
+            profile = replace(profile, notes=(*profile.notes, f"the program {ending(ran.code, '')}"))
         report = self._report(profile, ran)
         try:
             kept.keep(self._root, profile)
@@ -78,15 +81,15 @@ class Session:
 
 def _why_not(ran: Ran, orders: Orders) -> str:
     """Why there is no profile, and what was seen."""
-    failed = f"the program failed with exit code {ran.code}" if ran.code and not ran.is_interrupted else ""
+    failed = f"the program {ending(ran.code, '')}" if ran.code and not ran.is_interrupted else ""
     if not ran.steps:
         return failed or (
             "nothing to profile: the program took no step of an optimizer, no batch of a loader, no backward pass, and "
             "called no module"
         )
     seen = ", ".join(f"{number:,} {kind}" for kind, number in ran.steps.items())
-    timed = [seconds for record in ran.records[:1] for seconds in record.timed]
-    known = f"; {count(len(timed), 'step')} took {1e3 * sum(timed) / len(timed):.3g} ms each" if timed else ""
+    timed = list(pairwise(ran.records[0].timed)) if ran.records else []
+    known = f"; {count(len(timed), 'step')} took {mean(timed) / 1e6:.3g} ms each" if timed else ""
     needed = orders.warm_up + 3 * orders.steps + 1
     how = f"a profile needs {needed} steps, or fewer with --warm-up and --steps"
     return f"{failed or 'the program ended too soon'}, after {seen}{known}: {how}"

@@ -19,6 +19,7 @@ CLEAN = 0
 @click.option("--dry-run", is_flag=True, help="Print what would be applied, and run nothing.")
 @click.option("--tune-loader", is_flag=True, help="Measure how many workers loaders need; later runs have them.")
 @click.option("--compile", is_flag=True, help="Compile modules that are called again and again, which may not pay.")
+@click.option("--tuned", is_flag=True, help="Run what `perflint tune` has found to be the best, instead of the fixes.")
 @click.option("--last", is_flag=True, help="Print the summary of the latest run that was killed, or still goes on.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 @options.UNSAFE

@@ -12,7 +12,7 @@ from perflint.cli.session import configured
 from perflint.engine.errors import UserError
 from perflint.project.closure import of_program
 from perflint.shim import receipts, run_folder, running, summary
-from perflint.shim.plan import Plan, project_of
+from perflint.shim.plan import COMPILE, Plan, project_of
 from perflint.shim.planning import Project, plan_for
 from perflint.shim.receipts import Planned
 from perflint.shim.running import Program, folder_of
@@ -21,7 +21,7 @@ from perflint.shim.running import Program, folder_of
 def preview(program: Program, typed: Mapping[str, Any]) -> Iterator[str]:
     """The lines that say what a run would change, and what it would leave and why; raises UserError."""
     _check(program)
-    return summary.preview(_planned(program, typed).plan)
+    return summary.preview(_tuned(program, typed) if typed["tuned"] else _planned(program, typed).plan)
 
 
 def launcher(program: Program, typed: Mapping[str, Any]) -> Callable[[], None]:
@@ -29,6 +29,8 @@ def launcher(program: Program, typed: Mapping[str, Any]) -> Callable[[], None]:
     _check(program)
 
     def find() -> Plan:
+        if typed["tuned"]:
+            return _tuned(program, typed)
         planned = _planned(program, typed)
         run_folder.sweep()
         end = len(sys.argv) - len(program.arguments)  # of the words that asked for the program, up to its name
@@ -58,10 +60,20 @@ def _check(program: Program) -> None:
         raise UserError(f"{program.name}: there is no such file to run")
 
 
+def _tuned(program: Program, typed: Mapping[str, Any]) -> Plan:
+    from perflint.tune.kept import plan_of  # here: few runs are tuned
+
+    return plan_of(_project(program, typed), program.name)
+
+
 def _planned(program: Program, typed: Mapping[str, Any]) -> Planned:
+    return plan_for(_project(program, typed))
+
+
+def _project(program: Program, typed: Mapping[str, Any]) -> Project:
     start = program.folder
     root = project_of(start)
-    config, tunes, compiles = (typed[name] for name in ("config", "tune_loader", "compile"))
+    config, tunes, whole = typed["config"], typed["tune_loader"], (COMPILE,) if typed["compile"] else ()
     launched = running.launched(program.arguments)
     closure = of_program(program.name, launched, is_module=program.is_module, folder=Path.cwd(), top=root)
-    return plan_for(Project(start, root, configured(start, typed).settings, config, tunes, compiles, closure))
+    return Project(start, root, configured(start, typed).settings, config, tunes, whole, closure)

@@ -134,13 +134,11 @@ class Session:
         """`result` with what profiles have measured of its findings, where their code is unchanged."""
         from perflint.project.figures import PROFILES, nearest
 
-        file = nearest(self.settings.root.resolve(), PROFILES)
-        if file is None:
+        if nearest(self.settings.root.resolve(), PROFILES) is None:  # as mostly: spare the import
             return result
-        from perflint.profile.costs import with_costs
-        from perflint.profile.kept import read
+        from perflint.profile.costs import with_known_costs
 
-        return with_costs(result, read(file))
+        return with_known_costs(result, self.settings.root)
 
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""

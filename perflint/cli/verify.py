@@ -8,19 +8,26 @@ import sys
 import time
 import warnings
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from perflint.cli import options
 from perflint.engine.errors import UserError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from perflint.cli.verify_session import Session
+    from perflint.engine.rule import Safety
+    from perflint.verify.verdict import Verdict
+
 PROVED, UNPROVED, FAILED = 0, 1, 2
 _NEEDED = ("torch", "psutil", "jinja2")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
-class _Duration(click.ParamType):  # type: ignore[type-arg]
+class Duration(click.ParamType):  # type: ignore[type-arg]
     """Seconds, such as 90s, 5m or 1h."""
 
     name = "duration"
@@ -46,7 +53,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
 @click.option("--call", is_flag=True, help="Call PACKAGE.MODULE:FUNCTION, without arguments, each call a step.")
 @click.option(
     "--budget",
-    type=_Duration(),
+    type=Duration(),
     default="2m",
     help="The time that it may take, after which it says what is known by then; 2m is the default.",
 )
@@ -77,6 +84,25 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     What won is kept in .perflint/verdicts.json, and `perflint fix --apply --verified` applies it. Exits with 0 if the
     program is the same and faster, with 1 if not, with 2 if it could not be run.
     """
+    from perflint.shim.plan import COMPILE
+
+    return examined(program, typed, (COMPILE,) if typed["compile"] else ())
+
+
+def examined(
+    program: tuple[str, ...],
+    typed: Mapping[str, Any],
+    whole: tuple[str, ...],
+    *,
+    allowed: Collection[Safety] | None = None,
+    to_do: Callable[[Session, Verdict], str] | None = None,
+    tail: Callable[[Verdict], Iterable[str]] | None = None,
+) -> int:
+    """Verify a program, print the summary, and return the exit code; raises UserError.
+
+    `whole`: settings of the program that are tried; `allowed`: the classes of promises, all of them by default.
+    `to_do` says what to do now, and `tail` what comes after the summary; each class is raced then.
+    """
     if sys.platform == "win32":
         raise UserError("verify doesn't run on Windows: it pauses programs as only POSIX systems can; run it in WSL")
     missing = [name for name in _NEEDED if find_spec(name) is None]
@@ -84,6 +110,7 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
         raise UserError(f"verify needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")
     from perflint.cli import console
     from perflint.cli.verify_session import Session
+    from perflint.engine.rule import Safety
     from perflint.report.style import Style
     from perflint.verify.grade import Outcome
     from perflint.verify.summary import spent, summary
@@ -95,10 +122,13 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
             click.echo(f"perflint: {time.monotonic() - begin:.0f} s: {line}", err=True)
 
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch can do without
-    session = Session(program[0], program[1:], typed)
+    kinds = frozenset(Safety) if allowed is None else allowed
+    session = Session(program[0], program[1:], typed, whole, kinds, by_class=tail is not None)
     verdict = session.verdict(tell)
     style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
-    console.show(summary(verdict, style))
+    console.show(summary(verdict, style, to_do=to_do(session, verdict) if to_do else ""))
+    for line in tail(verdict) if tail else ():
+        console.show(f"{line}\n")
     for line in spent(verdict) if typed["verbose"] else ():
         tell(line)
     tell(f"the report is {session.report}")

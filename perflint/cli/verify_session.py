@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +14,16 @@ from perflint.cli.program import named
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
+from perflint.engine.rule import Safety
 from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made
 from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
 from perflint.verify import verdicts
-from perflint.verify.budget import Budget, Share, TimeUp, deadline
+from perflint.verify.budget import Budget, Ledger, Share, TimeUp, deadline
 from perflint.verify.examine import Examination
-from perflint.verify.libraries import libraries, other_programs
+from perflint.verify.libraries import Notes, libraries
 from perflint.verify.messages import Kind, Program
 from perflint.verify.monitor import Monitor
 from perflint.verify.processes import Guardian
@@ -39,57 +40,77 @@ _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
 class Session:
-    """What was asked: a program by its name and arguments, and the options that were typed; raises UserError."""
+    """What was asked: a program by its name and arguments, and the options that were typed; raises UserError.
 
-    def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
+    `whole` names settings of the whole program that are tried as well; fixes promise no less than is `allowed`, and
+    what each class of promise gains is told `by_class`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: tuple[str, ...],
+        typed: Mapping[str, Any],
+        whole: tuple[str, ...] = (),
+        allowed: Collection[Safety] = frozenset(Safety),
+        *,
+        by_class: bool = False,
+    ) -> None:
+        self._whole, self._allowed, self._by_class = whole, allowed, by_class
         kind = Kind.CALL if typed["call"] else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
         self._typed = typed
         self._program = named(name, arguments, kind)
         is_script = self._program.kind is Kind.SCRIPT
         self._start = Path(os.path.realpath(name)).parent if is_script else Path.cwd()
-        self._root = project_of(self._start)
+        self.root = self._root = project_of(self._start)
         self._folder = self._root / FOLDER
         self.report = self._folder / REPORT
 
     def verdict(self, tell: Tell) -> Verdict:
         """Verify, and keep the verdict and the report on it in the project; raises UserError."""
-        typed = self._typed
-        budget = Budget(typed["budget"])
+        budget, ledger = Budget(self._typed["budget"]), Ledger()
         self._prepare(tell)
-        asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
-        settings = configured(self._start, typed).settings
-        closure = _closure(self._program, self._root)
-        compiles = typed["compile"]
-        project = Project(self._start, self._root, settings, typed["config"], compiles=compiles, closure=closure)
-        with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
-            running = budget.part(budget.seconds - min(_LEAVING, Share.LEAVING * budget.seconds))
-            course = Course(self._program, guardian, typed["seed"], running, libraries=libraries(closure))
-            course.prepare()
-            if places := ", ".join(other_programs(closure)):
-                tell(f"{places}: of what is started there, only what its arguments name is put back")
-            course.ledger.enter("finding fixes")
-            try:
-                variants = self._variants(course, project, budget, tell)
-            except TimeUp:
-                verdict = unfound(str(self._program), budget)
-            else:
-                verdict = verified(Examination(course, variants, budget, guardian.folder, tell, monitor, asked))
-            verdict = replace(verdict, spent=course.ledger.spent)
+        try:
+            verdict = self._reached(budget, ledger, tell)
+        except TimeUp:
+            verdict = unfound(str(self._program), budget)
+        verdict = replace(verdict, spent=ledger.spent)
         verdicts.add(made(self._root) / VERDICTS, verdict)
         write_text(self.report, page(verdict))
         return verdict
 
-    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
+    def _reached(self, budget: Budget, ledger: Ledger, tell: Tell) -> Verdict:
+        """The verdict; raises TimeUp where fixes could not be found in time, and UserError."""
+        typed, notes = self._typed, Notes()
+        asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
+        settings = configured(self._start, typed).settings
+        ledger.enter("finding fixes")
         tell("looking for fixes")
         with deadline(budget.part(budget.of(Share.FINDING))):
-            variants = Variants(project)
+            closure = _closure(self._program, self._root, notes)
+        project = Project(self._start, self._root, settings, typed["config"], whole=self._whole, closure=closure)
+        with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
+            running = budget.part(budget.left - min(_LEAVING, Share.LEAVING * budget.seconds))
+            known = libraries(closure, notes)
+            course = Course(self._program, guardian, typed["seed"], running, ledger, libraries=known)
+            course.prepare()
+            if notes.starts:
+                tell(f"{', '.join(notes.starts)}: of what is started there, only what its arguments name is put back")
+            variants = self._variants(course, project, budget, tell)
+            folder, by_class = guardian.folder, self._by_class
+            return verified(Examination(course, variants, budget, folder, tell, monitor, asked, by_class=by_class))
+
+    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
+        finding = budget.part(budget.of(Share.FINDING) - budget.spent)
+        with deadline(finding):
+            variants = Variants(project, self._allowed)
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
         for note in course.tune(variant, budget.of(Share.TUNING)):
             tell(note)
         with deadline(budget.part(budget.of(Share.FINDING))):
-            return Variants(project)
+            return Variants(project, self._allowed)
 
     def _prepare(self, tell: Tell) -> None:
         """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will go aside."""
@@ -106,8 +127,9 @@ class Session:
             tell(f"{file} can't be read: it will be {verdicts.aside(file).name}")
 
 
-def _closure(program: Program, root: Path) -> Closure | None:
-    """All that the program can import."""
+def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:
+    """All that the program can import, which is noted."""
     name = program.name.partition(":")[0] if program.kind is Kind.CALL else program.name
     is_module = program.kind is not Kind.SCRIPT
-    return of_program(name, launched(program.arguments), is_module=is_module, folder=program.folder, top=root)
+    start, words = program.folder, launched(program.arguments)
+    return of_program(name, words, is_module=is_module, folder=start, top=root, visit=notes.visit)

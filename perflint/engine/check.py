@@ -56,7 +56,7 @@ def check_text(
     Raises SyntaxError, RecursionError, MemoryError or UnicodeError where `text` is no program that can be analysed,
     whatever the rules, and RuleCrash where we are at fault. `problem_of` words them all.
     """
-    return _examine(text, rules, options, context)[0]
+    return tuple(each for each in _examine(text, rules, options, context)[0] if not each.is_part)
 
 
 def _examine(

@@ -112,7 +112,8 @@ class _Pass:
 
     def _obstacle(self, finding: Finding, fix: Fix) -> str:
         if not fix.is_safe and not self.unsafe:
-            change = "changes behaviour" if fix.safety is Safety.BEHAVIOUR else f"adds a dependency, {fix.requires}"
+            lesser = fix.safety in (Safety.PRECISION, Safety.BEHAVIOUR)
+            change = f"changes {fix.safety}" if lesser else f"adds a dependency, {fix.requires}"
             return f"its fix {change}: --unsafe applies it"
         try:
             fix.edits  # noqa: B018  # written now, and kept

@@ -41,7 +41,7 @@ class Cost:
 def figure(value: float) -> str:
     """A number with two digits, or all of those before the point."""
     if 0 < value < 0.01:
-        return "under 0.01"
+        return "<0.01"
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 

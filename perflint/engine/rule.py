@@ -52,6 +52,7 @@ class Finding:
 
     `kind` is the rule's own word for the variant it saw. `fixes` are candidates, the preferred one first; where there
     is none, `blocked` says what stands in the way. `hot_by` is what makes the code hot, where that is the defect.
+    `is_part`: it is a part of a finding before it, and told with that one; a comment may ignore it all the same.
     """
 
     rule: str
@@ -63,6 +64,7 @@ class Finding:
     fixes: tuple[Fix, ...] = ()
     blocked: str = ""
     hot_by: HotPlace | None = None
+    is_part: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,10 @@ class Rule(ABC):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield this rule's findings in `program`; `options` holds every option, defaults filled in."""
         raise AssertionError
+
+    def part(self, span: tuple[int, int], kind: str) -> Finding:
+        """A part of a finding before it, which is not reported by itself."""
+        return Finding(self.name, *span, "", kind, self.severity, is_part=True)
 
     def finding(
         self,

@@ -24,11 +24,12 @@ def apply(
 ) -> tuple[Finding, ...]:
     """`findings` without those that a comment in `text` ignores, and with those about the comments themselves.
 
-    `active_rules` ran on this text. The latter are only made where `unused-ignore` is among them, and only about
-    rules that ran. A comment is used as well where it ignores one of the `possible` findings, which other files could
-    bring about; they are asked for only where it matters.
+    Parts of other findings are none by themselves. `active_rules` ran on this text. The latter are only made where
+    `unused-ignore` is among them, and only about rules that ran. A comment is used as well where it ignores one of
+    the `possible` findings, which other files could bring about; they are asked for only where it matters.
     """
-    findings = tuple(findings)
+    found = tuple(findings)
+    findings = tuple(each for each in found if not each.is_part)
     if MARK not in text:
         return findings
     try:
@@ -39,6 +40,8 @@ def apply(
     used: _Used = set()
     kept = [finding for finding in findings if not _ignore(finding, source, comments, active, used)]
     if _UNUSED.name in active:
+        for part in (each for each in found if each.is_part):
+            _ignore(part, source, comments, active, used)
         if any(_about(comments, used, active)):
             for finding in possible():
                 _ignore(finding, source, comments, active, used)

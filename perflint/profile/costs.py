@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,26 +13,38 @@ from pathlib import Path
 
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Cost, Diagnostic, FileResult, RunResult
+from perflint.profile.kept import read
 from perflint.profile.kinds import Regime
 from perflint.profile.result import LineCost, Profile
+from perflint.project.figures import PROFILES, nearest
 from perflint.shim.plan import digest
 
+EMPTY: Mapping[str, bytes] = {}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # which take time where they are called
 _OF_GROUP = {"sync": (Regime.READS, Regime.INPUT), "data": (Regime.INPUT,)}  # what fixes of a group save
 
 
-def with_costs(result: RunResult, profiles: Iterable[Profile]) -> RunResult:
+def with_known_costs(result: RunResult, root: Path, open_: Mapping[str, bytes] = EMPTY) -> RunResult:
+    """`result` with what profiles in the project of `root` have measured of its findings.
+
+    Files by the paths `open_` hold other bytes than on the disk, as in an editor.
+    """
+    file = nearest(root.resolve(), PROFILES)
+    return with_costs(result, read(file), open_) if file else result
+
+
+def with_costs(result: RunResult, profiles: Iterable[Profile], open_: Mapping[str, bytes] = EMPTY) -> RunResult:
     """`result`, each finding with its cost in the first profile that has seen its code as it is now."""
     known = list(profiles)
-    return replace(result, files=tuple(_costed(file, known) for file in result.files))
+    return replace(result, files=tuple(_costed(file, known, open_.get(file.path)) for file in result.files))
 
 
-def _costed(file: FileResult, profiles: Iterable[Profile]) -> FileResult:
+def _costed(file: FileResult, profiles: Iterable[Profile], data: bytes | None) -> FileResult:
     path = os.path.realpath(file.path)
     seen = [each for each in profiles if path in each.files] if file.diagnostics else []
     if not seen:
         return file
-    code = Code.of(Path(path))
+    code = Code.of(Path(path), data)
     costs = [(each, Costs(each, code)) for each in seen if each.files[path] == code.digest]
     return replace(file, diagnostics=tuple(_of(each, costs) for each in file.diagnostics))
 
@@ -47,23 +60,26 @@ def _of(diagnostic: Diagnostic, profiles: Iterable[tuple[Profile, Costs]]) -> Di
 
 @dataclass(frozen=True)
 class Code:
-    """A file's digest, and its statements: the last line of each by the first."""
+    """A file's digest, its statements, the last line of each by the first, and the names in each line."""
 
     path: str
     digest: str
     ends: Mapping[int, int]
+    names: Mapping[int, frozenset[str]]
 
     @classmethod
-    def of(cls, path: Path) -> Code:
-        """Those of the file at `path`; none where it can't be read or parsed."""
+    def of(cls, path: Path, data: bytes | None = None) -> Code:
+        """Those of the file at `path`, or of its `data`; none where it can't be read or parsed."""
         ends: dict[int, int] = {}
-        data = b""
+        names: defaultdict[int, set[str]] = defaultdict(set)
         with suppress(OSError, SyntaxError, ValueError, RecursionError):
-            data = path.read_bytes()
+            data = path.read_bytes() if data is None else data
             for node in ast.walk(ast.parse(data)):
                 if isinstance(node, ast.stmt) and not isinstance(node, _DEFINITIONS):
                     ends[node.lineno] = max(ends.get(node.lineno, 0), node.end_lineno or node.lineno)
-        return cls(str(path), digest(data), ends)
+                elif isinstance(node, ast.Name):
+                    names[node.lineno].add(node.id)
+        return cls(str(path), digest(data or b""), ends, {line: frozenset(each) for line, each in names.items()})
 
     def region(self, diagnostic: Diagnostic) -> range:
         """The lines of a finding: all of the statement that it stands at the beginning of, as of a loop."""

@@ -26,7 +26,7 @@ _ARITHMETIC = re.compile(
 _COLLECTIVES = re.compile(r"^(nccl|gloo|c10d|mpi|ucc)|ncclDev|ncclKernel|record_param_comms", re.IGNORECASE)
 _OPERATIONS = re.compile(
     r"^aten::(_?addmm\w*|mm|mv|addmv|bmm|baddbmm|addbmm|dot|vdot|_?convolution\w*|mkldnn_\w+|thnn_conv\w*|slow_conv\w*"
-    r"|\w*conv_depthwise\w*|_scaled_dot_product\w+|_efficient_attention\w*|_flash_attention\w*|_?thnn_fused\w+|lstm\w*"
+    r"|\w*conv_depthwise\w*|_scaled_dot_product\w+|_efficient_attention\w*|_flash_attention\w*|_cudnn_attention\w*|_?thnn_fused\w+|lstm\w*"
     r"|cudnn_convolution\w*|linalg_\w+|_fft_\w+|_int_mm|_scaled_mm)$|^mkldnn::"
 )
 _FREE = re.compile(

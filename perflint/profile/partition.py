@@ -8,7 +8,6 @@ for a busy GPU: so much of the idling that follows, and no more, would not have 
 from __future__ import annotations
 
 import heapq
-import statistics
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,12 +17,11 @@ from typing import NamedTuple
 
 from perflint.profile.kinds import Regime, of_operation, of_work
 from perflint.profile.record import Owned, Record, Span
+from perflint.profile.windows import TIMED, TRACED, Window, mean, usual, waited
 
 _PRIORITY = (Regime.COMPUTE, Regime.MEMORY, Regime.INPUT, Regime.READS, Regime.COMMUNICATION)
-_OUTLIER, _TRACED_OUTLIER = 4.0, 1.5  # times the median: an epoch's end, a checkpoint, a full buffer of the profiler
-_LEAST_OUTLIER = 0.002  # seconds above it
-_AHEAD = 3.0  # times the median
-_LEAST_LEFT = 0.1  # of what the host does is left when the cost of tracing is taken off
+_CALL_TICKS = 4
+_LEAST_LEFT = 0.7  # of what it would be if tracing slowed all that the host does alike
 _WAITS = ("Synchronize", "Memcpy")  # in the names of CUDA's functions that wait for the device
 _SECOND = 1e9
 
@@ -73,68 +71,60 @@ class Division:
         return {regime: seconds / total if total else 0.0 for regime, seconds in sums.items()}
 
 
-def usual(steps: Sequence[float], most: float) -> list[bool]:
-    """Which steps, by their seconds, take at most so many times the median, or hardly more.
-
-    The last one ends with an idle device: if it takes by far the longest, the host was ahead in the others, whose
-    lengths say nothing then.
-    """
-    *others, last = steps or (0.0,)
-    middle = statistics.median(others or (last,))
-    if last > _AHEAD * middle:
-        return [True] * len(steps)
-    return [each <= max(most * middle, middle + _LEAST_OUTLIER) for each in steps]
-
-
-def step_seconds(timed: Sequence[float]) -> float:
-    """The mean of steps without outliers; 0 without any."""
-    kept = [each for each, is_usual in zip(timed, usual(timed, _OUTLIER), strict=True) if is_usual]
-    return statistics.fmean(kept) if kept else 0.0
-
-
 def divide(record: Record) -> Division:
     """Divide the wall time of the traced steps, scaled to that of the timed ones.
 
     Work on a GPU takes no longer for being traced. What the host does takes longer by as much for each line, call or
     operation that is noted.
     """
-    pairs = list(pairwise(record.marks))
-    are_usual = usual([(end - begin) / _SECOND for begin, end in pairs], _TRACED_OUTLIER)
-    windows = [pair for pair, is_usual in zip(pairs, are_usual, strict=True) if is_usual]
-    number = max(len(windows), 1)
-    traced = sum(end - begin for begin, end in windows) / number / _SECOND
-    seconds = step_seconds(record.timed) or traced
-    busy, idle = _swept(record, Host(record), windows)
-    cells = _scaled(record, busy, idle, seconds * number * _SECOND)
+    timed = usual(record.timed, record.fetches, TIMED)
+    traced = usual(record.marks, record.fetches, TRACED)
+    step = mean(timed) or mean(traced)
+    busy, idle = _swept(record, Host(record), traced)
+    number = max(len(traced), 1)
+    ratio = _waits(record, timed, traced)
+    cells = _scaled(record, busy, idle, ratio, step * number)
     kept = (Cell(*key, nanoseconds / number / _SECOND) for key, nanoseconds in cells if nanoseconds)
-    return Division(tuple(kept), seconds, traced / seconds if seconds else 1.0, len(are_usual) - sum(are_usual))
+    return Division(tuple(kept), step / _SECOND, mean(traced) / (step or 1), len(record.marks) - 1 - len(traced))
 
 
-def _scaled(record: Record, busy: _Sums, idle: _Sums, wanted: float) -> Iterator[tuple[_Key, float]]:
-    """The nanoseconds of busy and idle times, so that they add up to those that are `wanted`."""
+def _scaled(record: Record, busy: _Sums, idle: _Sums, ratio: float, wanted: float) -> Iterator[tuple[_Key, float]]:
+    """The nanoseconds of busy and idle times, so that they add up to those that are `wanted`.
+
+    Waits for batches were `ratio` times as long in timed steps.
+    """
     fixed, free = (busy, idle) if record.is_gpu else ({}, {**idle, **busy})
-    worked, idled = sum(fixed.values()), sum(free.values())
-    if worked > wanted or not free:
-        yield from ((key, each * wanted / worked) for key, each in fixed.items())
+    waits = {key: each for key, each in free.items() if key[0] is Regime.INPUT}
+    fixed = {**fixed, **{key: each * ratio for key, each in waits.items()}}
+    free = {key: each for key, each in free.items() if key not in waits}
+    known, left = sum(fixed.values()), sum(free.values())
+    if known >= wanted or not left:
+        yield from ((key, each * wanted / known) for key, each in fixed.items())
         return
     ticks = _ticks(record)
-    excess = max(0.0, worked + idled - wanted)
-    each_tick = excess / (sum(ticks.get(key[1], 0) for key in free) or 1)
-    less = {
-        key: max(nanoseconds - each_tick * ticks.get(key[1], 0), _LEAST_LEFT * nanoseconds)
-        for key, nanoseconds in free.items()
-    }
-    scale = (wanted - worked) / sum(less.values())
+    excess = max(0.0, left - (wanted - known))
+    each_tick = excess / (sum(ticks[key[1]] for key in free) or 1)
+    least = _LEAST_LEFT * (wanted - known) / left
+    less = {key: max(each - each_tick * ticks[key[1]], least * each) for key, each in free.items()}
+    scale = (wanted - known) / sum(less.values())
     yield from fixed.items()
     yield from ((key, nanoseconds * scale) for key, nanoseconds in less.items())
 
 
-def _ticks(record: Record) -> dict[int, float]:
-    """How much is noted at each node: lines, and calls or operations."""
+def _waits(record: Record, timed: Sequence[Window], traced: Sequence[Window]) -> float:
+    """How long the timed steps waited for batches, as a multiple of what the traced ones did."""
+    before, after = (waited(windows, record.fetches) for windows in (timed, traced))
+    return before / len(timed) / (after / len(traced)) if before and after else 1.0
+
+
+def _ticks(record: Record) -> Counter[int]:
+    """How much is noted at each node: lines, operations, and calls, which CUPTI takes longer for."""
     host = Host(record)
     ticks = Counter[int](record.at)
-    ticks.update(host.node(each.begin) for each in (*record.calls, *record.ops))
-    return {node: float(number) for node, number in ticks.items()}
+    ticks.update(host.node(each.begin) for each in record.ops)
+    for call in record.calls:
+        ticks[host.node(call.begin)] += _CALL_TICKS
+    return ticks
 
 
 class Host:

@@ -77,11 +77,12 @@ class Operation(NamedTuple):
 class Record:
     """What one rank has recorded by now: first steps are timed, then traced, then their operations are looked at.
 
-    `timed` are the seconds of steps without a profiler. `marks` are the ends of traced steps, the first one that of the
-    step before them. On a GPU, `work` is what it did in them and `calls` those of CUDA's functions; elsewhere `ops` are
-    torch's operations. `times` are when the `main` thread came to the line of the node in `at`. `fetches` are waits for
-    loaders, also of the timed steps; `optimizers` steps of these. `operations` are those of `operation_steps` further
-    steps. `settings` are torch's, `facts` what was seen of values, by file, function and name.
+    `timed` are the ends of steps without a profiler, `marks` those of traced ones, in nanoseconds since 1970; the first
+    of each is the end of the step before them. On a GPU, `work` is what it did in traced steps and `calls` those of
+    CUDA's functions; elsewhere `ops` are torch's operations. `times` are when the `main` thread came to the line of
+    the node in `at`. `fetches` are waits for loaders, also of the timed steps; `optimizers` steps of these.
+    `operations` are those of `operation_steps` further steps. `settings` are torch's, `facts` what was seen of values,
+    by file, function and name.
     """
 
     rank: int = 0
@@ -93,7 +94,7 @@ class Record:
     settings: Mapping[str, str] = field(default_factory=dict)
     bandwidth: float = 0.0  # of the device's memory, in bytes/s, as torch tells; 0 if it doesn't
     main: int = 0
-    timed: list[float] = field(default_factory=list)
+    timed: list[int] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     work: list[Span] = field(default_factory=list)
     calls: list[Span] = field(default_factory=list)

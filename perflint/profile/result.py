@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from perflint.profile.roofline import Roofline
 
+_IDLING, _IDLE = ("overhead", "input", "host reads"), 1.1
+
 Milliseconds = Mapping[str, float]  # of a step, by the regime that they go to
 
 
@@ -111,8 +113,8 @@ class Profile:
 
     @property
     def regime(self) -> str:
-        """What takes most of a step."""
-        return max(self.shares, key=lambda name: self.shares[name], default="")
+        """What takes most of a step; where it is close, rather what keeps a device waiting."""
+        return max(self.shares, key=lambda name: self.shares[name] * (_IDLE if name in _IDLING else 1), default="")
 
     def ms(self, regime: str) -> float:
         """The milliseconds of a step that go to a regime."""

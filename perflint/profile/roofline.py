@@ -39,7 +39,7 @@ Shapes = Sequence[tuple[int, ...]]
 class Point:
     """An operation in a step: its calls and seconds, the FLOPs and bytes of all, its format, and the kernel behind it.
 
-    `flops` are 0 where no formula is known, `bytes` where no shapes are.
+    Where no formula is known, `flops` are one for each element of the largest input; `bytes` are 0 without shapes.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Point:
     flops: float
     bytes: float
     regime: Regime
+    is_counted: bool
 
     @property
     def intensity(self) -> float:
@@ -77,7 +78,7 @@ def roofline(record: Record) -> Roofline:
     peak = peak_of(record.device, record.bandwidth) if record.is_gpu else None
     steps = max(record.operation_steps, 1)
     points = sorted((_point(each, record, steps) for each in record.operations), key=lambda each: -each.seconds)
-    arithmetic = [each for each in points if each.flops and each.regime is Regime.COMPUTE]
+    arithmetic = [each for each in points if each.is_counted and each.regime is Regime.COMPUTE]
     achieved = {}
     for name in sorted({each.format for each in arithmetic}):
         chosen = [each for each in arithmetic if each.format == name]
@@ -93,15 +94,17 @@ def roofline(record: Record) -> Roofline:
 def _point(operation: Operation, record: Record, steps: int) -> Point:
     regime = of_work(operation.kernel) if record.is_gpu else of_operation(operation.name)
     counted = flops(operation.name, operation.shapes, operation.given)
+    elements = max((math.prod(shape) for shape in operation.shapes if shape), default=0)
     return Point(
         operation.name.removeprefix("aten::"),
         operation.kernel,
         _format(operation, record.settings),
         operation.calls / steps,
         max(operation.seconds, 1e-9) / steps,
-        counted * operation.calls / steps,
+        (counted or elements) * operation.calls / steps,
         moved(operation) * operation.calls / steps,
         regime,
+        counted > 0,
     )
 
 
@@ -189,18 +192,27 @@ def _convolution_backward(shapes: Shapes, given: Sequence[Any]) -> float:
     return 2.0 * math.prod(sized) * math.prod(weight[1:]) * sum(map(bool, wanted[:2]))
 
 
-def _attention(shapes: Shapes, given: Sequence[Any]) -> float:
-    """Attention of queries [batch, heads, length, width], keys and values: two products, half of them if causal."""
-    if len(shapes) < 3 or any(len(shape) != 4 for shape in shapes[:3]):
-        return 0.0
-    batch, heads, length, width = shapes[0]
-    counted = 2.0 * batch * heads * length * shapes[1][2] * (width + shapes[2][3])
-    return counted / 2 if any(each is True for each in given[3:7]) else counted
+@dataclass(frozen=True)
+class _Attention:
+    """An operation of attention: where its queries stand, whether heads come before positions, and where `causal` does.
 
+    The backward pass, whose first argument is a gradient, computes five products where the forward pass has two.
+    """
 
-def _attention_backward(shapes: Shapes, given: Sequence[Any]) -> float:
-    """The same of its backward pass, which computes five products where the forward pass has two."""
-    return 2.5 * _attention(shapes[1:4], (None, *given[1:]))
+    queries: int
+    heads_first: bool
+    causal: int
+
+    def __call__(self, shapes: Shapes, given: Sequence[Any]) -> float:
+        queries, keys, values = (*shapes[self.queries : self.queries + 3], *[()] * 3)[:3]
+        if any(len(shape) != 4 for shape in (queries, keys, values)):
+            return 0.0
+        positions = 2 if self.heads_first else 1
+        others = math.prod(queries[:3]) / queries[positions]
+        pairs = queries[positions] * keys[positions]
+        counted = 2.0 * others * pairs * (queries[3] + values[3])
+        is_causal = self.causal < len(given) and given[self.causal] in (True, 1)
+        return counted * (2.5 if self.queries else 1.0) * (0.5 if is_causal else 1.0)
 
 
 _FORMULAS: dict[str, Callable[[Shapes, Sequence[Any]], float]] = {
@@ -209,10 +221,17 @@ _FORMULAS: dict[str, Callable[[Shapes, Sequence[Any]], float]] = {
     "_convolution": _convolution,
     "cudnn_convolution": lambda shapes, given: _convolution(shapes, _cudnn(given)),
     "mkldnn_convolution": lambda shapes, given: _convolution(shapes, _mkldnn(given)),
-    "_scaled_dot_product_flash_attention_backward": _attention_backward,
-    "_scaled_dot_product_cudnn_attention_backward": _attention_backward,
-    "_scaled_dot_product_efficient_attention_backward": _attention_backward,
-    "_scaled_dot_product": _attention,
+    "_scaled_dot_product_flash_attention_backward": _Attention(1, True, 11),
+    "_scaled_dot_product_flash_attention": _Attention(0, True, 4),
+    "_scaled_dot_product_efficient_attention_backward": _Attention(1, True, 10),
+    "_scaled_dot_product_efficient_attention": _Attention(0, True, 6),
+    "_scaled_dot_product_cudnn_attention": _Attention(0, True, 6),
+    "_flash_attention_backward": _Attention(1, False, 11),
+    "_flash_attention_forward": _Attention(0, False, 8),
+    "_efficient_attention_backward": _Attention(1, False, 13),
+    "_efficient_attention_forward": _Attention(0, False, 9),
+    "_cudnn_attention_backward": _Attention(1, True, 14),
+    "_cudnn_attention_forward": _Attention(0, True, 10),
 }
 
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from perflint.profile import record
 from perflint.profile.record import AGENT, ORDERS, STEPS, Fetches, Orders, Record
@@ -24,7 +25,7 @@ from perflint.shim.counts import tallied
 from perflint.shim.joining import ALSO
 from perflint.shim.plan import Plan
 from perflint.shim.session import RUN, SITE, plan_of
-from perflint.verify import processes
+from perflint.verify import forks, processes
 from perflint.verify.messages import Program
 from perflint.verify.processes import Guardian
 
@@ -58,12 +59,13 @@ def run(program: Program, orders: Orders, tell: Tell, guardian: Guardian, *, sto
     (place / ORDERS).write_bytes(pickle.dumps(replace(orders, libraries=_libraries())))
     joined = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = os.pathsep.join(each for each in joined if each != SITE)  # it would join by itself, before it is started
-    process = subprocess.Popen(
+    process = forks.Popen(
         [sys.executable, "-m", "perflint.profile.agent.start", program.kind.value, program.name, *program.arguments],
         cwd=program.folder,
         env={"KINETO_LOG_LEVEL": "99", **os.environ, RUN: folder, ALSO: AGENT, "PYTHONPATH": paths},
         stdout=sys.stderr.fileno() if to_errors else None,
         start_new_session=True,  # an interrupt is passed on
+        libraries=() if os.environ.get(forks.SERVER) else None,  # a server of its own pays for several starts alone
     )
     interrupted = _wait(process, place, tell, stops=stops)
     processes.kill(folder)
@@ -72,7 +74,7 @@ def run(program: Program, orders: Orders, tell: Tell, guardian: Guardian, *, sto
     return Ran(process.wait(), *found, steps, interrupted)
 
 
-def _wait(process: subprocess.Popen[bytes], folder: Path, tell: Tell, *, stops: bool) -> bool:
+def _wait(process: subprocess.Popen[Any], folder: Path, tell: Tell, *, stops: bool) -> bool:
     """Wait for the program's end, and return whether it was interrupted."""
     is_told = False
     try:
@@ -88,7 +90,7 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, tell: Tell, *, stops: 
     return False
 
 
-def _interrupt(process: subprocess.Popen[bytes]) -> bool:
+def _interrupt(process: subprocess.Popen[Any]) -> bool:
     """Have the program end by Ctrl-C, or else by force."""
     with suppress(KeyboardInterrupt):
         for number in (signal.SIGINT, signal.SIGTERM):

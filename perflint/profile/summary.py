@@ -13,13 +13,14 @@ from perflint.profile.kinds import Regime
 from perflint.profile.result import LineCost, Profile
 from perflint.report.style import Style, printable
 
-_BAR = 24  # cells
+_BAR = 12  # cells
 _LINES, _FINDINGS, _COSTS = 5, 4, 3  # that are shown
 _WORTH = 0.05  # of a step is worth a line
 _LEAST = 0.02  # of a step is worth a fix
+_STALL, _LEAST_STALL = 0.2, 1.0  # of a step, and milliseconds
 _STRAGGLES = 0.05  # of a step that the others wait
 _WIDTH = 80
-_LOW = 0.5  # of a peak
+_OF_LOADERS = ("dataloader-defaults", "loader-restarts-workers")
 _DOES = {
     Regime.OVERHEAD: ("the GPU idles while the host works", "Python and torch's dispatch"),
     Regime.INPUT: ("the GPU waits for loaders and copies of batches", "waiting for loaders"),
@@ -28,6 +29,14 @@ _DOES = {
     Regime.MEMORY: ("pointwise operations, reductions, copies", "pointwise operations, reductions, copies"),
     Regime.COMMUNICATION: ("collectives, while nothing else runs", "collectives, while nothing else runs"),
 }
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do, mostly a command, and why."""
+
+    command: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -58,8 +67,25 @@ class Report:
             if (path := os.path.realpath(each.path)) in self.where
             for line in self.where[path].region(each)
         }
+        of_loaders = any(each.rule in _OF_LOADERS for each in self.measured)
         worth = _WORTH * self.profile.step_ms
-        return [each for each in self.profile.lines if each.own_ms >= worth and (each.path, each.line) not in covered]
+        return [
+            each
+            for each in self.profile.lines
+            if each.own_ms - of_loaders * each.own.get(Regime.INPUT.value, 0.0) >= worth
+            and (each.path, each.line) not in covered
+        ]
+
+    def seen(self, diagnostic: Diagnostic) -> Sequence[str]:
+        """What was seen of the variables in a finding's code: for a blocked one, maybe the fact that is missing."""
+        path = os.path.realpath(diagnostic.path)
+        if path not in self.where:
+            return []
+        region = self.where[path].region(diagnostic)
+        names = {name for line in region for name in self.where[path].names.get(line, ())}
+        functions = {each.function for each in self.profile.lines if each.path == path and each.line in region}
+        facts = (each for each in self.profile.facts if each.path == path and each.function in functions)
+        return [f"{each.name}: {' or '.join(each.seen)}" for each in facts if each.name in names]
 
     @property
     def sentence(self) -> str:
@@ -86,29 +112,31 @@ class Report:
         return ""
 
     @property
-    def first(self) -> str:
-        """The first thing to do: a command, and why."""
-        profile = self.profile
-        fixable = [
-            each for each in self.measured if each.fixes and each.cost and each.cost.ms >= _LEAST * profile.step_ms
-        ]
-        options = "--tune-loader " if any(each.rule.startswith("dataloader") for each in fixable[:1]) else ""
-        if fixable:
-            most = sum(each.cost.ms for each in fixable if each.cost)
-            return (
-                f"perflint verify {options}{profile.program}  "
-                f"(the fixes save at most {figure(min(most, profile.step_ms))} ms of a step)"
-            )
+    def first(self) -> Advice:
+        """The first thing to do."""
+        profile, program = self.profile, self.profile.program
+        least = _LEAST * profile.step_ms
+        fixable = [each for each in self.measured if each.fixes and each.cost and each.cost.ms >= least]
         regime = Regime(profile.regime)
-        if regime in (Regime.OVERHEAD, Regime.MEMORY) and profile.is_gpu:
-            return f"perflint verify --compile {profile.program}  (no finding explains it; compiling may)"
+        if fixable:
+            options = "--tune-loader " if fixable[0].rule in _OF_LOADERS else ""
+            most = min(sum(each.cost.ms for each in fixable if each.cost), profile.step_ms)
+            return Advice(f"perflint verify {options}{program}", f"fixes save at most {figure(most)} ms of a step")
         if regime is Regime.INPUT:
-            return f"perflint run --tune-loader {profile.program}  (measures how many workers its loaders need)"
-        if regime is Regime.COMPUTE and "fp32" in profile.roofline.achieved and profile.is_gpu:
-            return "torch.set_float32_matmul_precision('high') in the program  (TF32: other rounding, faster products)"
-        if self.unexplained:
-            return f"look at {place(self.unexplained[0])}, which no finding is about"
-        return f"nothing: no finding costs {100 * _LEAST:.0f} % of a step"
+            return Advice(f"perflint run --tune-loader {program}", "measures how many workers its loaders need")
+        if self.unexplained and regime in (Regime.OVERHEAD, Regime.READS) and self._is_stall(self.unexplained[0]):
+            return Advice(f"look at {place(self.unexplained[0])}", "no finding is about it")
+        if not profile.is_gpu:
+            return Advice("profile it where its GPU is", "on a CPU, other things cost")
+        if regime in (Regime.OVERHEAD, Regime.MEMORY):
+            return Advice(f"perflint verify --compile {program}", "no finding explains it; compiling may")
+        if regime is Regime.COMPUTE and "fp32" in profile.roofline.achieved:
+            return Advice("torch.set_float32_matmul_precision('high')", "TF32: faster products, other rounding")
+        return Advice("nothing", f"no finding costs {100 * _LEAST:.0f} % of a step")
+
+    def _is_stall(self, line: LineCost) -> bool:
+        """Whether a line keeps the host at work that launches hardly anything."""
+        return line.launches <= 1 and line.host_ms >= max(_STALL * self.profile.step_ms, _LEAST_STALL)
 
     @property
     def straggler(self) -> str:
@@ -125,7 +153,13 @@ class Report:
 
 def place(line: LineCost) -> str:
     """Such as `train.py:12`."""
-    return f"{os.path.relpath(line.path)}:{line.line}"
+    return f"{shown(line.path)}:{line.line}"
+
+
+def shown(path: str) -> str:
+    """A path as it is shown: from the working directory, if it lies below that."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative
 
 
 def summary(report: Report, style: Style) -> str:
@@ -153,15 +187,15 @@ def _summary(report: Report, style: Style) -> Iterator[str]:
         says = _DOES[regime][not profile.is_gpu]
         yield f"{regime.value:<13} {100 * share:5.1f} % {figure(profile.ms(regime.value)):>6} ms {bar:<{_BAR}} {says}"
     yield ""
-    yield style.paint("bold", "ms a step  launches   GPU ms  host ms  line")
+    work = " launches   GPU ms " if profile.is_gpu else ""
+    yield style.paint("bold", f"ms a step {work} host ms  line")
     for line in [each for each in profile.lines if each.own_ms >= 0.01 * profile.step_ms][:_LINES]:
-        numbers = (
-            f"{figure(line.own_ms):>9} {line.launches:>9.0f} {figure(line.device_ms):>8} {figure(line.host_ms):>8}"
-        )
-        yield f"{numbers}  {printable(place(line))} in {line.function}"
+        work = f"{line.launches:>9.0f} {figure(line.device_ms):>8} " if profile.is_gpu else ""
+        yield f"{figure(line.own_ms):>9} {work}{figure(line.host_ms):>8}  {printable(place(line))} in {line.function}"
     yield from _worker_lines(profile)
     yield from _findings(report, style)
-    yield style.paint("bold", f"First: {printable(report.first)}")
+    yield style.paint("bold", f"First: {printable(report.first.command)}")
+    yield f"       {printable(report.first.why)}"
 
 
 def _slowdown(profile: Profile) -> str:
@@ -179,7 +213,7 @@ def _wrapped(text: str, style: Style) -> Iterator[str]:
 def _worker_lines(profile: Profile) -> Iterator[str]:
     if profile.worker_lines and profile.shares.get(Regime.INPUT.value, 0.0) >= _WORTH:
         found = ", ".join(
-            f"{os.path.relpath(each.path)}:{each.line} {figure(each.batch_ms)} ms" for each in profile.worker_lines[:3]
+            f"{shown(each.path)}:{each.line} {figure(each.batch_ms)} ms" for each in profile.worker_lines[:3]
         )
         yield printable(f"in {profile.workers} workers a batch takes {figure(profile.batch_ms)} ms: {found}")
 
@@ -189,7 +223,7 @@ def _findings(report: Report, style: Style) -> Iterator[str]:
         yield style.paint("bold", "Findings by what they cost at most:")
     for each in report.measured[:_FINDINGS]:
         ms = figure(each.cost.ms) if each.cost else ""
-        where = f"{os.path.relpath(each.path)}:{each.start.line}"
+        where = f"{shown(each.path)}:{each.start.line}"
         yield printable(f"{ms:>9} ms  {where} {each.rule}{'' if each.fixes else ' (no fix)'}")
     more = len(report.measured) - _FINDINGS
     rest = [f"{more} cheaper ones"] if more > 0 else []

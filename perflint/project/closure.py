@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,8 @@ _IMPORTERS = ("import_module", "__import__")
 _BY_SETTINGS = frozenset(("hydra", "gin", "jsonargparse"))  # libraries that import what files of settings name
 _ADDS = ("append", "insert", "extend")
 _SOURCES = "src"  # where many projects keep what is installed as a link
+_SPECIAL = re.compile(r"""import_module|__import__|sys\.path|\.py["'\s]""")  # else there are imports alone to be seen
+_PARTS = ("body", "orelse", "finalbody", "handlers", "cases")  # of statements
 _HIDDEN = (".", "__pycache__")
 
 
@@ -33,11 +36,13 @@ class Import(NamedTuple):
 
 
 class Module(NamedTuple):
-    """A file of a closure, its tree, which is None where it can't be read, and what it imports."""
+    """A file of a closure, and what it imports, which is None where it can't be read."""
 
     path: Path
-    tree: ast.Module | None
-    imports: tuple[Import, ...]
+    imports: tuple[Import, ...] | None
+
+
+Visit = Callable[[Path, str, ast.Module], object]  # is called with each file that is read, its text and its tree
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,15 @@ class Closure:
         return tuple(module.path for module in self.modules)
 
 
-def of_program(name: str, launched: Sequence[str], *, is_module: bool, folder: Path, top: Path) -> Closure | None:
+def of_program(
+    name: str,
+    launched: Sequence[str],
+    *,
+    is_module: bool,
+    folder: Path,
+    top: Path,
+    visit: Visit = lambda *_: None,
+) -> Closure | None:
     """The closure of a script or module that is started in `folder`, and of those that are `launched` by it.
 
     Imports are looked for on Python's path, and in the folders around the importing file up to `top`, which is the
@@ -73,7 +86,7 @@ def of_program(name: str, launched: Sequence[str], *, is_module: bool, folder: P
         script = (folder / name).resolve()
         scripts.append(script)
         start = script if script.is_dir() else script.parent
-    walk = _Walk((start, *_joined(top)), top)
+    walk = _Walk((start, *_joined(top)), top, visit)
     first = [path for each in modules for path in walk.found(f"{each}.__main__", (folder, *walk.path))]
     first += [path for each in scripts for path in (each, each / "__main__.py") if _is_source(path)]
     return walk.closure(first) if first else None
@@ -104,8 +117,8 @@ def _joined(top: Path) -> Iterator[Path]:
 class _Walk:
     """Follows imports through the folders `path`, and through those around each file up to `top`."""
 
-    def __init__(self, path: Sequence[Path], top: Path) -> None:
-        self.path, self._top = list(dict.fromkeys(path)), top
+    def __init__(self, path: Sequence[Path], top: Path, visit: Visit = lambda *_: None) -> None:
+        self.path, self._top, self._visit = list(dict.fromkeys(path)), top, visit
         self._looked_at: set[str] = set()
         self._folders: set[Path] = set()
         self._known: dict[tuple[str, tuple[Path, ...]], tuple[Path, ...]] = {}
@@ -116,7 +129,7 @@ class _Walk:
         pending = [*seen]
         for path in pending:
             module = seen[path] = self._module(path)
-            news = [file for each in module.imports for file in each.files if file not in seen]
+            news = [file for each in module.imports or () for file in each.files if file not in seen]
             pending += dict.fromkeys(news)
             seen |= dict.fromkeys(news)
         modules = tuple(module for module in seen.values() if module)
@@ -142,10 +155,12 @@ class _Walk:
 
     def _module(self, path: Path) -> Module:
         try:
-            tree = ast.parse(read(path).text)
+            text = read(path).text
+            tree = ast.parse(text)
         except (UserError, OSError, SyntaxError, ValueError, RecursionError):
-            return Module(path, None, ())
-        nodes = [*ast.walk(tree)]
+            return Module(path, None)
+        self._visit(path, text, tree)
+        nodes = [*(ast.walk(tree) if _SPECIAL.search(text) else _statements(tree))]
         self.path += [each for each in self._added(path, nodes) if each not in self.path]
         around = [each for each in path.parents if each.is_relative_to(self._top)]
         folders = (*self.path, *around, self._top / _SOURCES)
@@ -153,10 +168,12 @@ class _Walk:
         for name, always, level in _imported(tree, nodes):
             base = path.parents[level - 1 : level] if level else folders
             imports.append(Import(name, always, self.found(name, base)))
-        imports += (Import(name, False, (file,)) for name, file in self._run_by_name(path, tree, nodes))
-        if any(each.name.partition(".")[0] in _BY_SETTINGS for each in imports) or not _are_known(nodes):
+        imports += (Import(name, False, (file,)) for name, file in self._run_by_name(path, nodes))
+        is_package = (path.parent / "__init__.py").is_file()  # others may import what their arguments name
+        by_settings = any(each.name.partition(".")[0] in _BY_SETTINGS for each in imports)
+        if by_settings or (is_package and not _are_known(nodes)):
             imports.append(Import("", False, self._below(path.parent)))
-        return Module(path, tree, tuple(imports))
+        return Module(path, tuple(imports))
 
     def _added(self, path: Path, nodes: Iterable[ast.AST]) -> Iterator[Path]:
         """The folders that a module adds to Python's path by what their names are in its text."""
@@ -169,7 +186,7 @@ class _Walk:
                     places = ((base / word).resolve() for word in (*words, "/".join(words)) for base in bases)
                     yield from (place for place in places if place.is_relative_to(self._top) and place.is_dir())
 
-    def _run_by_name(self, path: Path, tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Path]]:
+    def _run_by_name(self, path: Path, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Path]]:
         """The scripts that a module may run as processes of their own, or by what is read from their files."""
         documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         texts = (_text(node) for node in nodes if id(node) not in documented)
@@ -188,6 +205,15 @@ class _Walk:
             folders[:] = [each for each in folders if not each.startswith(_HIDDEN) and each not in INSTALLED]
             found += [Path(place, name).resolve() for name in names if name.endswith(".py")]
         return tuple(sorted(found))
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, without their expressions."""
+    pending: list[ast.AST] = [tree]
+    for node in pending:
+        for part in _PARTS:
+            pending += getattr(node, part, ())
+    yield from pending
 
 
 def _imported(tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, bool, int]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from perflint.documents.places import Problem
 from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import Severity
 from perflint.report.notes import with_notes
-from perflint.report.places import UNREADABLE, in_cell, posix
+from perflint.report.places import code_of, in_cell, posix
 from perflint.report.style import Style, printable
 
 _COMMAND = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "notice"}
@@ -16,7 +17,7 @@ def render(result: RunResult, style: Style) -> str:
     commands = []
     for file in result.files:
         if file.problem:
-            commands.append(_problem(file, file.problem.message, file.problem.line))
+            commands.append(_problem(file, file.problem))
         commands += map(_finding, file.diagnostics)
     return "".join(f"{command}\n" for command in commands)
 
@@ -31,9 +32,9 @@ def _finding(diagnostic: Diagnostic) -> str:
     return _command(_COMMAND[diagnostic.severity], properties, in_cell(diagnostic) + with_notes(diagnostic))
 
 
-def _problem(file: FileResult, message: str, line: int | None) -> str:
-    properties: dict[str, str | int] = {"file": posix(file.path), "title": f"perflint ({UNREADABLE})"}
-    return _command("error", properties | ({"line": line} if line else {}), message)
+def _problem(file: FileResult, problem: Problem) -> str:
+    properties: dict[str, str | int] = {"file": posix(file.path), "title": f"perflint ({code_of(problem)})"}
+    return _command("error", properties | ({"line": problem.line} if problem.line else {}), problem.message)
 
 
 def _command(name: str, properties: dict[str, str | int], message: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.engine.rule import Severity
 from perflint.report.notes import with_notes
-from perflint.report.places import UNREADABLE, entries, in_cell, posix
+from perflint.report.places import INTERNAL, UNREADABLE, entries, in_cell, posix
 from perflint.report.style import Style
 
 _SEVERITY = {Severity.ERROR: "critical", Severity.WARNING: "major", Severity.ADVICE: "minor"}
@@ -35,7 +35,7 @@ def _finding(diagnostic: Diagnostic, fingerprint: str) -> dict[str, Any]:
         "content": {"body": with_notes(diagnostic)},
         "check_name": diagnostic.rule,
         "fingerprint": fingerprint,
-        "severity": "blocker" if diagnostic.rule == UNREADABLE else _SEVERITY[diagnostic.severity],
+        "severity": "blocker" if diagnostic.rule in (INTERNAL, UNREADABLE) else _SEVERITY[diagnostic.severity],
         "location": {"path": posix(diagnostic.path), "lines": lines},
     }
 

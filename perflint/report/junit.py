@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from perflint.engine.results import FileResult, RunResult
 from perflint.report.notes import with_notes
-from perflint.report.places import UNREADABLE, posix, within
+from perflint.report.places import code_of, posix, within
 from perflint.report.style import Style
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -33,8 +33,8 @@ def _suite(root: Element, file: FileResult) -> None:
     counts = {"tests": failures + errors, "failures": failures, "errors": errors, "skipped": 0}
     suite = _element(root, "testsuite", name=posix(file.path), package="perflint", **counts)
     if file.problem:
-        case = _case(suite, UNREADABLE, file.path, file.problem.line or 1)
-        _element(case, "error", type=UNREADABLE, message=file.problem.message)
+        case = _case(suite, code_of(file.problem), file.path, file.problem.line or 1)
+        _element(case, "error", type=code_of(file.problem), message=file.problem.message)
     for each in file.diagnostics:
         where = within(each.start)
         case = _case(suite, f"{each.rule} at {where}", each.path, each.start.line)

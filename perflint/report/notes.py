@@ -10,6 +10,7 @@ from perflint.engine.rule import Safety
 _PROMISE = {
     Safety.EXACT: "exact: the same results",
     Safety.ROUNDING: "rounding: the same mathematics, floats in another order",
+    Safety.PRECISION: "precision: other number formats; needs --unsafe",
     Safety.BEHAVIOUR: "behaviour: results may differ; needs --unsafe",
 }
 

@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from perflint.documents.places import Position
+from perflint.documents.places import Position, Problem
+from perflint.engine.problems import InternalProblem
 from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import Severity
 from perflint.report.style import printable
 
 UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
+INTERNAL = "internal-error"  # likewise, where that is our fault
+
+
+def code_of(problem: Problem) -> str:
+    """What stands where a rule's name would, for a file that has `problem`."""
+    return INTERNAL if isinstance(problem, InternalProblem) else UNREADABLE
 
 
 def entries(result: RunResult) -> Iterator[Diagnostic]:
@@ -20,7 +27,7 @@ def entries(result: RunResult) -> Iterator[Diagnostic]:
     for file in result.files:
         if file.problem:
             start = Position(None, 0, file.problem.line or 1, 1)
-            said = (UNREADABLE, "problem", Severity.ERROR, file.problem.message)
+            said = (code_of(file.problem), "problem", Severity.ERROR, file.problem.message)
             yield Diagnostic(file.path, *said, start, start, (), "", (), start.line, "")
         yield from file.diagnostics
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from perflint import __version__
-from perflint.documents.places import PlacedEdit, Position
+from perflint.documents.places import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
 from perflint.report.notes import with_notes
-from perflint.report.places import UNREADABLE, in_cell, posix, uri
+from perflint.report.places import INTERNAL, UNREADABLE, code_of, in_cell, posix, uri
 from perflint.report.style import Style
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -36,7 +36,10 @@ def document(result: RunResult, rules: Iterable[Rule]) -> dict[str, Any]:
         "version": __version__,
         "informationUri": HOME,
         "rules": [_rule(rule) for rule in known.values()],
-        "notifications": [{"id": UNREADABLE, "shortDescription": {"text": "A file that could not be checked."}}],
+        "notifications": [
+            {"id": UNREADABLE, "shortDescription": {"text": "A file that could not be checked."}},
+            {"id": INTERNAL, "shortDescription": {"text": "A defect of perflint, or of a rule, met in a file."}},
+        ],
     }
     run = {
         "tool": {"driver": driver},
@@ -64,18 +67,18 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _invocation(result: RunResult) -> dict[str, Any]:
-    problems = [_notification(file, file.problem.message, file.problem.line) for file in result.files if file.problem]
+    problems = [_notification(file, file.problem) for file in result.files if file.problem]
     return {"executionSuccessful": not problems, "toolExecutionNotifications": problems}
 
 
-def _notification(file: FileResult, message: str, line: int | None) -> dict[str, Any]:
+def _notification(file: FileResult, problem: Problem) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": {"uri": uri(file.path)}}
-    if line:
-        physical["region"] = {"startLine": line}
+    if problem.line:
+        physical["region"] = {"startLine": problem.line}
     return {
-        "descriptor": {"id": UNREADABLE},
+        "descriptor": {"id": code_of(problem)},
         "level": "error",
-        "message": {"text": f"{_plain(posix(file.path))}: {_plain(message)}"},
+        "message": {"text": f"{_plain(posix(file.path))}: {_plain(problem.message)}"},
         "locations": [{"physicalLocation": physical}],
     }
 

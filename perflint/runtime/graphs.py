@@ -1,4 +1,4 @@
-"""Runs a function's whole time loop, or chunks of it, as one CUDA graph: `cuda_graph` and `graphed_loop`."""
+"""Runs a function, chunks of a loop or a step of training as one CUDA graph, with the results of eager mode."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ try:
 except ImportError as _error:
     raise ImportError("perflint.runtime.graphs needs PyTorch: pip install torch") from _error
 
-import functools
-import inspect
 from collections.abc import Callable, Hashable
 from functools import partial
-from types import MethodType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
+from perflint.runtime.graphed import Graphed, name_of
 from perflint.runtime.loop import graphed_loop
 from perflint.runtime.records import Record, Records
 from perflint.runtime.refusal import can_capture, check, explain, inside
 from perflint.runtime.replay import Call, Replay
+from perflint.runtime.step import GraphedStep, graphed_step
 from perflint.runtime.training import TrainingReplay
 from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Scope, Walk
 
-__all__ = ["GraphedFunction", "cuda_graph", "graphed_loop"]
+__all__ = ["GraphedFunction", "GraphedStep", "cuda_graph", "graphed_loop", "graphed_step"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,18 +73,12 @@ def cuda_graph(function: Any = None, /, *, max_graphs: int = 8, max_bytes: int |
     return GraphedFunction(function, max_graphs, max_bytes)
 
 
-class GraphedFunction(Generic[P, R]):
+class GraphedFunction(Graphed[P, R]):
     """What `cuda_graph` returns: called like the function, and a method where the function would be one."""
 
     def __init__(self, function: Callable[P, R], max_graphs: int, max_bytes: int | None) -> None:
-        if not callable(function):
-            raise TypeError(f"cuda_graph needs a callable, not {type(function).__name__}")
-        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
-            raise TypeError("cuda_graph can't capture generators or coroutines")
-        self.__qualname__ = type(function).__qualname__
-        functools.update_wrapper(self, function, updated=())
-        self.__wrapped__: Callable[P, R] = function
-        self._records = Records(getattr(function, "__qualname__", type(function).__name__), max_graphs, max_bytes)
+        super().__init__(function, "cuda_graph")
+        self._records = Records(name_of(function), max_graphs, max_bytes)
         self._scope: Scope | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -96,31 +89,6 @@ class GraphedFunction(Generic[P, R]):
         if mode in self._records.refused:
             return self.__wrapped__(*args, **kwargs)
         return self._replay(Call(self.__wrapped__, *flatten((args, kwargs))), mode)  # type: ignore[no-any-return]
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else MethodType(self, instance)
-
-    def __reduce__(self) -> str:
-        return self.__qualname__  # pickled by name, and copied by reference, as functions are
-
-    @property
-    def graphs(self) -> int:
-        """How many graphs are held."""
-        return len(self._records.captures())
-
-    @property
-    def bytes(self) -> int:
-        """How much device memory they hold."""
-        return sum(capture.bytes for capture in self._records.captures())
-
-    @property
-    def eager_because(self) -> tuple[str, ...]:
-        """Why calls stay eager, each reason once."""
-        return tuple(dict.fromkeys(self._records.refused.values()))
-
-    def clear(self) -> None:
-        """Free all graphs and forget what was found out about the function."""
-        self._records.clear()
 
     def _walk(self, call: Call) -> Walk:
         if self._scope is None:

@@ -67,21 +67,27 @@ def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     return made
 
 
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which everything of a device is captured."""
+    if device not in _streams:
+        _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return _streams[device]
+
+
 class Recorder:
     """Where captures of one function happen: a side stream and a memory pool, with the generator's offset kept.
 
     `body` may be run several times: `state`, whatever it writes to, is put back after each rehearsal.
+    Graphs that never run at the same time may share a `pool`.
     """
 
-    def __init__(self, devices: Iterable[int], state: Sequence[Tensor]) -> None:
+    def __init__(self, devices: Iterable[int], state: Sequence[Tensor], pool: Any = None) -> None:
         (number,) = devices
         self.device = device = torch.device("cuda", number)
-        self.pool = torch.cuda.graph_pool_handle()
+        self.pool = pool or torch.cuda.graph_pool_handle()
         self.bytes = 0
         self._state = state
-        if device not in _streams:
-            _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._stream = _streams[device]
+        self._stream = side_stream(device)
 
     def rehearse(self, body: Callable[[], Any]) -> None:
         """Run once on the capturing stream, so that libraries set up; CannotCapture if it needs the host meanwhile."""

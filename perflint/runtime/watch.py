@@ -87,9 +87,13 @@ class Rehearsal(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Check one operation, then run it."""
         kwargs = kwargs or {}
         if reason := _reason(func, args, kwargs):
-            self.refusal = f"{current_line()}: {reason}"
-            raise CannotCapture(self.refusal)
+            self.refuse(f"{current_line()}: {reason}")
         return func(*args, **kwargs)
+
+    def refuse(self, reason: str) -> None:
+        """Take note of what can't be captured."""
+        self.refusal = reason
+        raise CannotCapture(reason)
 
 
 def _reason(func: Any, args: Any, kwargs: dict[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ from perflint.documents.disk import Unreadable
 from perflint.documents.document import decode
 from perflint.engine.check import check_bytes
 from perflint.engine.results import FileResult, RunResult
+from perflint.profile.costs import with_known_costs
 from perflint.project.config import COMMAND_LINE, DEFAULT, load
 from perflint.project.files import discover, forced_out
 from perflint.project.patch import patch_document
@@ -49,7 +50,8 @@ class Workspace:
             return FileResult(str(path), skipped=reason)
         rules = RulesByFile(self.settings).at(path)
         result, _ = check_bytes(str(path), data, rules, self.settings.rules, self._context(path), edits=True)
-        return with_gains(RunResult((result,), 0.0), self.root).files[0]
+        known = with_gains(RunResult((result,), 0.0), self.root)
+        return with_known_costs(known, self.root, {str(path): data}).files[0]
 
     def fixed(self, path: Path, data: bytes) -> bytes:
         """`data` with all fixes that need no asking; `data` itself where there are none, or it can't be read."""

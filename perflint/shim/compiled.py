@@ -23,9 +23,12 @@ _SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 _WRAPPERS = ("DataParallel", "DistributedDataParallel")
 
 
-def watch(run: Path, module: Any) -> Undo:
-    """Count the calls of modules, and compile those that are called often; results are tallied in `run`."""
-    modules = _Modules(run)
+def watch(run: Path, graphs: bool, module: Any) -> Undo:
+    """Count the calls of modules, and compile those that are called often; results are tallied in `run`.
+
+    With `graphs`, what is compiled is launched as CUDA graphs.
+    """
+    modules = _Modules(run, graphs)
 
     def call(each: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -40,8 +43,8 @@ def watch(run: Path, module: Any) -> Undo:
 class _Modules:
     """The modules of this process that have been called."""
 
-    def __init__(self, run: Path) -> None:
-        self._run = run
+    def __init__(self, run: Path, graphs: bool) -> None:
+        self._run, self._graphs = run, graphs
         self._calls: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._settled = set[int]()  # numbers of modules: inner ones of those that were called, and decided ones
 
@@ -60,11 +63,14 @@ class _Modules:
         if not any(True for _ in module.parameters()):
             return  # a loss, or the like
         tally = Tally(self._run, COMPILE, type(module).__qualname__)
+        if self._graphs and not sys.modules["torch"].version.cuda:
+            tally.remark("left eager: this torch has no CUDA")
+            return
         if reason := _obstacle(module):
             tally.remark(f"left eager: {reason}")
             return
         try:
-            _compile(module, tally)
+            _compile(module, tally, self._graphs)
         except Exception as error:
             _give_up(module, tally, error)
 
@@ -98,7 +104,7 @@ def _obstacle(module: Any) -> str:
     return ""
 
 
-def _compile(module: Any, tally: Tally) -> None:
+def _compile(module: Any, tally: Tally, graphs: bool) -> None:
     import torch._dynamo.config as tracing
     import torch._functorch.config as gradients
     from torch._inductor import compile_fx
@@ -106,13 +112,14 @@ def _compile(module: Any, tally: Tally) -> None:
     tracing.suppress_errors = True  # a frame that can't be traced is run as it is
     tracing.skip_nnmodule_hook_guards = False  # hooks that come later are called
     gradients.donated_buffer = False  # which could not be gone through twice
+    options = {"fallback_random": True, "triton.cudagraphs": graphs}
     spent = 0.0
 
     def backend(graph: Any, inputs: Any) -> Any:
         nonlocal spent
         start = time.perf_counter()
         try:
-            fast = compile_fx.compile_fx(graph, inputs, config_patches={"fallback_random": True})
+            fast = compile_fx.compile_fx(graph, inputs, config_patches=options)
         except Exception as error:
             _give_up(module, tally, error)
             return graph.forward

@@ -92,8 +92,8 @@ class Plan(NamedTuple):
 
     `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not;
     `loaders` holds by real paths what is known of loaders, which the run `tunes` or makes as they were tuned.
-    `compiles`: modules that are called again and again are compiled. A run began in the folder `start`, and `tells` at
-    its end what took effect.
+    `settings` of perflint.shim.settings are made for the whole program. A run began in the folder `start`, and `tells`
+    at its end what took effect.
     """
 
     root: str
@@ -104,7 +104,7 @@ class Plan(NamedTuple):
     unsafe: bool
     tunes: bool
     store: str
-    compiles: bool = False
+    settings: tuple[str, ...] = ()
     start: str = ""
     tells: bool = True
 

@@ -30,6 +30,7 @@ from perflint.project.run import check_files
 from perflint.project.settings import Settings
 from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan, digest
 from perflint.shim.receipts import Basis, Planned, Tree, below
+from perflint.shim.settings import COMPILE_GRAPHS
 
 WORKERS, PINNED = "num_workers", "pin_memory"
 # files that decide what becomes of those below them
@@ -40,8 +41,9 @@ _ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", f"{figures.FO
 class Project:
     """The project at `root` of a program in its folder `start`, and how it is to be run.
 
-    `settings` are those of the file `config`, if one was named. `tunes`: measure its loaders. `compiles`: compile
-    modules that are called often. Without the `closure` of the program, any file of the project may be part of it.
+    `settings` are those of the file `config`, if one was named. `tunes`: measure its loaders. `whole` names settings
+    of the whole program, as perflint.shim.settings has them. Without the `closure` of the program, any file of the
+    project may be part of it.
     """
 
     start: Path
@@ -49,7 +51,7 @@ class Project:
     settings: Settings
     config: Path | None = None
     tunes: bool = False
-    compiles: bool = False
+    whole: tuple[str, ...] = ()
     closure: Closure | None = None
 
     def discover(self) -> Discovery:
@@ -120,7 +122,8 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
     watched = [rule for rule in rules if rule.at_run_time]
     rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
     patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
-    against = tuple(_against_compiling(discovery)) if project.compiles else ()
+    compiling = {COMPILE, COMPILE_GRAPHS}
+    against = tuple(_against_compiling(discovery)) if compiling & {*project.whole} else ()
     changed = (patch for patch in patches if patch.changed and patch.document and not patch.document.notebook)
     return Plan(
         os.path.realpath(project.root),
@@ -131,7 +134,7 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
         settings.unsafe,
         project.tunes,
         str(store or ""),
-        project.compiles and not against,
+        tuple(name for name in project.whole if not (against and name in compiling)),
     )
 
 

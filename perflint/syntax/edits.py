@@ -13,7 +13,8 @@ class Safety(str, Enum):
 
     EXACT = "exact"  # bitwise the same results
     ROUNDING = "rounding"  # the same mathematics in another order of floats
-    BEHAVIOUR = "behaviour"  # random streams, precision, types or memory change
+    PRECISION = "precision"  # other number formats: TF32, bfloat16
+    BEHAVIOUR = "behaviour"  # random streams, types or memory change
 
     def __str__(self) -> str:
         return self.value
@@ -65,4 +66,4 @@ class Fix:
 
 def is_safe(safety: Safety, requires: str) -> bool:
     """Is a fix applied without being asked for: the same results, and nothing new to install?"""
-    return safety is not Safety.BEHAVIOUR and not requires
+    return safety in (Safety.EXACT, Safety.ROUNDING) and not requires

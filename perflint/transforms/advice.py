@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 
 from perflint import torch_ops
+from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.library import ARRAYS
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
@@ -19,10 +21,9 @@ _PRINTERS = frozenset(
 _METERS = frozenset({"update", "append", "update_state"})
 _COMPUTING = frozenset({"torch", "numpy", "cupy", "scipy"})  # their log() reports nothing
 _TO_TEXT = frozenset({"builtins.str", "builtins.repr", "builtins.format"})
-_HOST = "the iteration uses the value on the host: keep it a tensor as long as possible"
 _DECIDES = "it decides what runs next: test every few steps, or use torch.where"
 _PRINTED = "it is printed in every iteration: print every few steps, or after the loop"
-_TEXT = "it becomes text in every iteration: keep it a tensor as long as possible"
+_TEXT = "it becomes text in every iteration: make the text where it is shown, every few steps or after the loop"
 _COMBINED = "a tensor is computed of it: with a tensor in its place, that stays on the device"
 _INDEX = "a Python index has to be known on the host: keep the sizes there from the start"
 _SIZE = "a size, or a bound, has to be known on the host: keep it there from the start"
@@ -30,6 +31,7 @@ _STACKED = "torch.stack puts tensors together on the device"
 _COPIED = "it is made of a tensor: detach() and clone() copy that on the device"
 _SELECTED = "the size of the result depends on the mask: torch.where or multiplying by the mask keeps it"
 _MANY = "the size of the result depends on the values: use a mask, or torch.where with three arguments"
+_UNKNOWN_MATH = "torch has no such function: compute it of the tensors on the device, or every few steps"
 _MATH = "torch has the same function, and computes it on the device"
 _SILENT = {  # reads that nobody wrote down as such
     "mask": _SELECTED,
@@ -46,7 +48,7 @@ _SILENT = {  # reads that nobody wrote down as such
 }
 _BUILTINS = {
     **dict.fromkeys(
-        ("abs", "round", "sum", "pow", "divmod"), "Python computes with the value: keep it a tensor as long as possible"
+        ("abs", "round", "sum", "pow", "divmod"), "torch's function of the same purpose computes it on the device"
     ),
     "range": _INDEX,
     "max": _SILENT["max"],
@@ -63,7 +65,13 @@ def advice(program: Program, sync: Sync) -> str:
         return _of_text(program, sync.node)
     if not sync.explicit and sync.kind == "math" and isinstance(sync.node, ast.Call):
         return _of_math(program, sync.node)
-    child: ast.AST = read_of(program, sync).top
+    top = read_of(program, sync).top
+    return _of_value(program, sync, top) or _of_variable(program, sync, top) or _of_number(program, sync)
+
+
+def _of_value(program: Program, sync: Sync, value: ast.expr) -> str:
+    """What to do by what becomes of `value` in its statement; empty where that is nothing in particular."""
+    child: ast.AST = value
     for parent in program.ancestors(child):
         if isinstance(parent, ast.FormattedValue):
             return _of_text(program, parent)
@@ -77,12 +85,50 @@ def advice(program: Program, sync: Sync) -> str:
             return "the function returns it: return the tensor, and read it where it is reported"
         if isinstance(parent, ast.If | ast.While | ast.IfExp | ast.Assert) and child is parent.test:
             return _DECIDES
-        if isinstance(parent, ast.Slice):
+        if isinstance(parent, ast.Slice) or (isinstance(parent, ast.Subscript) and child is parent.slice):
             return _INDEX
         if isinstance(parent, (ast.stmt, *FUNCTIONS)):
             break
         child = parent
-    return _HOST
+    is_kept = isinstance(program.parent(value), ast.Dict | ast.List) and _is_number(sync)
+    return "a dict or list keeps it: put the detached tensor there, and read it where it is shown" if is_kept else ""
+
+
+def _of_variable(program: Program, sync: Sync, value: ast.expr) -> str:
+    """What to do by where the variable is used that `value` is assigned to; empty where it is to none, or not used."""
+    statement = program.statement_of(value)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and statement.value is value else None
+    if isinstance(target, ast.Subscript | ast.Attribute):
+        return f"`{ast.unparse(target)}` keeps it: keep the detached tensor there, and read it where it is shown"
+    if not isinstance(target, ast.Name):
+        return ""
+    uses = sorted(program.get(Flow).graph(target).uses.get(target, ()), key=lambda use: (use.lineno, use.col_offset))
+    hot = [use for use in uses if program.heat(use) is not Heat.ONCE]
+    if uses and not hot:
+        return f"only line {uses[0].lineno} uses `{target.id}`, now and then: read it there"
+    told = ((use.lineno, _of_value(program, sync, use)) for use in hot)
+    line, said = next(((line, said) for line, said in told if said), (0, ""))
+    if said:
+        return f"line {line}: {said}"
+    if not hot:
+        return ""
+    return f"line {hot[0].lineno} computes with `{target.id}`: {_instead(sync)}"
+
+
+def _of_number(program: Program, sync: Sync) -> str:
+    return f"Python computes with the value: {_instead(sync)}"
+
+
+def _is_number(sync: Sync) -> bool:
+    return sync.kind in ("item", "float", "int", "bool")
+
+
+def _instead(sync: Sync) -> str:
+    """What to write for a read that is followed by arithmetic of the host."""
+    if _is_number(sync):
+        read = "`.item()`" if sync.kind == "item" else f"`{sync.kind}(...)`"
+        return f"without {read} the tensor takes part in that, and only the last result is read"
+    return "do that on the device, with torch's functions, and copy its result, or copy all behind the loop"
 
 
 def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) -> str:
@@ -97,7 +143,7 @@ def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) ->
     if qualified in _TO_TEXT or (name == "format" and _owner(program, call) is Kind.STRING):
         return _of_text(program, call)
     if head == "builtins":
-        return _BUILTINS.get(rest, _HOST)
+        return _BUILTINS.get(rest, "")
     if _is_meter(program, call):
         return f"`{ast.unparse(call.func)}` gets {what}: hand it the detached tensor, and convert where it reports"
     if head == "torch" or _owner(program, call) is Kind.TENSOR:
@@ -110,7 +156,7 @@ def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) ->
 def _of_math(program: Program, call: ast.Call) -> str:
     """What to do where a function of math takes the value."""
     name = program.qualified(call.func).rpartition(".")[2]
-    return _MATH if torch_ops.of_function(f"torch.{name}") is not None else _HOST
+    return _MATH if torch_ops.of_function(f"torch.{name}") is not None else _UNKNOWN_MATH
 
 
 def _of_text(program: Program, node: ast.AST) -> str:

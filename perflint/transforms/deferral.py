@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from perflint.analysis.heat.hot_syncs import is_deferred
@@ -20,7 +21,7 @@ from perflint.transforms.host_reads import reads_device
 from perflint.transforms.imports import importing
 from perflint.transforms.names import check_alone, taken_around
 from perflint.transforms.operations import Operation, ReplaceStatements, apart, in_rows, new
-from perflint.transforms.output import is_output, writes_streams
+from perflint.transforms.output import is_output, name_of_library, writes_streams
 from perflint.transforms.report_body import ReportBody
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.shown import shown
@@ -31,6 +32,10 @@ _NAME = "report"
 _WIDTH = 100  # of a line, from which on the deferred statement is a function of its own
 _INDENT = 4
 _ENDS = frozenset({"os._exit", "os.abort", "os.kill", "os.killpg"})
+_PAST_STREAMS = re.compile(  # what writes to where the streams write, and not by way of them
+    r"os\.(p?writev?|sendfile)|sys\.(stdout|stderr)\.buffer\.\w+|sys\.__std(out|err)__\.\w+(\.\w+)?"
+)
+_BY_OTHERS = re.compile(r"subprocess\.(run|call|check_call|Popen)|os\.system")
 _LETS_THROUGH = frozenset({"builtins.KeyboardInterrupt", "builtins.SystemExit", "builtins.GeneratorExit"})
 
 
@@ -137,6 +142,9 @@ def _check_place(program: Program, statement: ast.stmt) -> None:
     for call in program.of_type(ast.Call):
         if program.qualified(call.func) in _ENDS:
             raise Blocked(f"{shown(program, call)} ends the program without what is still to be reported", call)
+        is_started = _BY_OTHERS.fullmatch(name_of_library(program, call)) and program.heat(call) is not Heat.ONCE
+        if is_started or _PAST_STREAMS.fullmatch(name_of_library(program, call)):
+            raise Blocked(f"{shown(program, call)} writes at once, and would come before what is reported later", call)
     compiler = scripting(program)
     if compiler is not None or program.is_compiled_elsewhere:
         raise Blocked("torch.jit compiles, and would have to compile what reports", compiler)

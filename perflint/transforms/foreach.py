@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.program import Program
+from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import bind
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import own_nodes, path_of
+from perflint.syntax.walk import LOOPS, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch, taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
@@ -51,6 +51,8 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     if not lists.is_distinct():
         raise Blocked("it isn't known that each of the tensors is walked but once")
     code, (first, *_) = tuple(lists.code), block
+    if (held := lists.temporary()) and _is_in_step(program, loop):
+        code = (*code, statement(f"del {', '.join(held)}"))
     items = [(name, leaf) for name, leaf in lists.lists.values()]
     if len(items) == 1 and block is loop.body and isinstance(loop.target, ast.Name):
         made = statement(
@@ -73,6 +75,13 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     if lists.unsure:
         return Fix(f"{title}, if `{lists.unsure}` is a number", Safety.BEHAVIOUR, change)
     return Fix(title, Safety.ROUNDING if lists.divides else Safety.EXACT, change)
+
+
+def _is_in_step(program: Program, loop: ast.For) -> bool:
+    """Does the function go on to the next step with its variables?"""
+    around = (each for each in program.ancestors(loop) if isinstance(each, LOOPS))
+    own = (each for each in around if program.function_of(each) is program.function_of(loop))
+    return any(program.effects(each, Effect.TRAINS) for each in own)
 
 
 def _updating_block(loop: ast.For) -> list[ast.stmt]:
@@ -145,6 +154,11 @@ class _Lists:
             raise Blocked("each tensor gets memory of its own anew: write into it with `copy_`", node)
         else:
             raise Blocked("it isn't known what the statement does to the tensor", node)
+
+    def temporary(self) -> list[str]:
+        """The lists of memory that would be free otherwise: of gradients, and of what was computed."""
+        grads = [name for name, leaf in self.lists.values() if _is_gradient(leaf)]
+        return grads + [each.targets[0].id for each in self.code if isinstance(each, ast.Assign)]  # type: ignore[attr-defined]
 
     def is_distinct(self) -> bool:
         """Is each tensor that is written to walked but once?"""
@@ -287,7 +301,7 @@ class _Lists:
     def _fresh(self, leaf: ast.expr) -> str:
         """A name for the list of what `leaf` is: by the module, or by what stands for one of its parameters."""
         root, walked = _root(leaf), self._walked(leaf)
-        what = "grads" if any(getattr(each, "attr", "") == "grad" for each in ast.walk(leaf)) else "params"
+        what = "grads" if _is_gradient(leaf) else "params"
         if isinstance(root, ast.Subscript):
             return self._taken.fresh(path_of(root.value).rpartition(".")[2] + "_list")
         method = walked.func if isinstance(walked, ast.Call) else None
@@ -339,6 +353,10 @@ class _Lists:
 def _root(leaf: ast.expr) -> ast.Subscript | ast.Name:
     """The item, or the variable of the loop, that `leaf` is a part of."""
     return next(each for each in ast.walk(leaf) if isinstance(each, ast.Subscript | ast.Name))
+
+
+def _is_gradient(leaf: ast.expr) -> bool:
+    return any(getattr(each, "attr", "") == "grad" for each in ast.walk(leaf))
 
 
 def _names(node: ast.AST) -> set[str]:

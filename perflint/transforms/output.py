@@ -41,7 +41,7 @@ def is_output(program: Program, call: ast.Call) -> bool:
 
 def writes_streams(program: Program, call: ast.Call) -> bool:
     """Does the call write to the standard streams, or to the log of `logging`?"""
-    owner, _, name = _called(program, call).rpartition(".")
+    owner, _, name = name_of_library(program, call).rpartition(".")
     if (owner, name) == ("builtins", "print"):
         files = (keyword.value for keyword in call.keywords if keyword.arg in ("file", None))
         return all(program.qualified(each) in STREAMS for each in files)
@@ -52,7 +52,7 @@ def writes_streams(program: Program, call: ast.Call) -> bool:
     return owner.partition(".")[0] == "tqdm" and name == "write"
 
 
-def _called(program: Program, call: ast.Call) -> str:
+def name_of_library(program: Program, call: ast.Call) -> str:
     """The qualified name of a function of a library; also of `sys`, where `from ... import *` brings that in."""
     path = path_of(call.func)
     is_given = path.startswith("sys.") and not any(

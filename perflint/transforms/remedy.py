@@ -29,15 +29,16 @@ class Remedy:
 def remedies(program: Program) -> list[HostRead]:
     """Each costly read of the program with its fixes or, where there is none, what blocks them."""
     found = hot_syncs(program)
-    reads = [HostRead(sync, *_remedy(program, sync, found)) for sync in first_reads(program, found)]
+    reads = [_remedy(program, sync, found) for sync in first_reads(program, found)]
     return [beside(program, read, reads) for read in reads]
 
 
-def _remedy(program: Program, sync: Sync, found: list[Sync]) -> tuple[tuple[Fix, ...], str]:
+def _remedy(program: Program, sync: Sync, found: list[Sync]) -> HostRead:
+    repeats = [other for other in found if is_repeated(program, sync, other)]
     try:
-        return (_fix(program, sync, [other for other in found if is_repeated(program, sync, other)]),), ""
+        return HostRead(sync, tuple(repeats), (_fix(program, sync, repeats),), "")
     except Blocked as reason:
-        return (), str(reason) or advice(program, sync)
+        return HostRead(sync, tuple(repeats), (), str(reason) or advice(program, sync))
 
 
 def _fix(program: Program, sync: Sync, repeats: list[Sync]) -> Fix:

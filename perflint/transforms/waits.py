@@ -16,9 +16,10 @@ _SHOWN = 5  # lines
 
 
 class HostRead(NamedTuple):
-    """A costly read with its fixes or, where there is none, what blocks them."""
+    """A costly read with its fixes or, where there is none, what blocks them; `repeats` read the value once more."""
 
     sync: Sync
+    repeats: tuple[Sync, ...]
     fixes: tuple[Fix, ...]
     blocked: str
 
@@ -36,10 +37,10 @@ def beside(program: Program, read: HostRead, reads: Sequence[HostRead]) -> HostR
     left = [each for each in others if not any(other.is_safe or other.requires == fix.requires for other in each.fixes)]
     near = [each for each in left if _is_near(program, read.sync, each.sync)]
     if stuck := next((each for each in near if not each.fixes), None):
-        return HostRead(read.sync, (), f"nothing is gained while line {_line(program, stuck)} waits, too")
+        return read._replace(fixes=(), blocked=f"nothing is gained while line {_line(program, stuck)} waits, too")
     if requires := next((other.requires for each in near for other in each.fixes if other.requires), ""):
         fix, left = replace(fix, requires=requires), [each for each in left if not each.fixes]
-    return HostRead(read.sync, (replace(fix, title=f"{fix.title}{_told(program, left)}"),), "")
+    return read._replace(fixes=(replace(fix, title=f"{fix.title}{_told(program, left)}"),))
 
 
 def _told(program: Program, left: Sequence[HostRead]) -> str:

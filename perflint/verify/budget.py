@@ -24,7 +24,7 @@ class Share(float, Enum):
     RACE = 0.5  # what is kept for races, at most, while results are compared
     FURTHER = 0.05  # a run of the original beyond the steps that are compared, from there on
     SEEDS = 0.25  # runs of one variant with several seeds
-    EARLY, LATE = 0.6, 1.0  # of what is left: for what runs early, where something runs late, and then for that
+    EARLY, LATE = 0.6, 1.0  # of what is left: for what runs early, if that is enough, and then for what runs late
     LEAVING = 0.06  # what comes after the last run, at most
 
 
@@ -47,14 +47,16 @@ class _Alarm(BaseException):
 
 
 class Ledger:
-    """Notes where the time goes, by parts that come one after the other."""
+    """Notes where the time goes, by parts that come one after the other, each `within` something larger."""
 
     def __init__(self) -> None:
+        self.within = ""
         self._parts: dict[str, Spent] = {}
         self._now, self._since = "", time.monotonic()
 
     def enter(self, part: str) -> None:
         """Have what comes be a part of this name, which may go on later."""
+        part = f"{self.within}{part}"
         before, now = self._parts.get(self._now), time.monotonic()
         if before:
             self._parts[self._now] = replace(before, seconds=before.seconds + now - self._since)
@@ -69,6 +71,7 @@ class Ledger:
     @property
     def spent(self) -> tuple[Spent, ...]:
         """What each part has taken so far."""
+        self.within = ""
         self.enter(self._now)
         return tuple(each for each in self._parts.values() if each.part)
 

@@ -6,13 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from perflint.engine.rule import Safety
 from perflint.verify import statistics
 from perflint.verify.budget import Budget
 from perflint.verify.grade import Grade, Likeness, Outcome
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Protocol, Schedule
 from perflint.verify.race import Enough, Race
-from perflint.verify.statistics import AGAIN, KEPT, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Estimate, Samples, more, only
+from perflint.verify.statistics import (
+    AGAIN,
+    KEPT,
+    ORIGINAL,
+    ORIGINALS,
+    PATCHED,
+    WHOLE,
+    Estimate,
+    Samples,
+    more,
+    only,
+    within,
+)
 from perflint.verify.summary import ratio_with_interval
 from perflint.verify.verdict import FixVerdict
 
@@ -45,7 +58,7 @@ class Contest:
     """The races of one program within a budget.
 
     `patched` makes the variant with some fixes by a name, None where they exclude each other. After each round
-    `look_around` is called.
+    `look_around` is called. `by_class`: the last race shows what the fixes of each class of promise gain, too.
     """
 
     hold: Hold
@@ -54,6 +67,7 @@ class Contest:
     budget: Budget
     tell: Callable[[str], None]
     look_around: Callable[[], object]
+    by_class: bool = False
     _fixes: dict[str, FixVerdict] = field(default_factory=dict, init=False)  # with what is known of them by now
     _said: dict[str, Outcome] = field(default_factory=dict, init=False)  # of fixes, by the last race of each
     _races: list[Race] = field(default_factory=list, init=False)
@@ -116,7 +130,8 @@ class Contest:
         whole = self._together(chosen)
         patch, race = chosen or whole, Race()
         if patch:
-            race = self._race({PATCHED: patch} | ({WHOLE: whole} if len(whole) > len(patch) else {}), self.budget.left)
+            rest = {WHOLE: whole} if len(whole) > len(patch) else {}
+            race = self._race({PATCHED: patch, **rest, **_classes(patch, self.by_class)}, self.budget.left)
             self._blame(race, PATCHED, patch)
         joint = statistics.speedup(race.samples, [PATCHED], [WHOLE])
         if _says(joint, race) is Outcome.FASTER:
@@ -196,6 +211,13 @@ class Contest:
         if race.apart:
             self.schedule = replace(self.schedule, beside=1)
         return race
+
+
+def _classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
+    """The parts of a patch that promise more than the whole, by the names of their variants."""
+    order = list(Safety)
+    kinds = sorted({fix.safety for fix in patch}, key=order.index)[:-1] if are_wanted else []
+    return {within(str(kind)): [fix for fix in patch if order.index(fix.safety) <= order.index(kind)] for kind in kinds}
 
 
 def _is_decided(samples: Samples, names: Sequence[str]) -> bool:

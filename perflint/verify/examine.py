@@ -17,7 +17,7 @@ from perflint.report.words import count
 from perflint.verify.budget import Budget, Share, TimeUp
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, wrong
-from perflint.verify.grade import Grade, Likeness
+from perflint.verify.grade import Grade, Likeness, worst
 from perflint.verify.late import Shortcut, shortcut
 from perflint.verify.messages import SHORT, Variant
 from perflint.verify.monitor import Monitor, disturbances, facts
@@ -49,9 +49,12 @@ class Examination:
         tell: Tell,
         monitor: Monitor,
         asked: Mapping[str, int] | None = None,
+        *,
+        by_class: bool = False,
     ) -> None:
+        self.by_class = by_class
         self._course, self._variants, self._budget, self._folder = course, variants, budget, folder
-        self._tell, self._monitor, self._asked = tell, monitor, asked or {}
+        self.tell, self._monitor, self._asked = tell, monitor, asked or {}
         self._whole = budget
         self._original, self._first, self._period = variants.with_fixes(ORIGINAL, ()), 1, 1
         self._keys: dict[str, FixKey] = {}  # by the names of the fixes
@@ -62,22 +65,19 @@ class Examination:
         """All fixes that are examined."""
         return self._variants.fixes
 
-    @property
-    def tell(self) -> Tell:
-        """Says how far it is."""
-        return self._tell
-
     def late(self) -> tuple[tuple[FixKey, ...], Shortcut]:
-        """The fixes that don't run within the horizon, and what to shorten in the program so that they do."""
+        """The fixes that don't run within the horizon, and what to shorten so that they do; raises Fault and TimeUp."""
         if not self._variants.fixes or "horizon" in self._asked:
             return (), Shortcut()
-        try:
-            look = self._look
-        except (Fault, TimeUp):  # the verdict says so
-            return (), Shortcut()
+        look = self._look
         keys = self._variants.late(look.ran) if not look.is_whole else ()
-        places = [(os.path.realpath(key.path), key.line) for key in keys]
-        return keys, shortcut(look.frames, places, self._variants.paths) if keys else Shortcut()
+        places = {key: (os.path.realpath(key.path), key.line) for key in keys}
+        found = shortcut(look.frames, places.values(), self._variants.paths) if keys else Shortcut()
+        return tuple(key for key, place in places.items() if place in found.reached), found
+
+    def has_room(self, fixes: int, share: Share) -> bool:
+        """Whether it is enough for so many fixes to have this share of the time that is left."""
+        return self._schedule.enough(fixes) <= share * self._budget.left
 
     def part(self, keys: Collection[FixKey], share: Share, shortened: Shortcut | None = None) -> Examination:
         """The examination of some fixes within a share of the time that is left, in a shortened copy if so asked."""
@@ -89,9 +89,9 @@ class Examination:
         if shortened:
             made._folder, made._period = self._folder / "shortened", SHORT
             made._folder.mkdir()
+            made._course.ledger.within = "shortened copy: "
             made._first = 1 + len(self._variants.fixes)
-            for known in ("_look", "_schedule"):
-                vars(made).pop(known, None)
+            del made._look, made._schedule  # which are of the whole program
         return made
 
     def unreached(self, key: FixKey, reason: str) -> FixVerdict:
@@ -109,14 +109,19 @@ class Examination:
             verdict = self._reached(blank)
             more = self._whole.longer(self._schedule.enough(len(verdict.fixes)))
             return replace(verdict, excluded=(*verdict.excluded, *self._left_out), longer=more)
-        except Fault as fault:  # of the original: all others have been dealt with
-            return replace(blank, failure=str(fault))
-        except TimeUp:
-            within = f"within {self._whole.seconds:.0f} s"
-            if not blank.device:
-                return replace(blank, failure=f"the program came to no step {within}", longer=self._whole.longer())
-            more = self._whole.longer(self._schedule.enough(len(self._variants.fixes)))
-            return replace(blank, failure=f"no step of the program could be recorded {within}", longer=more)
+        except (Fault, TimeUp) as failure:
+            return self.failed(failure, blank)
+
+    def failed(self, failure: Fault | TimeUp, known: Verdict | None = None) -> Verdict:
+        """The verdict where the original fails, or where the time is up: all other faults have been dealt with."""
+        blank = known or begun(str(self._course.program))
+        if isinstance(failure, Fault):
+            return replace(blank, failure=str(failure))
+        within = f"within {self._whole.seconds:.0f} s"
+        if not blank.device:
+            return replace(blank, failure=f"the program came to no step {within}", longer=self._whole.longer())
+        more = self._whole.longer(self._schedule.enough(len(self._variants.fixes)))
+        return replace(blank, failure=f"no step of the program could be recorded {within}", longer=more)
 
     def _reached(self, blank: Verdict) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
@@ -138,7 +143,8 @@ class Examination:
         reserve = self._reserve(len(right))
         budget = self._budget.part(self._budget.left - reserve)
         hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
-        settled = Contest(hold, self._together, self._schedule, budget, self._tell, look_around).settle(right)
+        contest = Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
+        settled = contest.settle(right)
         known = {fix.name: fix for fix in settled.fixes}
         shared = replace(shared, fixes=tuple(known.get(fix.name, fix) for fix in fixes), earlier=settled.earlier)
         if settled.fault:
@@ -161,12 +167,12 @@ class Examination:
         likeness, reach = self._graded(settled.patch, final), self._reach
         if _is_lost(final):
             self._left_out.append("what the kept fixes compute together: there was no time to record it")
-            likeness = _worst(fix.likeness for fix in settled.patch)
+            likeness = worst(fix.likeness for fix in settled.patch)
         if likeness.grade is not Grade.BITWISE or (final.is_cut and final.last):
             reach = _reach(first, final)
         else:
             later = (fix.likeness for fix in settled.patch if fix.likeness.grade is Grade.ROUNDING)
-            likeness = _worst([likeness, *later, *_said_otherwise(race)])
+            likeness = worst([likeness, *later, *_said_otherwise(race)])
         is_kept = likeness.keeps(weakest(settled.patch), self._records.own.grade)
         if not is_kept and likeness.grade is not Grade.UNKNOWN:
             lost = next(iter(likeness.evidence), "the results differ")
@@ -210,7 +216,7 @@ class Examination:
             look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
         if look.start > _SLOW_START * self._budget.seconds:
             given = f"{self._budget.seconds:.0f} s"
-            self._tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
+            self.tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
         self._course = self._course.after(look)
         return look
 
@@ -233,7 +239,7 @@ class Examination:
     @cached_property
     def _records(self) -> Records:
         seconds, course = self._budget.of(Share.SEEDS), self._course.within(self._comparing)
-        return Records(course, self._original, self._protocol, self._folder, seconds, self._tell)
+        return Records(course, self._original, self._protocol, self._folder, seconds, self.tell)
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike a run with these fixes is to the original; it may differ by what they have promised."""
@@ -254,7 +260,7 @@ class Examination:
             left = {fix.name: replace(fix, reason="there was no time to record it") for fix in tried}
             return [{**left, **held}.get(fix.name, fix) for fix in fixes]
         if len(tried) > 1:
-            self._tell(f"recording what each of {len(tried)} fixes changes alone")
+            self.tell(f"recording what each of {len(tried)} fixes changes alone")
             runs = self._records.add([self._patched([fix]) for fix in tried])
             if any(map(_is_lost, runs)):
                 self._left_out.append("what some fixes change alone: there was no time to record it")
@@ -299,10 +305,12 @@ class Examination:
         first = self._records.standard.run
         self._reach = _reach(first)
         exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
-        if not exact or first.code is not None:
+        if not exact or first.code is not None or self._period > 1:  # in short epochs, all of one was recorded
             return {}
         seconds = self._budget.of(Share.FURTHER)
-        if first.is_cut or 2 * (self._records.one + seconds) > self._comparing.left:
+        if (
+            first.is_cut or 3 * (self._records.one + seconds) > self._comparing.left
+        ):  # the original twice, and the patch
             self._left_out.append(f"results after step {first.last}: there was no time to record them")
             return {}
         self._enter("looking further", f"looking further than step {first.last}")
@@ -329,7 +337,7 @@ class Examination:
     def _enter(self, part: str, telling: str) -> None:
         """Begin a part of the verification."""
         self._course.ledger.enter(part)
-        self._tell(telling)
+        self.tell(telling)
 
     def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
@@ -356,12 +364,6 @@ def _said_otherwise(race: Race) -> Iterator[Likeness]:
     for grade, exact in ((Grade.DIFFERENT, False), (Grade.ROUNDING, True)):
         if found := parting_in_all(originals, patched, exact=exact):
             yield Likeness(grade, (f"as it raced, it printed something else: {found}",))
-
-
-def _worst(likenesses: Iterable[Likeness]) -> Likeness:
-    """The likeness of all together."""
-    grades = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT)
-    return max(likenesses, key=lambda each: grades.index(each.grade))
 
 
 def _is_lost(run: Recorded) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,7 +29,7 @@ class Grade(str, Enum):
 
 NO_TIME = "there was no time to record what it computes"
 _SAME = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE)
-_PROMISED = {Safety.EXACT: Grade.BITWISE, Safety.ROUNDING: Grade.ROUNDING, Safety.BEHAVIOUR: Grade.ALIKE}
+_PROMISED = {Safety.EXACT: Grade.BITWISE, Safety.ROUNDING: Grade.ROUNDING}  # others: statistically alike
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Likeness:
         """Whether this is what a fix with that promise owes, where two runs of the original are alike by `own`."""
         if not self.grade.is_same or not own.is_same:
             return False
-        owed = max(_PROMISED[promise], own, key=_SAME.index)
+        owed = max(_PROMISED.get(promise, Grade.ALIKE), own, key=_SAME.index)
         return _SAME.index(self.grade) <= _SAME.index(owed)
 
 
@@ -60,3 +61,9 @@ class Outcome(str, Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+def worst(likenesses: Iterable[Likeness]) -> Likeness:
+    """The likeness of all together."""
+    grades = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT)
+    return max(likenesses, key=lambda each: grades.index(each.grade))

@@ -17,18 +17,20 @@ from perflint.documents.document import read
 from perflint.engine.errors import UserError
 from perflint.verify.messages import SHORT
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Place = tuple[str, int]  # the real path of a file of the user's, and a line of it
 
 
 @dataclass(frozen=True)
 class Shortcut:
-    """The `loops` that end after a few iterations, and the `tests` that also hold once in so many times."""
+    """The `loops` that end after a few iterations, the `tests` that also hold once in a while; what is `reached` so."""
 
     loops: frozenset[Place] = frozenset()
     tests: frozenset[Place] = frozenset()
+    reached: frozenset[Place] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.loops or self.tests)
+        return bool(self.reached)
 
     @property
     def places(self) -> frozenset[Place]:
@@ -48,29 +50,45 @@ def shortcut(frames: Sequence[Place], late: Iterable[Place], paths: Iterable[str
     """What to shorten in a program that is at the places `frames`, so that it comes to those that are `late`.
 
     `paths` are its files. Calls are followed by their names alone. Of the places behind loops, those behind the fewest
-    are reached.
+    are reached; what nothing leads to from here is not.
     """
     trees = {path: tree for path in dict.fromkeys(map(os.path.realpath, paths)) if (tree := _tree(path))}
     calls = _Calls(trees)
-    places = [(os.path.realpath(path), line) for path, line in frames]
-    active = {
-        (path, node)
-        for path, line in places
-        for node in (ast.walk(trees[path]) if path in trees else ())
-        if isinstance(node, ast.For) and node.lineno <= line <= (node.end_lineno or 0)
-    }
-    periodic = {
-        (path, node)
+    here = [(path, line) for path, line in ((os.path.realpath(path), line) for path, line in frames) if path in trees]
+    active = {(path, node) for path, line in here for node in _at(trees[path], line) if isinstance(node, ast.For)}
+    running = [(path, _running(trees[path], line)) for path, line in here]
+    ways = [calls.leading_to(place) for place in set(late)]
+    ways = [way for way in ways if any(way.is_in(path, nodes) for path, nodes in running)]
+    ahead = {way: {(path, node.lineno) for path, node in active if not way.is_in(path, [node])} for way in ways}
+    fewest = min(filter(None, map(len, ahead.values())), default=0)
+    near = [way for way, loops in ahead.items() if len(loops) in (0, fewest)]
+    tests = {
+        (path, node.lineno, way)
         for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and _is_periodic(node.test)
+        for way in near
+        if way.is_in(path, node.body)
     }
-    ways = [calls.leading_to(place) for place in set(late)]
-    ahead = [{(path, node.lineno) for path, node in active if not way.is_in(path, [node])} for way in ways]
-    fewest = min(filter(None, map(len, ahead)), default=0)
-    loops = {loop for each in ahead if len(each) == fewest for loop in each}
-    tests = {(path, node.lineno) for path, node in periodic if any(way.is_in(path, node.body) for way in ways)}
-    return Shortcut(frozenset(loops), frozenset(tests))
+    reached = {way for _, _, way in tests} | {way for way in near if ahead[way]}
+    return Shortcut(
+        frozenset(loop for way in near for loop in ahead[way]),
+        frozenset((path, line) for path, line, _ in tests),
+        frozenset(way.late for way in reached),
+    )
+
+
+def _at(tree: ast.Module, line: int) -> Iterator[ast.stmt]:
+    """The statements around a line."""
+    return (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and line in _span(node))
+
+
+def _running(tree: ast.Module, line: int) -> list[ast.stmt]:
+    """The statements of the function around a line, or of the module."""
+    functions = [node for node in _at(tree, line) if isinstance(node, _FUNCTIONS)]
+    if functions:
+        return min(functions, key=lambda node: len(_span(node))).body
+    return [node for node in tree.body if not isinstance(node, (*_FUNCTIONS, ast.ClassDef))]
 
 
 class _Calls:
@@ -81,7 +99,7 @@ class _Calls:
             (node.name, _span(node), path, _called(node.body))
             for path, tree in trees.items()
             for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            if isinstance(node, _FUNCTIONS)
         ]
 
     def leading_to(self, late: Place) -> _Way:

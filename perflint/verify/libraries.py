@@ -18,29 +18,40 @@ _STARTS = ("run", "call", "check_call", "check_output", "Popen", "system", "pope
 _WRITERS = ("setdefault", "update", "pop", "clear")
 
 
-def libraries(closure: Closure | None) -> tuple[str, ...] | None:
+class Notes:
+    """What is noted of a program's modules as its closure is walked.
+
+    `changed` are variables of the environment, "" for those whose names are not known; `starts` are the files and
+    lines where other programs are started that may be no Python.
+    """
+
+    def __init__(self) -> None:
+        self.changed: set[str] = set()
+        self.starts: list[str] = []
+
+    def visit(self, path: Path, text: str, tree: ast.Module) -> None:
+        """Note what is of interest in a module."""
+        if "env" in text:
+            self.changed |= {*_changed(tree)}
+        if "subprocess" in text or "os." in text:
+            calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _starts(node.func))
+            own = (call for call in calls if "executable" not in ast.dump(call))
+            self.starts += (f"{os.path.relpath(path)}:{call.lineno}" for call in own)
+
+
+def libraries(closure: Closure | None, notes: Notes) -> tuple[str, ...] | None:
     """What the modules of a program import from where packages are installed, as they are imported themselves.
 
     Nothing of that where the program changes variables that libraries may read meanwhile; None where these are read as
     Python or torch start, or where the program isn't found as a file of its own.
     """
-    if closure is None or any(module.tree is None for module in closure.modules):
+    if closure is None or any(module.imports is None for module in closure.modules):
         return None
-    changes = {name for module in closure.modules if module.tree for name in _changed(module.tree)}
-    if any(not name or name.startswith(AT_START) for name in changes):
+    if any(not name or name.startswith(AT_START) for name in notes.changed):
         return None
-    imports = (each for module in closure.modules for each in module.imports)
+    imports = (each for module in closure.modules for each in module.imports or ())
     always = dict.fromkeys(each.name for each in imports if each.always and not each.files)
-    return () if changes else tuple(name for name in always if _is_installed(name))
-
-
-def other_programs(closure: Closure | None) -> Iterator[str]:
-    """Where the modules of a program start others that may be no Python, by file and line."""
-    for module in closure.modules if closure else ():
-        calls = (node for node in ast.walk(module.tree or ast.Module([], [])) if isinstance(node, ast.Call))
-        for call in calls:
-            if _starts(call.func) and "executable" not in ast.dump(call):
-                yield f"{os.path.relpath(module.path)}:{call.lineno}"
+    return () if notes.changed else tuple(name for name in always if _is_installed(name))
 
 
 def _starts(function: ast.expr) -> bool:

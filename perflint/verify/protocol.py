@@ -159,14 +159,19 @@ class Schedule:
         chosen = self.protocol(3, seconds)
         if "horizon" in self.asked or not self.look.steps:
             return chosen
-        horizons = range(chosen.horizon, _LEAST_HORIZON, -1)
+        horizons = range(chosen.horizon, self._least_horizon, -1)
         fits = (horizon for horizon in horizons if _RECORDINGS * self._recording(horizon) <= seconds)
-        return replace(chosen, horizon=next(fits, min(chosen.horizon, _LEAST_HORIZON)))
+        return replace(chosen, horizon=next(fits, min(chosen.horizon, self._least_horizon)))
 
     @property
     def recorded(self) -> float:
         """About how many seconds the shortest recordings take that say something."""
-        return _RECORDINGS * self._recording(_LEAST_HORIZON)
+        return _RECORDINGS * self._recording(self._least_horizon)
+
+    @property
+    def _least_horizon(self) -> int:
+        """The steps that say something: some, and in short epochs the first after one."""
+        return _LEAST_HORIZON if self.look.period == 1 else self.look.period + 2
 
     def _recording(self, horizon: int) -> float:
         if not self.look.steps:

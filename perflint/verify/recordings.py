@@ -77,7 +77,7 @@ class Records:
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
         """How alike a run of `variant`, which has promised so much, is to the original."""
         found = likeness(self.standard, run, self._compared(run))
-        may_draw = promise is Safety.BEHAVIOUR or self._reads_other_data
+        may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
         return self._over_seeds(variant) if found.grade is Grade.DIFFERENT and may_draw else found
 
     @cached_property

@@ -19,6 +19,7 @@ from perflint.project.cores import available_cores
 from perflint.shim.counts import FIXES, Tallied, tallied
 from perflint.shim.loaders import Made, made
 from perflint.shim.plan import COMPILE
+from perflint.shim.settings import SETTINGS
 from perflint.verify import forks, processes
 from perflint.verify.agent.journal import elsewhere, put_back, written
 from perflint.verify.agent.recorder import recorded
@@ -46,7 +47,7 @@ Further = Callable[[Arrival], int]  # to which step a recording goes on from the
 class Recorded:
     """A recorded run: its folder, its exit code if it came to its end, and what it printed.
 
-    `counts`, `loaders` and `modules` are what the shim counted of its plan. `last` is the step that it had leave to go
+    `counts`, `loaders`, `modules` and `settings` are what the shim counted. `last` is the step that it had leave to go
     to; `unseen` names places with fixes that it had never left by then. `files` holds copies of the files that it wrote
     below its folders, None for those that it removed, and `elsewhere` the paths of others. `stuck` says how it hung.
     Where it `is_cut`, time was up before that step, and `last` is the last one that was recorded. The memory has `room`
@@ -60,6 +61,7 @@ class Recorded:
     counts: Mapping[str, int] = field(default_factory=dict)
     loaders: tuple[Made, ...] = ()
     modules: tuple[Tallied, ...] = ()
+    settings: tuple[Tallied, ...] = ()
     files: Mapping[str, Path | None] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
     stuck: str = ""
@@ -154,8 +156,9 @@ class Course:
                     passages.append(Passage(arrival.kind, arrival.seconds))
                     last = time.monotonic() - begin
                     kinds = [each.kind for each in passages]
-                    if not ran and kinds.count(unit_of(kinds)) >= HORIZON:
-                        ran, frames = _ran(running), arrival.frames
+                    if not ran:
+                        frames = arrival.frames
+                        ran = _ran(running) if kinds.count(unit_of(kinds)) >= HORIZON else ran
             except ProgramEnded as ended:
                 if ended.code:
                     raise
@@ -166,7 +169,7 @@ class Course:
                     raise
             ran = ran or _ran(running)
             rest = time.monotonic() - begin - last
-            return Look(start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames or ())
+            return Look(start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames)
 
     def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, period: int) -> bool:
         """Whether a first look of about so many seconds has not seen enough; of slow steps it sees a few more."""
@@ -263,7 +266,7 @@ def _seen(running: Running, recording: Recording, steps: int, patience: float, f
     counts = {each.name: each.times for each in tallied(folder, FIXES)}
     loaders, modules = tuple(made(folder)), tuple(tallied(folder, COMPILE))
     seen = Recorded(Path(recording.folder), code, "", "", counts, loaders, modules, stuck=stuck, last=last)
-    return replace(seen, unseen=unseen, room=room, is_cut=is_cut)
+    return replace(seen, settings=tuple(tallied(folder, SETTINGS)), unseen=unseen, room=room, is_cut=is_cut)
 
 
 def _ran(running: Running) -> frozenset[str]:

@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perflint.verify.budget import Budget, Share
+from perflint.verify.budget import Budget, Share, TimeUp
 from perflint.verify.examine import Examination
 from perflint.verify.grade import Outcome
+from perflint.verify.running import Fault
+from perflint.verify.summary import duration
 from perflint.verify.variants import FixKey
 from perflint.verify.verdict import FixVerdict, Verdict, begun
 
 
 def verified(examination: Examination) -> Verdict:
     """The verdict on all fixes: on those that run late from a shortened copy, where there is a way to shorten it."""
-    late, shortcut = examination.late()
+    try:
+        late, shortcut = examination.late()
+    except (Fault, TimeUp) as failure:
+        return examination.failed(failure)
     if not shortcut:
         return examination.verdict()
     early = [key for key in examination.fixes if key not in late]
-    first = examination.part(early, Share.EARLY).verdict() if early else None
+    share = Share.EARLY if examination.has_room(len(early), Share.EARLY) else Share.LATE
+    first = examination.part(early, share).verdict() if early else None
     notes = tuple(shortcut.notes)
     for note in notes:
         examination.tell(note)
     second = examination.part(late, Share.LATE, shortcut).verdict()
+    if second.failure and not first:
+        return examination.verdict()
     fixes = (*second.fixes, *_unseen(examination, late, second))
-    second = replace(second, fixes=fixes, excluded=(*notes, *second.excluded))
+    second = replace(second, fixes=fixes, excluded=(*notes, *second.excluded), is_shortened=True)
     return _merged(first, second) if first and first.fixes else second
 
 
@@ -38,7 +46,11 @@ def _unseen(examination: Examination, late: Sequence[FixKey], verdict: Verdict) 
     """The late fixes of which the verdict on the shortened copy says nothing."""
     known = {(fix.path, fix.line, fix.rule, fix.title) for fix in verdict.fixes}
     missing = [key for key in late if (key.path, key.line, key.rule, key.title) not in known]
-    reason = verdict.failure or "it never ran, in a shortened copy of the program neither"
+    reason = "it never ran, not in a shortened copy of the program either"
+    if verdict.failure and verdict.longer:
+        reason = f"it runs late, and there was no time to reach it: --budget {duration(verdict.longer)} may"
+    elif verdict.failure:
+        reason = f"it runs late, and in a shortened copy {verdict.failure}"
     return [examination.unreached(key, reason) for key in missing]
 
 

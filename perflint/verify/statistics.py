@@ -76,6 +76,11 @@ def only(fix: str) -> str:
     return f"only {fix}"
 
 
+def within(safety: str) -> str:
+    """The name of the variant with all fixes of a patch that promise as much as `safety`, or more."""
+    return f"within {safety}"
+
+
 def more(fix: str) -> str:
     """The name of the variant with one more fix than those that are kept so far."""
     return f"{KEPT}, and {fix}"

@@ -70,7 +70,8 @@ def sentence(verdict: Verdict) -> str:
         return closed(f"{said}: {likeness.evidence[0]}" if likeness.evidence else said)
     reach = verdict.reach
     over = "" if reach.is_whole or not reach.steps else f" over the first {count(reach.steps, 'step')}"
-    same = f"the patched program {_LIKENESS[verdict.likeness.grade]}{over}"
+    where = "in a shortened copy, " if verdict.is_shortened else ""
+    same = f"{where}the patched program {_LIKENESS[verdict.likeness.grade]}{over}"
     if verdict.speed is None:
         return f"Can't tell: {same}, but there was no time to measure its speed."
     if verdict.strangers:
@@ -169,8 +170,11 @@ def figures(verdict: Verdict) -> Iterator[Figure]:
         yield Figure("GPU busy", percent(before.busy), percent(after.busy), "of the time")
 
 
-def summary(verdict: Verdict, style: Style, height: int = _HEIGHT) -> str:
-    """The summary: on the terminal, of at most `height` lines, none wider than that; in a file, with nothing cut."""
+def summary(verdict: Verdict, style: Style, height: int = _HEIGHT, to_do: str = "") -> str:
+    """The summary: on the terminal, of at most `height` lines, none wider than that; in a file, with nothing cut.
+
+    It says first what `to_do`, if that is special.
+    """
     width = style.width or sys.maxsize
     height = height if style.width else sys.maxsize
     device = f"on {verdict.device}" if verdict.device else ""
@@ -179,7 +183,7 @@ def summary(verdict: Verdict, style: Style, height: int = _HEIGHT) -> str:
     look = _LOOKS.get(verdict.outcome, "bold red")
     most = _SENTENCE if style.width else None
     words = wrap(printable(sentence(verdict)), style.width or _WIDTH, max_lines=most, placeholder=_CUT)
-    head = [style.paint(look, _cropped(advice(verdict), width))]
+    head = [style.paint(look, _cropped(to_do or advice(verdict), width))]
     head += (_cropped(line, width) for line in (*words, verdict.program, where))
     rows = (f"  {each.name:<11}  {each.before:>7} -> {each.after:<7}  {each.note}" for each in figures(verdict))
     measured = [_cropped(row.rstrip(), width) for row in rows]

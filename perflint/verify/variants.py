@@ -22,6 +22,7 @@ from perflint.shim.counts import change
 from perflint.shim.loaders import LOADERS
 from perflint.shim.plan import COMPILE, PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
+from perflint.shim.settings import COMPILE_GRAPHS, KNOWN
 from perflint.verify.late import Shortcut
 from perflint.verify.messages import Loop, Variant
 from perflint.verify.runs import Recorded
@@ -88,9 +89,9 @@ class Effect:
 
 
 class Variants:
-    """Makes variants of a program."""
+    """Makes variants of a program, with fixes that promise no less than is `allowed`."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, allowed: Collection[Safety] = frozenset(Safety)) -> None:
         self._settings = replace(project.settings, unsafe=True)
         project = replace(project, settings=self._settings)
         self.whole: Plan = plan_for(project).plan
@@ -99,7 +100,8 @@ class Variants:
         checked = check_files(discovery, self._settings)
         self._contexts = {os.path.realpath(name): context for name, context in checked.contexts.items()}
         self._found = {os.path.realpath(file.path): file.diagnostics for file in checked.files if file.diagnostics}
-        self.fixes = tuple(sorted({*_fixes(self.whole), *self._candidates()}))
+        found = {*_fixes(self.whole), *self._candidates()}
+        self.fixes = tuple(sorted(key for key in found if key.safety in allowed))
         self.shortened = Shortcut()
         self._patches: dict[tuple[str, frozenset[Place]], PatchedFile] = {}
 
@@ -120,8 +122,8 @@ class Variants:
             path: tuple(each for each in known if (path, each.line) in places)
             for path, known in self.whole.loaders.items()
         }
-        compiles = any(key.rule == COMPILE for key in wanted)
-        return Variant(name, self.whole._replace(files=files, loaders=loaders, compiles=compiles), tuple(loops))
+        settings = _compatible(self.whole.settings, {key.rule for key in wanted})
+        return Variant(name, self.whole._replace(files=files, loaders=loaders, settings=settings), tuple(loops))
 
     def watched(self) -> Variant:
         """The original, in which it is counted where fixes would be."""
@@ -158,15 +160,21 @@ class Variants:
 
     @staticmethod
     def holds(variant: Variant, key: FixKey) -> bool:
-        """Whether a variant has a fix that it was made with: of a finding's candidates it has the first alone."""
+        """Whether a variant has a fix that it was made with: of candidates for the same it has the first alone."""
+        if key.rule in KNOWN:
+            return key.rule in variant.plan.settings
         return key.at_run_time or key.place in _places(variant.plan.files[key.path])
 
     @staticmethod
     def effect(key: FixKey, variant: Variant, run: Recorded) -> Effect:
         """What became of a fix in a run of a variant that has it."""
-        if key.rule == COMPILE:
+        if key.rule in (COMPILE, COMPILE_GRAPHS):
             left = (each.remark for each in run.modules if not each.times)
             return Effect(bool(run.modules), sum(each.times for each in run.modules), next(left, ""))
+        if key.rule in KNOWN:
+            seen = [each for each in run.settings if each.name == key.rule]
+            left = (each.remark for each in seen if not each.times)
+            return Effect(bool(seen), sum(each.times for each in seen), next(left, ""))
         if key.at_run_time:
             made = [each for each in run.loaders if (os.path.realpath(each.path), each.line) == (key.path, key.line)]
             reasons = (each.reason for each in made if each.reason)
@@ -245,6 +253,14 @@ def _fixes(plan: Plan) -> Iterator[FixKey]:
         for each in loaders:
             safety = Safety.EXACT if WORKERS in each.proven else Safety.BEHAVIOUR
             yield FixKey(path, each.line, rules[0], "what was left out of the loader, as it is made", safety, True)
-    if plan.compiles:
-        title = "compile the modules that are called again and again, as `perflint run --compile` does"
-        yield FixKey(plan.root, 0, COMPILE, title, Safety.ROUNDING, True)
+    for name in plan.settings:
+        yield FixKey(plan.root, 0, name, KNOWN[name].title, Safety(KNOWN[name].safety), True)
+
+
+def _compatible(names: Sequence[str], wanted: Collection[str]) -> tuple[str, ...]:
+    """The settings that are wanted; of several that exclude each other the first."""
+    found: list[str] = []
+    for name in names:
+        if name in wanted and not {*KNOWN[name].rivals} & {*found}:
+            found.append(name)
+    return tuple(found)

@@ -147,7 +147,7 @@ class Verdict:
     steps came before the first measured one. `excluded` says in sentences what was left out or disturbed the
     measurement; `failure`, why there is no verdict. `readings` are of the GPUs during the race; with `strangers` on
     them, speed can't be measured. A budget of `longer` seconds may tell what this one has left open; `spent` is what
-    each part took.
+    each part took. It `is_shortened`: a copy of the program was timed that comes to what runs late within a few steps.
     """
 
     program: str
@@ -172,6 +172,7 @@ class Verdict:
     reach: Reach = Reach()
     longer: float = 0.0
     spent: tuple[Spent, ...] = ()
+    is_shortened: bool = False
 
     @cached_property
     def speed(self) -> Estimate | None:

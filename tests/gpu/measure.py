@@ -118,6 +118,7 @@ def difference(a: Any, b: Any) -> float:
 def main() -> None:
     """Measure every program and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("programs", nargs="*", help="The names of programs; all where none is given.")
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
@@ -125,6 +126,8 @@ def main() -> None:
     print(f"{device}, torch {torch.__version__}, {datetime.date.today()}")
     results = []
     for path in sorted(PROGRAMS.glob("*.py")):
+        if options.programs and path.stem not in options.programs:
+            continue
         result = measure(path, options.pairs if "loader" not in path.stem else 3)
         results.append(result)
         print(

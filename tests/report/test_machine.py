@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perflint.documents.places import Problem
+from perflint.engine.problems import InternalProblem
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Safety
 from perflint.report import FORMATS, render
@@ -73,6 +74,14 @@ def test_json_has_the_files_that_could_not_be_checked(run: RunResult) -> None:
         ("broken.py", 7, "error"),
         ("wide.py", 1, "error"),
     ]
+
+
+def test_a_fault_of_ours_has_a_code_of_its_own() -> None:
+    broken = RunResult((FileResult("a.py", problem=InternalProblem("internal error", traceback="...")),), 0.1)
+    (item,) = json.loads(render("json", broken, Style()))
+    assert item["code"] == "internal-error"
+    for name in ("github", "gitlab", "junit", "sarif"):
+        assert "internal-error" in render(name, broken, Style())
 
 
 def test_json_lines_are_the_objects_of_json(run: RunResult) -> None:

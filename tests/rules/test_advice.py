@@ -24,7 +24,6 @@ def evaluate(loader, meter, plot):
         {}
 """
 
-_GENERAL = "the iteration uses the value on the host"
 _SIZES = "has to be known on the host"
 
 
@@ -44,13 +43,13 @@ _SIZES = "has to be known on the host"
         ("rows = torch.clamp(scores, max=top.item())", "hand it the tensor"),
         ("rows = math.log(top.item())", "torch has the same function"),
         ("rows = max(1.0, top.item())", "torch.max"),
-        ("rows = math.comb(int(top.item()), 2)", _GENERAL),
+        ("rows = math.comb(int(top.item()), 2)", "torch has no such function"),
         ("rows = str(top.item())", "becomes text"),
         ("rows = plot[f'{top}']", "becomes text"),
         ("rows = '%d' % top.item()", "becomes text"),
         ("print(str(top))", "is shown as a tensor"),
         ("rows = torch.log(scores * top.item())", "a tensor is computed of it"),
-        ("rows = torch.log(abs(top.item()))", "Python computes with the value"),
+        ("rows = torch.log(abs(top.item()))", "computes it on the device"),
         ("rows = torch.add(scores, top.item())", "`torch.add` gets a Python number in every iteration"),
         ("rows = np.log(top.item())", "`np.log` gets a Python number in every iteration"),
         ("rows = np.append(plot, top.item())", "`np.append` gets a Python number in every iteration"),
@@ -63,13 +62,23 @@ _SIZES = "has to be known on the host"
         ("rows = plot.view(top.item())", "`plot.view` gets a Python number in every iteration"),
         ("rows = torch.tensor(top.item())", "clone()"),
         ("rows = torch.tensor(scores.tolist())", "clone()"),
-        ("rows = tuple(scores.tolist())", "keep it a tensor"),
+        ("rows = tuple(scores.tolist())", "do that on the device"),
+        ("rows = [top.item(), 1]", "a dict or list keeps it"),
+        ("rows = 2 * top.item() + 1", "without `.item()`"),
+        ("meter.last = top.item()", "`meter.last` keeps it"),
+        ("rows = top.item(); size = 2 * rows", "line 15 computes with `rows`: without `.item()`"),
+        ("rows = top.item(); plot(rows)", "line 15: `plot` gets a Python number"),
+        (
+            "rows = top.item()\n        if len(images) < 4:\n            break\n        if rows > 3: seen.clear()",
+            "line 18: it decides",
+        ),
+        ("rows = scores.cpu().numpy(); size = rows * 2", "copy its result"),
         ("plot(scores.cpu())", "`plot` gets a copy on the host"),
         ("meter.update(scores.cpu())", "gets a copy on the host: hand it the detached tensor"),
         ("meter.update(top.item())", "gets a Python number: hand it the detached tensor"),
     ],
 )
 def test_a_read_without_a_fix_is_told_what_can_be_done(statement: str, said: str) -> None:
-    ((_, fixes, blocked),) = remedies(Program(_PROGRAM.format(statement)))
-    assert not fixes
-    assert said in blocked
+    (read,) = remedies(Program(_PROGRAM.format(statement)))
+    assert not read.fixes
+    assert said in read.blocked

@@ -34,6 +34,7 @@ _ALLOWED = {
     "perflint/analysis/values/hints.py": "methods of arrays, modules and others, which tell of no tensor",
     "perflint/analysis/values/library.py": "what is special about a call, by function",
     "perflint/analysis/values/methods.py": "methods of modules, and names of types",
+    "perflint/analysis/values/attention.py": "the steps between the products of attention, by operation",
     "perflint/analysis/values/call_targets.py": "methods that objects of all kinds have",
     "perflint/analysis/values/shape_rules.py": "the shape of a result, by operation",
     "perflint/transforms/advice.py": "messages, by kind of sync",

@@ -17,6 +17,7 @@ from perflint.verify.late import Shortcut, shortcut
 from perflint.verify.messages import SHORT, Recording
 from perflint.verify.protocol import Look, Passage, Schedule
 from perflint.verify.stages import _merged
+from perflint.verify.summary import sentence
 from perflint.verify.variants import Variants
 from tests.verify.courses import PROGRAMS, course
 from tests.verify.verdicts import fix, verdict
@@ -79,29 +80,39 @@ def report(batch):
 
 def final():
     late = 3
+
+
+def unused():
+    late = 4
+
+
+main()
 """
 
 
 @pytest.mark.parametrize(
-    ("late", "loops", "tests"),
+    ("late", "loops", "tests", "reached"),
     [
-        ([17], [3], [7]),
-        ([21], [], [5]),
-        ([25], [2, 3], []),
-        ([17, 25], [3], [7]),
-        ([17, 21], [3], [5, 7]),
-        ([4], [], []),
+        ([17], [3], [7], [17]),
+        ([21], [], [5], [21]),
+        ([25], [2, 3], [], [25]),
+        ([17, 25], [3], [7], [17]),
+        ([17, 21], [3], [5, 7], [17, 21]),
+        ([4], [], [], []),
+        ([29], [], [], []),
+        ([29, 17], [3], [7], [17]),
     ],
 )
 def test_of_places_behind_loops_the_nearest_are_reached(
-    tmp_path: Path, late: Sequence[int], loops: Sequence[int], tests: Sequence[int]
+    tmp_path: Path, late: Sequence[int], loops: Sequence[int], tests: Sequence[int], reached: Sequence[int]
 ) -> None:
     path = tmp_path / "train.py"
     path.write_text(NESTED)
-    frames = [("/lib/torch/optim.py", 9), (str(path), 4), (str(path), 30)]
+    frames = [("/lib/torch/optim.py", 9), (str(path), 4), (str(path), 32)]
     found = shortcut(frames, [(str(path.resolve()), each) for each in late], [str(path)])
     assert sorted(place for _, place in found.loops) == loops
     assert sorted(place for _, place in found.tests) == tests
+    assert sorted(place for _, place in found.reached) == reached
     assert len([*found.notes]) == len(loops) + len(tests)
 
 
@@ -114,11 +125,14 @@ def test_windows_of_a_shortened_program_hold_whole_epochs() -> None:
 
 def test_the_verdict_is_that_on_the_whole_program_unless_only_the_copy_gains() -> None:
     faster, level = verdict(1.5, (fix(0),)), verdict(1.0, (fix(0),))
-    copy = replace(verdict(1.4, (fix(1),)), excluded=tuple(Shortcut(frozenset({("train.py", 3)})).notes))
+    copy = replace(
+        verdict(1.4, (fix(1),)), is_shortened=True, excluded=tuple(Shortcut(frozenset({("train.py", 3)})).notes)
+    )
     for first, second, speed in ((faster, copy, 1.5), (level, copy, 1.4), (level, replace(level, fixes=()), 1.0)):
         found = _merged(first, second)
         assert found.speed is not None and found.speed.ratio == pytest.approx(speed, rel=0.05)
         assert (found.outcome is Outcome.FASTER) is (speed > 1.0)
         assert found.likeness.grade is Grade.BITWISE
+        assert (", in a shortened copy, the patched program" in f", {sentence(found)[8:]}") is (speed == 1.4)
     assert [each.kept for each in _merged(faster, copy).fixes] == [True, True]
     assert "the loop at train.py:3 ended after 8 iterations" in _merged(faster, copy).excluded[0]

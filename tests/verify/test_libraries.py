@@ -31,7 +31,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def found(folder: Path, script: str, kind: Kind = Kind.SCRIPT, name: str = "train.py") -> tuple[str, ...] | None:
     (folder / "train.py").write_text(script)
     is_module = kind is not Kind.SCRIPT
-    return libraries.libraries(of_program(name, (), is_module=is_module, folder=folder, top=folder))
+    notes = libraries.Notes()
+    closure = of_program(name, (), is_module=is_module, folder=folder, top=folder, visit=notes.visit)
+    return libraries.libraries(closure, notes)
 
 
 def test_what_is_installed_and_always_imported_is_known_through_own_modules(folder: Path) -> None:
@@ -86,9 +88,9 @@ def test_where_other_programs_are_started_is_known(folder: Path) -> None:
         "import os, subprocess, sys\nimport plots\nsubprocess.run([sys.executable, 'a.py'])\nos.system('nvidia-smi')\n"
     )
     (folder / "plots.py").write_text("import subprocess\n\n\ndef show():\n    return subprocess.Popen(['gnuplot'])\n")
-    closure = of_program("train.py", (), is_module=False, folder=folder, top=folder)
-    assert [Path(each).name for each in libraries.other_programs(closure)] == ["train.py:4", "plots.py:5"]
-    assert not [*libraries.other_programs(None)]
+    notes = libraries.Notes()
+    of_program("train.py", (), is_module=False, folder=folder, top=folder, visit=notes.visit)
+    assert [Path(each).name for each in notes.starts] == ["train.py:4", "plots.py:5"]
 
 
 def test_without_a_server_a_program_starts_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.verify.courses import PROGRAMS, course
 
 
 def variants_of(folder: Path, *, compiles: bool = False) -> Variants:
-    return Variants(Project(folder, folder, load(folder).settings, compiles=compiles))
+    return Variants(Project(folder, folder, load(folder).settings, whole=("compile",) if compiles else ()))
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def test_compiling_modules_is_a_fix_of_its_own_where_it_is_asked_for(folder: Pat
     variants = variants_of(folder / "loads", compiles=True)
     (key,) = (key for key in variants.fixes if not key.line)
     assert (key.rule, key.safety) == ("compile", Safety.ROUNDING)
-    assert variants.with_fixes("compiled", [key]).plan.compiles
-    assert not variants.with_fixes("the rest", set(variants.fixes) - {key}).plan.compiles
+    assert variants.with_fixes("compiled", [key]).plan.settings
+    assert not variants.with_fixes("the rest", set(variants.fixes) - {key}).plan.settings
 
 
 def test_each_candidate_of_a_finding_can_be_had_by_itself_and_of_all_the_first(tmp_path: Path) -> None:

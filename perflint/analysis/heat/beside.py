@@ -1,4 +1,4 @@
-"""Tells whether code runs beside steps of training: as often as an optimizer steps, in whatever loop that does."""
+"""Tells what runs as often as an optimizer steps, in whatever loop that stands, and what is made before."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from perflint.analysis.autograd.effects import trains
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.rarity import makes_rare
-from perflint.syntax.walk import FUNCTIONS, LOOPS, children
+from perflint.analysis.heat.scale import Heat
+from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, path_of
 
 _DEPTH = 4  # of calls
+_FEW = 4  # steps
 
 
 def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
@@ -25,10 +28,40 @@ def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
             return True
         if isinstance(parent, FUNCTIONS):
             return depth > 0 and any(steps_beside(program, site, depth - 1) for site in program.call_sites(parent))
-        if makes_rare(program, parent, child) or isinstance(parent, ast.ClassDef):
+        if isinstance(parent, ast.ClassDef) or (makes_rare(program, parent, child) and not _is_short(program, parent)):
             return False
         child = parent
     return False
+
+
+def _is_short(program: Program, guard: ast.AST) -> bool:
+    """Is it `if step % args.every == 0:` for a setting whose default, a field's of this file, is a few steps?"""
+    test = guard.test if isinstance(guard, ast.If) else None
+    modulo = test.left if isinstance(test, ast.Compare) else None
+    period = modulo.right if isinstance(modulo, ast.BinOp) and isinstance(modulo.op, ast.Mod) else None
+    fields = (each for each in program.of_type(ast.AnnAssign) if path_of(each.target) == getattr(period, "attr", ""))
+    defaults = [integer(each.value) for each in fields if each.value is not None]
+    return bool(defaults) and all(each is not None and 0 < each <= _FEW for each in defaults)
+
+
+def made_before_steps(program: Program, node: ast.expr) -> bool:
+    """Is all that `node` may be made outside of the steps that read it, or a part of what is? False if not known."""
+    if isinstance(node, ast.Attribute | ast.Subscript):
+        return made_before_steps(program, node.value)
+    origins = [each for each in program.get(Origins).of(node) if each is not node]
+    return bool(origins) and all(_is_before(program, each) for each in origins)
+
+
+def _is_before(program: Program, origin: ast.AST) -> bool:
+    """Is it made outside of the steps: a call, a comparison, or one of several such values?"""
+    if isinstance(origin, ast.Call | ast.Compare):
+        return program.heat(origin) is Heat.ONCE and not steps_beside(program, origin)
+    parts = origin.iter if isinstance(origin, ast.For | ast.comprehension) else origin
+    if isinstance(parts, ast.Call) and isinstance(parts.func, ast.Name):
+        parts = parts.func  # `for _, mask in data("train_mask", "val_mask")`
+    several = parts.elts if isinstance(parts, ast.List | ast.Tuple) else [parts]
+    is_part = parts is not origin or isinstance(parts, ast.List | ast.Tuple | ast.Attribute | ast.Subscript)
+    return is_part and all(isinstance(each, ast.expr) and made_before_steps(program, each) for each in several)
 
 
 def _trains(program: Program, statement: ast.stmt) -> bool:

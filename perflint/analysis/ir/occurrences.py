@@ -21,6 +21,22 @@ def occurrences(scope: ast.AST, path: str) -> list[ast.Name | ast.Attribute]:
     return [node for node in own_nodes(scope) if isinstance(node, ast.Name | ast.Attribute) and path_of(node) == path]
 
 
+def is_rebound(program: Program, path: str, start: ast.AST, end: ast.AST) -> bool:
+    """May the variable or attribute `path` be given something not made of itself after `start`, and before `end`?
+
+    The statement around `start`, which may do so itself, doesn't count.
+    """
+    graph = program.get(Flow).graph(end)
+    for target in occurrences(graph.scope, path):
+        statement = program.statement_of(target)
+        if isinstance(target.ctx, ast.Load) or statement is program.statement_of(start):
+            continue
+        is_between = graph.runs_after(target, start) and graph.runs_after(end, target)
+        if is_between and not any(isinstance(each.ctx, ast.Load) for each in occurrences(statement, path)):
+            return True
+    return False
+
+
 def start_region(
     program: Program, loop: ast.stmt, path: str, is_start: Callable[[Value], bool]
 ) -> list[ast.stmt] | None:

@@ -15,6 +15,7 @@ from perflint.analysis.loops.recognition import time_loop
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes, receiver_of
 
+_OF_CONTAINERS = frozenset(name for kind in (list, dict, set, str) for name in dir(kind)) | {"_replace", "_asdict"}
 _TRAINING = ("backward(", ".zero_grad(", ".step(")
 
 
@@ -93,8 +94,12 @@ class Loops:
 
     def _may_be_model(self, node: ast.Call) -> bool:
         callee = self._program.value(node.func)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _OF_CONTAINERS:  # of a part of what a model gave
+            return False
         if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
             return True
+        if callee.owner is not None and callee.owner.kind is Kind.MODULE and isinstance(node.func, ast.Attribute):
+            return node.func.attr.startswith("forward")
         return callee.kind is Kind.UNKNOWN and any(self._program.value(argument).on_device for argument in node.args)
 
     def trains_once(self, function: Function) -> bool:

@@ -61,9 +61,7 @@ class _Callers:
     def writes(self, function: Function, places: Locations, *, is_returned: bool) -> Iterator[Write]:
         """The writes to what is at `places` in `function`, which returns the copy or something computed from it."""
         memory = self.memory
-        for site in memory.program.call_sites(function) if is_returned or self.is_kept else ():
-            if not isinstance(site, ast.Call):
-                continue
+        for site in _may_call(memory.program, function) if is_returned or self.is_kept else ():
             points, graph = memory.points_to(site), memory.graph(site)
             found = points.passed(site, function, places)
             readers = [each.node for each in self.reading.consumers] if is_returned else []
@@ -84,6 +82,15 @@ class _Callers:
             if around is not None and around not in self.seen:
                 self.seen.add(around)
                 yield from self.writes(around, found, is_returned=is_returned and made(site) in points.returned())
+
+
+def _may_call(program: Program, function: Function) -> Iterator[ast.Call]:
+    """The calls of `function`, and of methods of its name of what is not known."""
+    yield from (each for each in program.call_sites(function) if isinstance(each, ast.Call))
+    for call in program.of_type(ast.Call) if program.class_of(function) is not None else ():
+        is_named = isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
+        if is_named and program.callee(call) is None and not program.qualified(call.func):
+            yield call
 
 
 def _is_linear(program: Program, consumer: Consumer) -> bool:

@@ -103,6 +103,7 @@ class FunctionInfo:
         return changed
 
 
+_NAMES_OF_MODULES = ("Module", "Model", "Layer", "Loss", "Criterion", "Net", "Network", "Encoder", "Decoder", "Block")
 MODULES = ("module", "loss", "rnn", "rnn-cell", "container", "dropout")
 _KINDS = {  # of instances, by what the class derives from
     Kind.MODULE: MODULES,
@@ -161,6 +162,11 @@ class ClassInfo:
     def is_a(self, kind: str) -> bool:
         """Does this class, or a base in this file, derive from a library class of that kind?"""
         return self.kind == kind or any(base.is_a(kind) for base in self.bases)
+
+
+def names_module(base: str) -> bool:
+    """Does the name of a base class that is not known say that it is a module's?"""
+    return base.endswith(_NAMES_OF_MODULES)
 
 
 def kind_of_base(name: str) -> str:

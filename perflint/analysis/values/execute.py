@@ -11,7 +11,7 @@ from perflint.analysis.links import HotCall
 from perflint.analysis.values.arguments import Arguments, received
 from perflint.analysis.values.call_targets import arguments_of
 from perflint.analysis.values.calls import call_value
-from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo, joined, kind_of_base
+from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo, joined, kind_of_base, names_module
 from perflint.analysis.values.evaluate import Evaluator, is_vague
 from perflint.analysis.values.operators import arithmetic
 from perflint.analysis.values.parameters import annotated_fields, parameter_values
@@ -177,7 +177,7 @@ class Executor(Evaluator):
             info.assign(name, value)
         if not info.kind and not info.bases:
             info.kind = _kind_by_methods(info)
-            info.is_guess = info.kind == "module"
+            info.is_guess = info.kind == "module" and not any(map(names_module, info.base_names))
         self.changes += before != (info.bases, info.base_names, info.kind, len(info.methods))
         self.frame = outer
 

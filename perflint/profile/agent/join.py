@@ -18,6 +18,7 @@ from perflint.profile.agent.kineto import Kineto, keep_operations, keep_steps
 from perflint.profile.agent.lines import Lines, Users
 from perflint.profile.agent.loaders import Owners, Workers
 from perflint.profile.record import ORDERS, STEPS, Orders, Record, save
+from perflint.profile.windows import mean, waited
 from perflint.shim import hooks
 from perflint.shim.counts import Tally
 from perflint.shim.hooks import AfterImport, Finder, replace
@@ -29,6 +30,7 @@ _PATIENT = {OPTIMIZER: 1, BATCH: 3, BACKWARD: 3, CALLS: 12}  # times the warm-up
 _SLOW, _FEW = 1.0, 3  # seconds of a step, and how many of slow ones are timed and traced
 _WARM_UP_OF_SLOW = 3
 _OPERATION_STEPS = 2
+_WAITS, _MOST_AHEAD = 0.05, 64  # of a step that it waits for batches, and so many may be ready
 _UNLOADS = (12, 6)  # the version of CUDA
 _MODULE = "torch.nn.modules.module"
 
@@ -122,37 +124,30 @@ class Recording:
         self._facts = Facts()
         self._lines = Lines(users, self._facts.note)
         self._kineto: Kineto | None = None
-        self._number = self._reached = 0
+        self._number = self._reached = self._looked = 0
+        self._begun = 0  # nanoseconds, of the step that goes on
         self._ended = False
         self._owners.fetches.clear()
         self._owners.optimizers.clear()
         self._owners.noting = True
         synchronize()
-        self._last = time.perf_counter()
+        self._record.timed.append(time.time_ns())
 
     def passed(self) -> None:
         """Another step is done."""
         if self._ended:
             return
         self._number += 1
-        traced_from = self._timed + 1  # one step more is a warm-up of the profiler, in which the lines are seen already
-        traced_to = traced_from + self._traced
+        traced = len(self._record.marks)
         if self._number <= self._timed:
             self._time()
         if self._number == self._timed:
             self._begin_trace(sys._getframe(1))
-        elif traced_from <= self._number <= traced_to:
-            self._reached = time.time_ns()
-            if self._number in (traced_from, traced_to):
-                synchronize()
-            self._record.marks.append(time.time_ns())
-            if self._number == traced_to:
-                self._end_trace()
-                self._begin_operations()
-        elif self._number == traced_to + 1 and self._kineto:
-            synchronize()
-        elif self._number == traced_to + 1 + _OPERATION_STEPS:
-            self._end_operations(_OPERATION_STEPS)
+        elif self._number > self._timed and traced <= self._traced:
+            if traced or self._has_settled():
+                self._mark()
+        elif self._number > self._timed:
+            self._look_at_operations()
 
     def end(self) -> None:
         """Keep what has been recorded of the steps so far."""
@@ -168,12 +163,34 @@ class Recording:
         self._lines.stop()
         self._save()
 
+    def _mark(self) -> None:
+        """Another traced step is done, or the last one before them."""
+        self._reached = time.time_ns()
+        if len(self._record.marks) in (0, self._traced):
+            synchronize()
+        self._record.marks.append(time.time_ns())
+        if len(self._record.marks) > self._traced:
+            self._end_trace()
+            self._begin_operations()
+
+    def _has_settled(self) -> bool:
+        """Whether batches are waited for as they were in timed steps: a loader gets ahead while a profiler starts."""
+        fetches, timed = self._owners.fetches, self._record.timed
+        steps = [(timed[0], timed[-1])]
+        since, self._begun = self._begun, time.time_ns()
+        usual, last = waited(steps, fetches) / self._timed, waited([(since, self._begun)], fetches)
+        is_late = self._number >= self._timed + _MOST_AHEAD
+        return usual < _WAITS * mean(steps) / self._timed or last >= usual / 2 or is_late
+
+    def _look_at_operations(self) -> None:
+        self._looked += 1
+        if self._looked > _OPERATION_STEPS:
+            self._end_operations(_OPERATION_STEPS)
+
     def _time(self) -> None:
         if self._number == self._timed:
             synchronize()
-        now = time.perf_counter()
-        self._record.timed.append(now - self._last)
-        self._last = now
+        self._record.timed.append(time.time_ns())
         if self._number == self._timed:
             self._save()
 
@@ -182,6 +199,7 @@ class Recording:
         if not self._kineto.start():
             self._kineto = None
             self._record.notes.append("the program uses torch.profiler itself: what its device does isn't seen")
+        self._begun = time.time_ns()
         if not self._lines.start(frame):
             self._record.notes.append("another tracer is at work, as of a debugger: lines aren't seen")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -31,7 +32,8 @@ class Kineto:
         wanted = [ProfilerActivity.CUDA] if self._record.is_gpu else [ProfilerActivity.CPU]
         if self._shapes:
             wanted = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._record.is_gpu else [])]
-        with suppress(RuntimeError):
+        with suppress(RuntimeError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of cycles, which there are none of
             profile_ = profile(activities=wanted, record_shapes=self._shapes)
             profile_.start()
             self._profile = profile_
@@ -57,15 +59,19 @@ class Kineto:
 
 def keep_steps(record: Record, events: Sequence[Any], last: int) -> None:
     """Put what happened in the traced steps into the record; behind the nanosecond `last` the host waited for us."""
+    begin = record.marks[0]
     if not record.is_gpu:
-        record.ops = [_span(event) for event in events if event.duration_ns() > 0]
+        ops = (event for event in events if event.duration_ns() > 0)
+        record.ops = [_span(event) for event in ops if event.start_ns() + event.duration_ns() > begin]
         return
     device = sys.modules["torch"].autograd.DeviceType.CUDA
     work = [event for event in events if event.device_type() == device and is_work(event)]
     calls = [event for event in events if event.device_type() != device and _has(event, _WORTH)]
     lag = lag_of(work, calls)
-    record.work = [_span(event, lag) for event in work]
-    record.calls = [_span(event) for event in calls if event.start_ns() < last]
+    record.work = [span for span in (_span(event, lag) for event in work) if span.end > begin]
+    links = {span.link for span in record.work}
+    spans = (_span(event) for event in calls if event.start_ns() < last)
+    record.calls = [span for span in spans if span.end > begin or span.link in links]
     begun = (span.end for span in record.work if span.begin < record.marks[-1])
     record.marks[-1] = max(last, *begun, record.marks[-2] + 1)
 

@@ -22,11 +22,11 @@ _LOOKS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # of lines
 
 def page(verdict: Verdict) -> str:
     """The report; users' text is escaped, and encodes in UTF-8."""
-    return _template().render(
+    return template(_FOLDER / "page.html").render(
         verdict=verdict,
         figures=list(summary.figures(verdict)),
         open=(Outcome.LEVEL, Outcome.UNSURE, Outcome.UNFIXED),
-        style=Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
+        style=style(),
         charts={
             "ratios": charts.ratios(verdict.samples),
             "timelines": charts.timelines(verdict.before.timeline, verdict.after.timeline),
@@ -40,8 +40,14 @@ def page(verdict: Verdict) -> str:
     )
 
 
+def style() -> Markup:
+    """The style sheet of all pages: for light and dark screens, and for paper."""
+    return Markup((_FOLDER / "style.css").read_text(encoding="utf-8"))
+
+
 @cache
-def _template() -> Template:
+def template(path: Path) -> Template:
+    """The template in a file; what it is given is escaped."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -49,7 +55,7 @@ def _template() -> Template:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    return environment.from_string((_FOLDER / "page.html").read_text(encoding="utf-8"))
+    return environment.from_string(path.read_text(encoding="utf-8"))
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,70 @@
+"""The command `tune`: its options, and what it prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perflint.cli import options
+from perflint.cli.verify import Duration, examined
+
+if TYPE_CHECKING:
+    from perflint.cli.verify_session import Session
+    from perflint.verify.verdict import Verdict
+
+_NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "rounds", "horizon"))
+
+
+@click.command(
+    short_help="Race what an expert would try, and keep the best that is proved.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@click.option("--budget", type=Duration(), default="5m", help="The time that it may take; 5m is the default.")
+@click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["precision", "behaviour"]),
+    help="Try what is proved statistically alike only: other number formats, or other random streams.",
+)
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="RATIO",
+    help="Exit with 1 unless the program is so many times as fast.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="The seed that random numbers begin with.")
+@click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, only the result.")
+@click.option("-v", "--verbose", is_flag=True, help="Also say where the time went.")
+@options.SELECTION
+@options.JOBS
+@options.CACHE
+@options.COLOR
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
+    """Race SCRIPT with ARGS against itself with settings and fixes that an expert would try, and keep the best.
+
+    Those are compiled modules, fused optimizers, channels_last, cudnn.benchmark, the fixes of findings, and with
+    --allow precision TF32 and bfloat16. `perflint run --tuned SCRIPT` then runs the best, without touching a file.
+    Exits with 0 if the program is the same and faster, with 1 if not, with 2 if it could not be run.
+    """
+    from perflint.engine.rule import Safety
+    from perflint.tune.kept import keep
+    from perflint.tune.ladder import candidates, ladder
+    from perflint.verify.grade import Outcome
+
+    allowed = frozenset({Safety.EXACT, Safety.ROUNDING, *map(Safety, allow)})
+
+    def to_do(session: Session, verdict: Verdict) -> str:
+        if verdict.outcome is not Outcome.FASTER:
+            return ""
+        keep(session.root, program[0], verdict.fixes)
+        return f"Run it so: perflint run --tuned {'-m ' if typed['is_module'] else ''}{' '.join(program)}"
+
+    def tail(verdict: Verdict) -> list[str]:
+        return ["", "best of each class", *(f"  {line}" for line in ladder(verdict, allowed))]
+
+    asked = {**_NOT_ASKED, "call": False, **typed}
+    return examined(program, asked, candidates(allowed), allowed=allowed, to_do=to_do, tail=tail)

@@ -1,0 +1,202 @@
+"""Makes an optimizer's step capturable: its counters and learning rates go to the device, which users don't see."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+_RATE = "lr"
+_CAPTURABLE = "capturable"
+_RATES_ON_DEVICE = (torch.optim.Adam, torch.optim.AdamW)  # their capturable form takes a tensor
+_FUSED_RATES = (torch.optim.SGD, torch.optim.Adagrad)  # their fused form does
+_prepared: weakref.WeakKeyDictionary[Optimizer, _Prepared] = weakref.WeakKeyDictionary()
+
+
+class _Prepared:
+    """One optimizer whose counters are on the device, with a tensor for the rate of each group that can have one."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.rates: list[tuple[Tensor, float] | None] = []
+        self.moved: set[str] = set()
+        self.shown = optimizer.register_state_dict_post_hook(_as_before)
+
+
+def _as_before(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    """A state dict with its counters on the host, where other programs expect them."""
+    known = _prepared.get(optimizer)
+    if known is None or not known.moved:
+        return state_dict
+    states = {
+        number: {name: value.cpu() if name in known.moved else value for name, value in state.items()}
+        for number, state in state_dict["state"].items()
+    }
+    return {**state_dict, "state": states}
+
+
+def prepare(optimizers: Iterable[Optimizer]) -> bool:
+    """Bring counters and rates to the device; return whether anything was brought that was not there."""
+    changed = [_prepare(optimizer) for optimizer in optimizers]
+    return any(changed)
+
+
+def renew(optimizers: Iterable[Optimizer]) -> None:
+    """Prepare again those that were prepared: a state that was loaded since then is on the host."""
+    prepare([optimizer for optimizer in optimizers if optimizer in _prepared])
+
+
+def _prepare(optimizer: Optimizer) -> bool:
+    known = _prepared.get(optimizer)
+    if known is None:
+        known = _prepared[optimizer] = _Prepared(optimizer)
+    changed = False
+    for number, group in enumerate(optimizer.param_groups):
+        devices = [parameter.device for parameter in group["params"] if parameter.is_cuda]
+        if number == len(known.rates):
+            rate = _rate(optimizer, group) if devices else None
+            known.rates.append(None if rate is None else (torch.tensor(rate, device=devices[0]), rate))
+            changed = changed or rate is not None
+        if _CAPTURABLE in group:
+            changed = _move_counters(optimizer, group["params"], known.moved) or changed
+    return changed
+
+
+def _move_counters(optimizer: Optimizer, parameters: Sequence[Tensor], moved: set[str]) -> bool:
+    found = False
+    for parameter in parameters:
+        state = optimizer.state.get(parameter, {})
+        for name, value in state.items():
+            if isinstance(value, Tensor) and not value.is_cuda and value.numel() == 1 and parameter.is_cuda:
+                state[name] = value.to(parameter.device)
+                moved.add(name)
+                found = True
+    return found
+
+
+def restore(optimizers: Iterable[Optimizer]) -> None:
+    """Undo what `prepare` did."""
+    for optimizer in optimizers:
+        known = _prepared.pop(optimizer, None)
+        if known is None:
+            continue
+        known.shown.remove()
+        for state in optimizer.state.values() if known.moved else ():
+            state.update({name: state[name].cpu() for name in known.moved & state.keys()})
+
+
+def _rate(optimizer: Optimizer, group: dict[str, Any]) -> float | None:
+    """The learning rate of a group, if it may change without a new graph and isn't on the device already."""
+    rate = group.get(_RATE)
+    if isinstance(rate, Tensor) and rate.is_cuda:
+        return None
+    kind = type(optimizer)
+    takes_tensor = kind in _RATES_ON_DEVICE or (kind in _FUSED_RATES and group.get("fused"))
+    return float(rate) if rate is not None and takes_tensor else None
+
+
+def refresh(optimizers: Iterable[Optimizer]) -> None:
+    """Bring the rates that the user's code has changed to the device."""
+    for optimizer in optimizers:
+        known = _prepared.get(optimizer)
+        for number, kept in enumerate(known.rates if known else ()):
+            if known is None or kept is None:
+                continue
+            tensor, before = kept
+            rate = float(optimizer.param_groups[number][_RATE])
+            if rate != before:
+                tensor.fill_(rate)
+                known.rates[number] = (tensor, rate)
+
+
+@contextmanager
+def capturable(optimizers: Sequence[Optimizer]) -> Iterator[None]:
+    """While this lasts, prepared optimizers step in their capturable form."""
+    refresh(optimizers)
+    places: list[tuple[dict[str, Any], str, Any, Any]] = []
+    for optimizer in optimizers:
+        known = _prepared.get(optimizer)
+        for group, kept in zip(optimizer.param_groups, known.rates if known else (), strict=False):
+            if _CAPTURABLE in group:
+                places.append((group, _CAPTURABLE, True, group[_CAPTURABLE]))
+            if kept is not None:
+                places.append((group, _RATE, kept[0], group[_RATE]))
+    for group, name, value, _ in places:
+        group[name] = value
+    try:
+        yield
+    finally:
+        for group, name, value, before in places:
+            if group[name] is value:
+                group[name] = before
+
+
+def numbers(optimizers: Iterable[Optimizer]) -> list[Hashable]:
+    """All that a step takes from the groups, but the rates that are on the device."""
+    found: list[Hashable] = []
+    for optimizer in optimizers:
+        known = _prepared.get(optimizer)
+        rates = known.rates if known else []
+        for number, group in enumerate(optimizer.param_groups):
+            is_refreshed = number < len(rates) and rates[number] is not None
+            names = (name for name in group if name != "params" and not (name == _RATE and is_refreshed))
+            found += [(name, _number(group[name])) for name in names]
+    return found
+
+
+def _number(value: Any) -> Hashable:
+    if isinstance(value, Tensor):
+        return (id(value), value.data_ptr()) if value.is_cuda else str(value.tolist())
+    return tuple(map(_number, value)) if isinstance(value, tuple | list) else repr(value)
+
+
+def addresses(optimizers: Iterable[Optimizer]) -> list[Hashable]:
+    """Where parameters and their states are; the values of states that aren't on the device."""
+    found: list[Hashable] = []
+    for optimizer in optimizers:
+        found.append(id(optimizer))
+        states = optimizer.state
+        for group in optimizer.param_groups:
+            found.append(len(group["params"]))
+            for parameter in group["params"]:
+                found += (id(parameter), parameter.data_ptr(), parameter.requires_grad)
+                for name, value in states[parameter].items() if parameter in states else ():
+                    on_device = isinstance(value, Tensor) and value.is_cuda
+                    found += (name, value.data_ptr() if on_device else _where(value))
+    return found
+
+
+def _where(value: Any) -> Hashable:
+    """A counter on the host advances with each step, until it is on the device; other values are frozen by capture."""
+    if isinstance(value, Tensor):
+        return id(value)
+    return repr(value)
+
+
+def _counts_on_host(optimizer: Optimizer) -> bool:
+    values = (value for state in optimizer.state.values() for value in state.values())
+    return any(isinstance(value, Tensor) and not value.is_cuda for value in values)
+
+
+def parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
+    """Those that they update."""
+    return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+
+
+def refusal(optimizers: Iterable[Optimizer]) -> str | None:
+    """Why steps of these can't be replayed."""
+    for optimizer in optimizers:
+        name = type(optimizer).__name__
+        if isinstance(optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):
+            return f"{name} decides on the host what it does"
+        if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+            return f"{name} has hooks on its steps, which a replay would not call"
+        if any(group.get("differentiable") for group in optimizer.param_groups):
+            return f"{name} is differentiable"
+        if any(_CAPTURABLE not in group for group in optimizer.param_groups) and _counts_on_host(optimizer):
+            return f"{name} counts its steps on the host"
+    return None

@@ -1,0 +1,222 @@
+"""What one call of a training step reads and changes, optimizers and gradients included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.modules.module import _has_any_global_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from perflint.runtime import optimizers as optim
+from perflint.runtime.probe import host_rng
+from perflint.runtime.refusal import CannotCapture, Unsettled, inside
+from perflint.runtime.replay import side_stream
+from perflint.runtime.walk import Key, Walk
+from perflint.runtime.watch import Rehearsal
+
+_SCALARS = (int, float, bool, str, type(None))
+
+
+class Scene:
+    """One call of a step: its walk, the optimizers that it can reach, and the leaves that may get gradients."""
+
+    def __init__(self, walk: Walk) -> None:
+        self.walk = walk
+        found = [each for each in walk.objects if isinstance(each, Optimizer)]
+        self.optimizers: list[Optimizer] = list({id(each): each for each in found}.values())
+        leaves = [t for t in (*walk.state, *optim.parameters(self.optimizers)) if t.is_leaf]
+        self.leaves = list({id(leaf): leaf for leaf in leaves if leaf.requires_grad or leaf.grad is not None}.values())
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no call like this can be captured."""
+        walk = self.walk
+        if walk.refusal:
+            return walk.refusal
+        if walk.devices != {torch.cuda.current_device()}:
+            return f"it uses devices {sorted(walk.devices)}, and not the current one alone"
+        if any(tensor.requires_grad for tensor in walk.inputs):
+            return "an argument requires gradients"
+        if any(type(each).__name__ == "OptimizedModule" or each._compiled_call_impl for each in walk.modules):
+            return "it calls a compiled module"
+        if any(leaf._backward_hooks or leaf._post_accumulate_grad_hooks for leaf in self.leaves):
+            return "a parameter has hooks on its gradient, which a replay would not call"
+        if _has_any_global_hook():  # type: ignore[no-untyped-call]
+            return "there are hooks on all modules, which a replay would not call"
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            return "several processes train together"
+        return optim.refusal(self.optimizers)
+
+    def read(self) -> Key:
+        """What it reads besides optimizers and gradients."""
+        cudnn = torch.backends.cudnn
+        switches = (torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
+        return self.walk.key(switches, torch.cuda.current_stream().cuda_stream)
+
+    def gradients(self) -> list[Gradient | None]:
+        """Where the gradients of the leaves are, without holding them."""
+        return [None if leaf.grad is None else Gradient.of(leaf.grad) for leaf in self.leaves]
+
+    def key(self, pattern: Pattern, gradients: Sequence[Gradient | None]) -> Key:
+        """The key of a call that treats gradients by that pattern; `gradients` are those before the call.
+
+        It says which kernels run on which memory.
+        """
+        grads = (pattern.part(leaf, grad) for leaf, grad in zip(self.leaves, gradients, strict=True))
+        return Key((self.read(), *optim.numbers(self.optimizers), *optim.addresses(self.optimizers), *grads))
+
+
+class Gradient(NamedTuple):
+    """A gradient's identity and address, and its shape, strides and type."""
+
+    place: tuple[int, int]
+    form: tuple[torch.Size, tuple[int, ...], torch.dtype]
+
+    @staticmethod
+    def of(gradient: Tensor) -> Gradient:
+        """That of a tensor."""
+        form = (gradient.shape, gradient.stride(), gradient.dtype)
+        return Gradient((id(gradient), gradient.data_ptr()), form)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What a step does with the gradients that it finds, by the identities of their leaves.
+
+    `replaced` are dropped unseen, `carried` are read or added to, and then dropped, `kept` stay, written or read.
+    """
+
+    replaced: frozenset[int]
+    carried: frozenset[int]
+    kept: frozenset[int]
+
+    def part(self, leaf: Tensor, gradient: Gradient | None) -> Hashable:
+        """What the key of a call says of one gradient."""
+        if id(leaf) in self.replaced:
+            return "replaced"
+        if gradient is None:
+            return None
+        if id(leaf) in self.carried:
+            return gradient.form
+        return gradient.place if id(leaf) in self.kept else "untouched"
+
+
+@dataclass(frozen=True)
+class Showed:
+    """What an eager call of a step showed.
+
+    `written`: the tensors that it changed in place, gradients aside; `stepped`: the optimizers that it stepped.
+    """
+
+    pattern: Pattern
+    written: tuple[Tensor, ...]
+    stepped: tuple[Optimizer, ...]
+
+
+class _Notes(Rehearsal):  # type: ignore[no-untyped-call]
+    """Notes the first operation that can't be captured, and which of the `old` gradients are read."""
+
+    def __init__(self, old: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._old = {gradient.untyped_storage().data_ptr(): id(gradient) for gradient in old}
+        self.read: set[int] = set()
+
+    def refuse(self, reason: str) -> None:
+        """Keep the first reason, and go on: the call counts."""
+        self.refusal = self.refusal or reason
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for tensor in _tensors((*args, *(kwargs or {}).values())):
+            if tensor.layout is not torch.strided:
+                self.refuse(f"it computes with a tensor of layout {tensor.layout}")
+            elif (gradient := self._old.get(tensor.untyped_storage().data_ptr())) is not None:
+                self.read.add(gradient)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
+    """Run one step eagerly, on the stream of captures; return its result and what it showed.
+
+    Raises CannotCapture, with the result as its second argument, if a replay would not do all that the run did.
+    """
+    walk, leaves = scene.walk, scene.leaves
+    rng, scalars = host_rng(), _scalars(walk.objects)
+    numbers = optim.numbers(scene.optimizers)
+    tensors = list({id(each): each for each in (*walk.inputs, *walk.state, *leaves)}.values())
+    versions = [tensor._version for tensor in tensors]
+    before = [leaf.grad for leaf in leaves]
+    old = [gradient for gradient in before if gradient is not None]
+    with _steps() as stepped, aside(walk), inside(), _Notes(old) as notes:
+        result = run()
+    after = [leaf.grad for leaf in leaves]
+    changed = {id(each) for each, version in zip(tensors, versions, strict=True) if each._version != version}
+    reasons = (
+        (rng != host_rng(), "it draws random numbers on the host"),
+        (any(now is not None and now.layout is not torch.strided for now in after), "its gradients are sparse"),
+        (any(id(each) in changed for each in walk.inputs), "it writes to its arguments in place"),
+        (not {id(each) for each in stepped} <= {id(each) for each in scene.optimizers}, _UNSEEN),
+        (numbers != optim.numbers(scene.optimizers), "it changes an optimizer's settings, as a scheduler does"),
+        (optim.refusal(scene.optimizers) is not None, optim.refusal(scene.optimizers)),
+    )
+    for holds, reason in reasons:
+        if holds:
+            raise CannotCapture(reason, result)
+    if notes.refusal or scalars != _scalars(walk.objects):
+        raise Unsettled(notes.refusal or "it changes an object of a library, such as a scheduler", result)
+    dropped = {id(leaf) for leaf, was, now in zip(leaves, before, after, strict=True) if was is not now}
+    used = {id(leaf) for leaf, was in zip(leaves, before, strict=True) if was is not None and id(was) in notes.read}
+    had = {id(leaf) for leaf, was in zip(leaves, before, strict=True) if was is not None}
+    pattern = Pattern(frozenset(had & dropped - used), frozenset(dropped & used), frozenset(used - dropped))
+    return result, Showed(pattern, tuple(each for each in tensors if id(each) in changed), tuple(stepped))
+
+
+_UNSEEN = "it steps an optimizer that is neither an argument nor named in it"
+
+
+def _scalars(objects: Sequence[object]) -> list[tuple[Hashable, ...]]:
+    """The numbers and texts that objects hold."""
+    found: list[tuple[Hashable, ...]] = []
+    for each in objects:
+        members = getattr(each, "__dict__", None)
+        if type(members) is dict and not isinstance(each, Optimizer):
+            found.append(tuple((name, repr(value)) for name, value in members.items() if isinstance(value, _SCALARS)))
+    return found
+
+
+@contextmanager
+def _steps() -> Iterator[list[Optimizer]]:
+    """The optimizers that are stepped meanwhile."""
+    stepped: list[Optimizer] = []
+    handle = register_optimizer_step_pre_hook(lambda optimizer, *_: stepped.append(optimizer))
+    try:
+        yield stepped
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def aside(walk: Walk) -> Iterator[None]:
+    """Run on the stream of captures, to which the tape's ends then belong; wait both ways."""
+    (number,) = walk.devices
+    stream, current = side_stream(torch.device("cuda", number)), torch.cuda.current_stream()
+    stream.wait_stream(current)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        current.wait_stream(stream)

@@ -1,0 +1,207 @@
+"""Computes attention by torch's fused kernels, `scaled_dot_product_attention`."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perflint.analysis.data.numbers import is_number
+from perflint.analysis.program import Program
+from perflint.analysis.values.attention import Attention, factors
+from perflint.analysis.values.operations import operation
+from perflint.analysis.values.shapes import Shapes
+from perflint.syntax.arguments import bind
+from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.walk import integer, path_of
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.names import of_torch
+from perflint.transforms.operations import FIT, Operation, Replace, ReplaceStatements, in_rows, new
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.template import expression, reference
+
+_NAME = "scaled_dot_product_attention"
+_INFINITE = ("float('-inf')", "-float('inf')", "-math.inf", "-torch.inf", "-np.inf", "-inf")
+_SCORES = re.compile(r"(\w*)(\w)(\w),\1(\w)\3->\1\2\4")
+_WEIGHED = re.compile(r"(\w*)(\w)(\w),\1\3(\w)->\1\2\4")
+_TWICE = re.compile(r"create_graph|gradient_penalty|hessian|jvp|vmap|is_grads_batched")
+_MASKED = "a mask, bias or cast may differ from the kernel's: in rows that are masked wholly, or in its type"
+
+
+def fused_attention(program: Program, found: Attention) -> Fix:
+    """The one call, where the product with the values stands; `scale` needs torch 2.1.
+
+    Raises Blocked where the scale may be a tensor, queries and keys may not be as many under a causal mask, or a mask
+    may leave nothing of a row: there, results differ.
+    """
+    if _TWICE.search(program.text):
+        raise Blocked("the fused kernels can't be differentiated twice")
+    query, turned = _of_matrices(program, found.first, _SCORES)
+    weights, value = _of_matrices(program, found.last, _WEIGHED)
+    if program.value(found.softmax.func).name == "torch.nn.Sequential" or path_of(query).startswith("self."):
+        raise Blocked("dropout in a sequence of modules, or queries for all samples, need another form")
+    if weights is not found.weights:
+        raise Blocked("the values are in front of the weights")
+    key = turned if "einsum" in ast.unparse(found.first).partition("(")[0] else _key(program, turned)
+    scaled = _scaled(program, found, query, key)
+    keywords = [*_dropped(program, found), *scaled]
+    gone = _leading_statements(program, found)
+    names = program.of_type(ast.Name, ast.Attribute)
+    modules = (path_of(each) for each in names if program.qualified(each) == "torch.nn.functional" and path_of(each))
+    called = next((expression(f"{each}.{_NAME}") for each in modules), None)
+    called = called or of_torch(program, f"nn.functional.{_NAME}", found.last)
+    made = expression("{called}({query}, {key}, {value})", called=called, query=query, key=key, value=value)
+    assert isinstance(made, ast.Call)
+    made.keywords = [ast.keyword(*each) for each in keywords]
+    change = rewrite(program, *_changes(program, found, gone, in_rows(made, FIT)))
+    return Fix(f"compute it by one kernel: {_NAME}", Safety.BEHAVIOUR if found.kept else Safety.ROUNDING, change)
+
+
+def _changes(program: Program, found: Attention, gone: tuple[ast.stmt, ...], made: ast.Call) -> list[Operation]:
+    """The statements `gone` replaced by one that gives what is `made` a name, which then stands for the product."""
+    last, name = program.statement_of(found.last), getattr(found.weights, "id", "")
+    others = {each.id for each in ast.walk(last) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) and last.targets[0].id not in others:
+        name = last.targets[0].id
+    if not gone or not name or (isinstance(last, ast.Return) and last.value is found.last):
+        return [Replace(found.last, made), ReplaceStatements(gone, ())]
+    if isinstance(last, ast.Assign) and last.value is found.last:
+        return [ReplaceStatements((*gone, last), (new(ast.Assign(last.targets, made)),))]
+    given = new(ast.Assign([reference(name, ast.Store())], made))
+    return [ReplaceStatements(gone, (given,)), Replace(found.last, reference(name))]
+
+
+def _leading_statements(program: Program, found: Attention) -> tuple[ast.stmt, ...]:
+    """The assignments that lead to the last product, one after the other."""
+    nodes = (found.first, *found.steps, found.softmax, *found.kept)
+    last = program.statement_of(found.last)
+    leading = sorted({program.statement_of(each) for each in nodes} - {last}, key=lambda each: each.lineno)
+    block = program.block_of(last)
+    end = next(number for number, each in enumerate(block) if each is last)
+    if [*block[max(end - len(leading), 0) : end]] != leading:
+        raise Blocked("its steps don't follow each other, or are left out at times")
+    for each in leading:
+        if not isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            raise Blocked("its steps are more than assignments")
+    return tuple(leading)
+
+
+def _of_matrices(program: Program, product: ast.expr, equation: re.Pattern[str]) -> tuple[ast.expr, ast.expr]:
+    """The factors of a product over the last axes, which einsum says by an equation like that."""
+    made, pair = operation(program, product), factors(program, product)
+    written = getattr(made.tensor, "value", "") if made is not None and made.name == "einsum" else None
+    if pair is None or (written is None and made is not None and made.name not in ("matmul", "bmm")):
+        raise Blocked("it is not known which axes are multiplied")
+    if written is not None and not equation.fullmatch(str(written).replace(" ", "")):
+        raise Blocked("its equations are about other axes than the last two")
+    return pair
+
+
+def _key(program: Program, turned: ast.expr) -> ast.expr:
+    """The keys, whose last two axes `turned` has exchanged."""
+    made = operation(program, turned)
+    if made is not None and made.name == "transpose" and made.tensor is not None:
+        axes = sorted(integer(each) or 0 for each in made.arguments)
+        rank = program.get(Shapes).shape(made.tensor).rank
+        if axes == [-2, -1] or (rank is not None and axes == [rank - 2, rank - 1]):
+            return made.tensor
+    if made is not None and made.name == "permute" and made.tensor is not None:
+        order = [axis for each in made.arguments if (axis := integer(each)) is not None]
+        if len(order) > 1 and order == [*range(len(order) - 2), len(order) - 1, len(order) - 2]:
+            return made.tensor
+    if not isinstance(turned, ast.Name):
+        raise Blocked(f"it is not known whether `{program.segment(turned)}` exchanges the last two axes")
+    return expression("{turned}.transpose(-2, -1)", turned=turned)
+
+
+def _dropped(program: Program, found: Attention) -> list[tuple[str, ast.expr]]:
+    """What is dropped of the weights, as a keyword, if there is dropout."""
+    if not found.kept:
+        return []
+    (call, *others) = found.kept
+    assert isinstance(call, ast.Call)
+    module, made = program.value(call.func), operation(program, call)
+    if not others and module.name == "torch.nn.Dropout" and module.sure and path_of(call.func):
+        return [("dropout_p", expression("{drop}.p if {drop}.training else 0.0", drop=call.func))]
+    given = bind(call, ("input", "p", "training", "inplace"))
+    share, training = given.get("p"), given.get("training")
+    if others or made is None or made.name != "dropout" or share is None:
+        raise Blocked("the weights are changed by more than torch's own dropout")
+    if training is None:
+        return [("dropout_p", share)]
+    return [("dropout_p", expression("{share} if {training} else 0.0", share=share, training=training))]
+
+
+def _scaled(program: Program, found: Attention, query: ast.expr, key: ast.expr) -> list[tuple[str, ast.expr]]:
+    """The keywords that stand for the steps between product and softmax."""
+    scales = list[tuple[ast.expr, bool]]()
+    masks = list[ast.AST]()
+    for step in found.steps:
+        scale = _scale(program, step)
+        if scale is None and not _is_causal(program, step, query, key):
+            raise Blocked(_MASKED, step)
+        scales += [scale] if scale is not None else []
+        masks += [step] if scale is None else []
+    if len(scales) > 1 or len(masks) > 1:
+        raise Blocked("the scores are scaled or masked several times")
+    keywords = [("is_causal", expression("True"))] if masks else []
+    if scales and _is_default(*scales[0], path_of(query), path_of(key)):
+        return keywords
+    number, divides = scales[0] if scales else (expression("1.0"), False)
+    return [*keywords, ("scale", expression("1 / {number}", number=number) if divides else number)]
+
+
+def _scale(program: Program, step: ast.AST) -> tuple[ast.expr, bool] | None:
+    """The number by which a step multiplies the scores, or divides them."""
+    if isinstance(step, ast.AugAssign):
+        operands = [step.value]
+    elif isinstance(step, ast.BinOp):
+        operands = [step.right, step.left]
+    else:
+        return None
+    if not isinstance(step.op, ast.Mult | ast.Div):
+        return None
+    for each in operands[: 1 if isinstance(step.op, ast.Div) else 2]:
+        if is_number(program, each):
+            return each, isinstance(step.op, ast.Div)
+    if not any(path_of(each) for each in operands):
+        return None
+    raise Blocked("the scale may be a tensor", step)
+
+
+def _is_default(scale: ast.expr, divides: bool, query: str, key: str) -> bool:
+    """Is it the square root of the size of the heads, which the kernel takes by itself?"""
+    sizes = [f"{each}{size}" for each in (query, key) if each for size in (".size(-1)", ".shape[-1]")]
+    roots = [root for each in sizes for root in (f"math.sqrt({each})", f"{each} ** 0.5")]
+    inverse = [f"{one} / {root}" for one in ("1", "1.0") for root in roots] + [f"{each} ** -0.5" for each in sizes]
+    return ast.unparse(scale).replace("(-0.5)", "-0.5") in (roots if divides else inverse)
+
+
+def _is_causal(program: Program, step: ast.AST, query: ast.expr, key: ast.expr) -> bool:
+    """Does it set the scores to -inf where a triangle is zero, for as many queries as keys?"""
+    made = operation(program, step)
+    if made is None or made.name != "masked_fill" or len(made.arguments) != 2:
+        return False
+    mask, filled = made.arguments
+    if ast.unparse(filled) not in _INFINITE or not isinstance(mask, ast.Compare) or ast.unparse(mask)[-5:] != " == 0":
+        return False
+    part = mask.left
+    axes = part.slice.elts[-2:] if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Tuple) else []
+    ends = [each.upper if isinstance(each, ast.Slice) and each.lower is None else None for each in axes]
+    sizes = {program.get(Shapes).shape(each).size(-2) for each in (query, key)}
+    sizes |= {program.get(Shapes).size(each) if each is not None else "" for each in ends}
+    return len(ends) == 2 and len(sizes) == 1 and "" not in sizes and _is_triangle(program, part)
+
+
+def _is_triangle(program: Program, node: ast.expr) -> bool:
+    """Is it part of a buffer of ones at and below the diagonal?"""
+    path = path_of(node.value) if isinstance(node, ast.Subscript) else ""
+    for call in program.of_type(ast.Call):
+        given = bind(call, ("name", "tensor")) if path_of(call.func) == "self.register_buffer" else None
+        name, tensor = (given.get("name"), given.get("tensor")) if given is not None else (None, None)
+        if tensor is not None and isinstance(name, ast.Constant) and f"self.{name.value!s}" == path:
+            made = [each for part in ast.walk(tensor) if (each := operation(program, part)) is not None]
+            lower = next((each for each in made if each.name == "tril"), None)
+            is_plain = lower is not None and not lower.arguments and not lower.call.keywords
+            views = (each for each in made if each.name not in ("tril", "ones"))
+            return is_plain and all(each.name in ("view", "reshape") for each in views)
+    return False

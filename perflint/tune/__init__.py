@@ -1,0 +1,1 @@
+"""Races what an expert would try on a program, and keeps the best that is proved."""

@@ -1,0 +1,76 @@
+"""Attention is computed step by step, where one kernel could do all of it.
+
+## What it does
+
+Reports products of queries and keys whose softmax over the keys weighs values, where nothing else reads the weights:
+*attention*. Scales, masks, biases, casts and dropout in between are followed, also through branches. Left alone are
+weights that are returned, kept or changed, scores that somebody else reads, learned queries or keys that are an
+attribute of the module, files that call a fused kernel (`scaled_dot_product_attention`, flash-attn, xFormers) besides,
+functions named as a reference, and tests.
+
+## Why it is slow
+
+The scores of all queries and keys are a tensor that is written and read again by each step, and kept for the backward
+pass, weights and dropout mask besides. The fused kernels compute it in parts that stay in the processor's own memory.
+
+## Example
+
+```python
+scores = (q @ k.transpose(-2, -1)) * self.scale
+weights = self.dropout(scores.softmax(dim=-1))
+x = weights @ v
+```
+
+## Use instead
+
+```python
+x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout.p if self.training else 0.0, scale=self.scale)
+```
+
+## Fix safety
+
+`rounding`: the same mathematics in another order; `behaviour` with dropout, which draws other random numbers. There is
+a fix where the scale is surely a number, the softmax is taken in the scores' own dtype, dropout is torch's own, and
+there is no mask, or the triangle of a buffer, where queries and keys are surely as many. Other masks have none: a row
+that is masked wholly would differ. `scale` needs torch 2.1. The kernels can't be differentiated twice: there is no fix
+in files that do that. The keyword for causal attention is `is_causal`; in a boolean `attn_mask`, True means keep.
+
+It is a warning where there is a fix, for the scores are always written, read and kept; it is advice where masks, biases
+or casts stand in between, as what the kernels gain then depends on these.
+
+## Measured
+
+One H100, torch 2.11.0, 2026-11-23 (`tests/gpu/measure.py`): 10 training steps of 6 blocks, 8 sequences of 1,024 and 6
+heads: under bf16 autocast 254 ms to 210 ms (1.19x) and 3,037 MB to 979 MB at the peak; causal, in float32, 442 ms to
+330 ms (1.33x), 3,010 MB to 1,478 MB. The program against itself ranged from 0.72 to 1.56 on that host: the memory is
+sure, the time is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from perflint import api
+from perflint.api import Finding, Options, Program, Rule, Severity
+
+_FUSED = re.compile(r"scaled_dot_product|sdpa|flash_?att|xformers|memory_efficient|flex_attention", re.IGNORECASE)
+_REFERENCE = re.compile(r"(^|_)(ref|reference|naive|slow|manual|vanilla|eager)(_|$)", re.IGNORECASE)
+
+
+class AttentionByHand(Rule):
+    """Each attention, at its softmax."""
+
+    group = "compute"
+    triggers = ("softmax", "Softmax")
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield the softmax of each attention that one kernel could compute."""
+        for found in () if program.is_test or _FUSED.search(program.text) else api.attentions(program):
+            if any(_REFERENCE.search(getattr(each, "name", "")) for each in program.ancestors(found.softmax)):
+                continue
+            fixes, blocked = api.tried(api.fused_attention, program, found)
+            message = "the scores of all queries and keys are a tensor in memory, which one kernel would do without"
+            span = api.call_span(program, found.softmax)
+            severity = Severity.WARNING if fixes else Severity.ADVICE
+            yield self.finding(span, message, kind="attention", fixes=fixes, blocked=blocked, severity=severity)

@@ -1,0 +1,150 @@
+"""A dataset does work for each sample that it could do once.
+
+## What it does
+
+Reports, in `__getitem__` of a dataset, functions that it calls, and those that collate: *device* moves samples to the
+device; *file* opens a file that is the same for all, unless it is kept; *parse* parses a text file of the sample;
+*tokenize* runs a tokenizer over one text; *resize* brings pictures to one size; *loop* fills an array by nested loops.
+Functions that collate may tokenize, as they get many texts. Left alone are sizes that differ, and tests.
+
+## Why it is slow
+
+What a sample needs is computed again in each epoch. A worker that uses the device starts a context of its own there.
+
+## Example
+
+```python
+def __getitem__(self, index):
+    return self.tokenizer(self.texts[index])
+```
+
+## Use instead
+
+```python
+def __getitem__(self, index):
+    return self.tokens[index]  # made by the constructor, for all texts at once
+```
+
+## Fix safety
+
+There is no fix: what can be kept depends on the memory, and on what else is done to a sample. It is advice, for it
+matters where data are late.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint import api
+from perflint.api import Finding, Options, Program, Rule, Severity
+
+_OPENING = re.compile(
+    r"h5py\.File|lmdb\.open|zipfile\.ZipFile|tarfile\.open|pandas\.read_\w+|json\.load|pickle\.load|yaml\.\w*load"
+    r"|numpy\.(load|loadtxt|genfromtxt|memmap)|torch\.load|scipy\.io\.loadmat|builtins\.open"
+)
+_PARSING = re.compile(r"xml\.etree\.\w+\.parse|numpy\.(loadtxt|genfromtxt)|pandas\.read_\w+")
+_RESIZING = re.compile(r"cv2\.resize|skimage\.transform\.resize|scipy\.misc\.imresize")
+_TOKENIZING = re.compile(r"(.*_)?tokenizer(\.\w*(encode|tokenize)\w*)?|processor|(.*\.)?text_to_sequence|nltk\.\w+ize")
+_MESSAGES = {
+    "device": "each sample is moved to the device by itself, which a batch would be at once, behind the loader",
+    "file": "a file that is the same for all samples is opened for each of them",
+    "parse": "a text file is parsed anew in each epoch",
+    "tokenize": "the text is tokenized anew in each epoch",
+    "resize": "the picture is brought to the same size anew in each epoch",
+    "loop": "a Python loop goes over the elements of a sample",
+}
+
+
+class HeavyGetitem(Rule):
+    """The first piece of work of each kind, in each function that makes samples or batches."""
+
+    group = "data"
+    severity = Severity.ADVICE
+    triggers = ("def __getitem__", "collate")
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield such calls and loops."""
+        for function in () if program.is_test else program.of_type(ast.FunctionDef):
+            collates = "collate" in function.name
+            if not collates and not _gives_samples(program, function):
+                continue
+            found: dict[str, ast.AST] = {}
+            for node, made in _nodes(program, function):
+                found.setdefault(_kind(program, node, made, collates=collates), node)
+            for kind, node in found.items():
+                if kind and isinstance(node, ast.Call | ast.For):
+                    span = api.head_span(program, node) if isinstance(node, ast.For) else api.call_span(program, node)
+                    yield self.finding(span, _MESSAGES[kind], kind=kind, blocked="what can be kept depends on memory")
+
+
+def _nodes(program: Program, function: ast.FunctionDef) -> Iterator[tuple[ast.AST, frozenset[str]]]:
+    """The nodes of the function and of methods that it calls, with the variables there that depend on the sample."""
+    functions: list[api.Function] = [function]
+    for each in functions:
+        made = api.dependents(each, {parameter.arg for parameter in each.args.args} - {"self", "cls"})
+        for node in api.own_nodes(each):
+            yield node, made
+            callee = program.callee(node) if isinstance(node, ast.Call) else None
+            functions += [callee] if callee is not None and callee not in functions and len(functions) < 6 else []
+
+
+def _gives_samples(program: Program, function: ast.FunctionDef) -> bool:
+    """Is it `__getitem__` of a dataset?"""
+    around = program.class_around(function)
+    if function.name != "__getitem__" or around is None:
+        return False
+    is_sized = any(isinstance(each, ast.FunctionDef) and each.name == "__len__" for each in around.body)
+    return is_sized and any(re.search("(?i)data|corpus", each) for each in (around.name, *program.base_names(around)))
+
+
+def _kind(program: Program, node: ast.AST, made: frozenset[str], *, collates: bool) -> str:
+    """What work it is; empty for other nodes."""
+    if isinstance(node, ast.For):
+        return "loop" if not collates and _fills(node) else ""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
+        return ""
+    name, path, move = program.qualified(node.func), api.path_of(node.func), api.move(program, node)
+    if move is not None and move.is_certain and move.like is None:
+        target = move.device
+        stays = target is not None and (program.value(target).literal == "cpu" or api.reads(target, made))
+        return "" if stays else "device"
+    if _PARSING.fullmatch(name) and api.reads(node, made):
+        return "parse"
+    if _OPENING.fullmatch(name):
+        return "" if api.reads(node, made) or not node.args or _is_kept(program, node) else "file"
+    if collates:
+        return ""
+    if _TOKENIZING.fullmatch((name or path).removeprefix("self.")):
+        return "tokenize"
+    if path.startswith("self.") and any(_resizes_first(program, each) for each in api.origins(program, node.func)):
+        return "resize"
+    sizes = node.args[:1] if getattr(node.func, "attr", "") == "resize" and not name else []
+    if _RESIZING.fullmatch(name):
+        sizes = node.args[1:2] or [each.value for each in node.keywords if each.arg == "dsize"]
+    return "resize" if sizes and api.reads(node, made) and not api.reads(sizes[0], made) else ""
+
+
+def _resizes_first(program: Program, made: ast.AST) -> bool:
+    """Is it torchvision's Compose, of which Resize stands in front of what is random?"""
+    steps = made.args[0] if isinstance(made, ast.Call) and made.args and "Compose" in ast.unparse(made.func) else None
+    names = [program.qualified(getattr(each, "func", each)) for each in getattr(steps, "elts", ())]
+    return any(each.endswith(".Resize") and "Random" not in "".join(names[:at]) for at, each in enumerate(names))
+
+
+def _is_kept(program: Program, call: ast.Call) -> bool:
+    """Is it done under a condition, or kept by the object?"""
+    targets = getattr(program.statement_of(call), "targets", ())
+    keeps = any(isinstance(each, ast.Attribute | ast.Subscript) for each in targets)
+    return keeps or any(isinstance(each, ast.If | ast.Try) for each in program.ancestors(call))
+
+
+def _fills(loop: ast.For) -> bool:
+    """Do two nested loops over numbers fill an array, element by element?"""
+    loops = [loop, *(each for each in loop.body if isinstance(each, ast.For))]
+    names = [getattr(each.target, "id", "") for each in loops if ast.unparse(each.iter).startswith("range(")]
+    stores = (
+        each for each in ast.walk(loops[-1]) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store)
+    )
+    return len(names) > 1 and any(all(api.reads(each.slice, {name}) for name in names[:2]) for each in stores)

@@ -1,0 +1,150 @@
+"""Hugging Face's libraries are handed one example after the other, where they take a batch.
+
+## What it does
+
+Reports *map*, where `map` of a dataset calls a tokenizer for one example at a time; *pipeline* and *generate*, where a
+loop over examples runs a pipeline of transformers, or tokenizes one text and generates; *tokenize*, where a list of
+tokenized texts is made one by one. Left alone are functions that don't tokenize, loops over texts that are written out
+or over batches, tokenizers that pad in a loop, and tests.
+
+## Why it is slow
+
+A tokenizer in Rust takes a list of texts on all cores at once. A generated token needs the same weights from memory for
+one text as for many, and a small forward pass the same launches.
+
+## Example
+
+```python
+data = data.map(lambda example: tokenizer(example["text"]))
+for text in texts:
+    print(pipe(text))
+```
+
+## Use instead
+
+```python
+data = data.map(lambda examples: tokenizer(examples["text"]), batched=True)
+for result in pipe(texts, batch_size=16):
+    print(result)
+```
+
+## Fix safety
+
+There is no fix: a batch changes what the function, or the loop, is given, texts of a batch are padded (on the left, to
+generate), and sampling draws in another order. It is advice: it depends on how many examples there are.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint import api
+from perflint.api import Finding, Kind, Options, Program, Rule, Severity
+
+_DATASETS = re.compile(
+    r"datasets\.(load\.|arrow_dataset\.|combine\.|dataset_dict\.)?(load_|Dataset|concatenate|interl)\w*(\.\w+)?"
+)
+_TOKENIZER = re.compile(r"(^|[._])(tokenizer|processor)(_\w+|\.encode|\.apply_chat_template)?$", re.IGNORECASE)
+_BATCH = re.compile(r"batch|chunk|loader|epoch|step", re.IGNORECASE)
+_COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
+_AROUND = (*api.LOOPS, *api.FUNCTIONS, *_COMPREHENSIONS)
+_MESSAGES = {
+    "map": "the tokenizer is called for one example at a time, which batched=True would hand over as lists",
+    "pipeline": "the pipeline runs for one example at a time: it takes a list, or a dataset, and batch_size",
+    "tokenize": "the tokenizer is called for one text at a time, where it takes the list of them",
+    "generate": "each text is generated on its own: a padded batch takes hardly longer than one",
+}
+
+
+class OneExampleAtATime(Rule):
+    """Calls for one example, in a loop or of a dataset's `map`."""
+
+    group = "compute"
+    severity = Severity.ADVICE
+    triggers = ("transformers", "datasets")
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield each such call."""
+        for call in () if program.is_test else program.of_type(ast.Call):
+            if kind := _kind(program, call):
+                blocked = "a batch changes what the function, or the loop, is given"
+                yield self.finding(api.call_span(program, call), _MESSAGES[kind], kind=kind, blocked=blocked)
+
+
+def _kind(program: Program, call: ast.Call) -> str:
+    """Which call for one example it is; empty for others."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "map":
+        return "map" if _maps_singly(program, call, call.func.value) else ""
+    loop = next((each for each in program.ancestors(call) if isinstance(each, _AROUND)), None)
+    walk = loop.generators[0] if isinstance(loop, _COMPREHENSIONS) else loop
+    if loop is None or not isinstance(walk, ast.For | ast.comprehension) or not _walks_examples(program, walk):
+        return ""
+    items = api.dependents(loop, {each.id for each in ast.walk(walk.target) if isinstance(each, ast.Name)})
+    if any(each.endswith(".pipeline") for each in _makers(program, call.func) if each.startswith("transformers.")):
+        return (
+            "pipeline"
+            if _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
+            else ""
+        )
+    calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call)]
+    singles = [each for each in calls if _TOKENIZER.search(api.path_of(each.func)) and _takes_one(each, items)]
+    generating = [each for each in calls if getattr(each.func, "attr", "") == "generate"]
+    if generating and singles:
+        return "generate" if call in generating else ""
+    is_made = isinstance(loop, ast.ListComp) and re.search(r"tokenizer(\.encode)?$", api.path_of(call.func))
+    return "tokenize" if is_made and call.args and api.reads(call.args[0], items) else ""
+
+
+def _takes_one(call: ast.Call, items: frozenset[str]) -> bool:
+    """Is the call given one of the items, and doesn't pad?"""
+    return bool(call.args) and api.reads(call.args[0], items) and not any(k.arg == "padding" for k in call.keywords)
+
+
+def _makers(program: Program, node: ast.expr) -> set[str]:
+    """The functions of libraries whose results `node` may be."""
+    return {program.qualified(each.func) for each in api.origins(program, node) if isinstance(each, ast.Call)}
+
+
+def _maps_singly(program: Program, call: ast.Call, mapped: ast.expr) -> bool:
+    """Does a dataset hand a tokenizer one example after the other?"""
+    if (
+        any(each.arg in ("batched", None) for each in call.keywords)
+        or not call.args
+        or not _is_dataset(program, mapped)
+    ):
+        return False
+    function = program.value(call.args[0]).node
+    calls = [each for each in ast.walk(function) if isinstance(each, ast.Call)] if function is not None else []
+    inner = [each for body in map(program.callee, calls) if body for each in ast.walk(body)]
+    calls += [each for each in inner if isinstance(each, ast.Call)]
+    return any(_TOKENIZER.search(api.path_of(each.func)) for each in calls)
+
+
+def _is_dataset(program: Program, node: ast.expr, depth: int = 8) -> bool:
+    """Is it made by Hugging Face's datasets, perhaps through methods and items of one?"""
+    for each in api.origins(program, node) if depth else ():
+        if isinstance(each, ast.Call) and _DATASETS.fullmatch(program.qualified(each.func)):
+            return True
+        part = each.func if isinstance(each, ast.Call) else each
+        if isinstance(part, ast.Attribute | ast.Subscript) and _is_dataset(program, part.value, depth - 1):
+            return True
+    return False
+
+
+def _walks_examples(program: Program, loop: ast.For | ast.comprehension) -> bool:
+    """Does the loop walk examples, more than are written out, and no batches?"""
+    walked = [each for each in api.origins(program, loop.iter) if isinstance(each, ast.expr)]
+    is_written = any(isinstance(each, ast.List | ast.Tuple) and each.elts for each in walked)
+    names = " ".join(
+        each.id for node in (loop.target, loop.iter) for each in ast.walk(node) if isinstance(each, ast.Name)
+    )
+    calls = (each for each in walked if isinstance(each, ast.Call))
+    is_strided = any(len(each.args) == 3 and program.qualified(each.func) == "builtins.range" for each in calls)
+    return (
+        not is_written
+        and not is_strided
+        and program.value(loop.iter).kind is not Kind.LOADER
+        and not _BATCH.search(names)
+    )

@@ -1,0 +1,99 @@
+"""A script trains in float32 at full precision, where the device multiplies matrices faster in TF32 or bfloat16.
+
+## What it does
+
+Reports, once a script that trains on the device, that it asks neither for TF32 nor for mixed precision. Left alone are
+scripts that speak of a number format in any way (autocast, half, double, bfloat16, quantization), or of deterministic
+results, that leave training to a framework with settings of its own, compute physics or other things of which each
+digit counts, compute on the host, and tests.
+
+## Why it is slow
+
+Since torch 1.12 products of float32 matrices are computed without the tensor cores of Ampere and later devices, by a
+fraction of what these can do. TF32 rounds the factors to 10 bits of mantissa, and adds up in float32.
+
+## Example
+
+```python
+import torch
+
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+```
+
+## Use instead
+
+```python
+import torch
+
+torch.set_float32_matmul_precision("high")
+```
+
+## Fix safety
+
+`behaviour`: the line rounds more coarsely, which most training doesn't notice; convolutions do so by default. Mixed
+precision, `torch.autocast("cuda", torch.bfloat16)` around the forward pass, gains more, and is left to you. It is
+advice: what it gains depends on how large the matrices are, and small networks wait for the host.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint import api
+from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety, Severity
+
+_TOLD = re.compile(
+    r"autocast|GradScaler|\bamp\b|_amp\b|\bamp_|tf32|bf16|fp16|torch\.float16|\bhalf\(|float64|\.double\b|quantiz"
+    r"|set_default_dtype|matmul_precision|mixed_precision|\bprecision=|--precision|use_deterministic_algorithms"
+    r"|Accelerator|(import|from) (pytorch_)?lightning|Fabric\(|deepspeed|colossal|megatron|fairseq|fastai|torch_xla\."
+)
+_EXACT = re.compile(
+    r"\bphysics|\bpinns?\b|odeint|gpytorch|botorch|\bpyro\b|hessian|cholesky|molecul|quantum", re.IGNORECASE
+)
+_DEVICE = re.compile(r"cuda|device|gpu", re.IGNORECASE)
+
+
+class PrecisionLeft(Rule):
+    """Once a script, at its first backward pass."""
+
+    group = "compute"
+    severity = Severity.ADVICE
+    triggers = (".backward(",)
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield the first backward pass of a script that never speaks of number formats."""
+        is_left_alone = (
+            program.is_test or not _runs(program) or program.is_host_only or not _DEVICE.search(program.text)
+        )
+        if is_left_alone or _TOLD.search(program.text) or _EXACT.search(program.text):
+            return
+        for call in program.of_type(ast.Call):
+            is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+            if is_backward and (api.loops_around(program, call) or api.runs_often(program, call)):
+                fixes, blocked = api.tried(_fix, program)
+                message = "training multiplies float32 matrices without the device's tensor cores"
+                yield self.finding(api.call_span(program, call), message, kind="float32", fixes=fixes, blocked=blocked)
+                return
+
+
+def _runs(program: Program) -> bool:
+    """Is it a script: does it have a main guard, or loop or call functions of its own as it is imported?"""
+    calls = [
+        each.value for each in program.tree.body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
+    ]
+    is_run = any(isinstance(each, api.LOOPS) or api.is_main_guard(each) for each in program.tree.body)
+    return program.is_script and (is_run or any(program.callee(each) is not None for each in calls))
+
+
+def _fix(program: Program) -> Fix:
+    """The line behind the imports; raises Blocked."""
+    imports = [each for each in program.tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
+    if not imports:
+        raise Blocked("torch isn't imported at the top")
+    function = api.of_torch(program, "set_float32_matmul_precision", imports[-1])
+    asked = api.apart(api.statement("{function}('high')", function=function))
+    return Fix("let it use TF32", Safety.BEHAVIOUR, api.rewrite(program, api.InsertAfter(imports[-1], (asked,))))

@@ -1,0 +1,148 @@
+"""A clock is read while the device still computes what is timed.
+
+## What it does
+
+Reports the second of two reads of the host's clock, of which the difference is taken, where the code between them
+launches work on the device and nothing behind that waits for it. Left alone are regions that read a result
+(`loss.item()`, `.cpu()`, printing), loops that copy each batch to the device, which waits, too, what ends in calls that
+are not known, and clocks that time one step of a loop to its next.
+
+## Why it is slow
+
+It isn't: it misleads. Operations return as soon as the device has been told to compute them. The clock then tells how
+long it took to launch them; the time that they take shows up wherever the host waits next.
+
+## Example
+
+```python
+start = time.perf_counter()
+for _ in range(100):
+    model(x)
+print((time.perf_counter() - start) / 100)
+```
+
+## Use instead
+
+```python
+torch.cuda.synchronize()
+start = time.perf_counter()
+for _ in range(100):
+    model(x)
+torch.cuda.synchronize()
+print((time.perf_counter() - start) / 100)
+```
+
+## Fix safety
+
+There is no fix: waiting is right in a benchmark, and costs time in training, where `torch.cuda.Event` can tell the time
+without. It is advice, as nothing gets faster by it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from perflint import api
+from perflint.api import Finding, Kind, Options, Place, Program, Rule, Severity
+
+_CLOCKS = frozenset(f"time.{each}" for each in ("time", "perf_counter", "monotonic", "time_ns", "perf_counter_ns"))
+_CLOCKS |= {"timeit.default_timer"}
+_DEVICE = re.compile(r"import torch\b.*(cuda|device|gpu|accelerat)", re.IGNORECASE | re.DOTALL)
+_OF_TRAINING = frozenset({"zero_grad", "train", "eval", "append", "set_epoch", "step"})
+_WAITS = frozenset({"synchronize", "wait", "join", "barrier", "spawn", "numpy", "elapsed_time", "block_until_ready"})
+_HARMLESS = ("builtins.", "math.", "time.", "torch.", "numpy.", "contextlib.")
+_MESSAGE = (
+    "the device may not have computed yet what is timed here: call torch.cuda.synchronize() before the clock is read"
+)
+
+
+class UnsynchronizedTiming(Rule):
+    """Reads of a clock behind work that the device may not have done."""
+
+    group = "measure"
+    severity = Severity.ADVICE
+    triggers = ("time()", "perf_counter", "monotonic", "time_ns()", "default_timer")
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield each such read that ends a region."""
+        is_left_alone = program.is_test or program.is_host_only or not _DEVICE.search(program.text)
+        for difference in () if is_left_alone else program.of_type(ast.BinOp):
+            ends = _reads(program, difference.left) if isinstance(difference.op, ast.Sub) else []
+            starts = _reads(program, difference.right) if ends else []
+            if len(ends) != 1 or len(starts) != 1:
+                continue
+            region = _between(program, starts[0], ends[0])
+            if region and _is_computing(program, region) and _is_read(program, difference):
+                blocked = "waiting costs time, too, where this isn't a benchmark"
+                yield self.finding(program.span(ends[0]), _MESSAGE, kind="clock", blocked=blocked)
+
+
+def _is_read(program: Program, difference: ast.BinOp) -> bool:
+    """Is the time used for anything?"""
+    statement = program.statement_of(difference)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    scope = program.function_of(difference) or program.tree
+    return not isinstance(target, ast.Name) or len(api.occurrences(scope, target.id)) > 1
+
+
+def _reads(program: Program, node: ast.expr) -> list[ast.Call]:
+    """The reads of a clock that a time may come from; none where it may come from others."""
+    nodes = api.origins(program, node) if isinstance(node, ast.Name) else [node]
+    found = [each for each in nodes if isinstance(each, ast.Call) and program.qualified(each.func) in _CLOCKS]
+    return found if len(found) == len(nodes) else []
+
+
+def _between(program: Program, start: ast.Call, end: ast.Call) -> Sequence[ast.stmt]:
+    """The statements of one block between two reads of the clock, which may both be under the same condition."""
+    first, last = program.statement_of(start), program.statement_of(end)
+    around, behind, inner = program.parent(first), program.parent(last), list[ast.stmt]()
+    if isinstance(around, ast.If) and isinstance(behind, ast.If) and around is not behind:
+        inner = program.block_of(last)[: program.block_of(last).index(last)]
+        first, last = (around, behind) if ast.dump(around.test) == ast.dump(behind.test) else (first, first)
+    block = program.block_of(first)
+    if first is last or last not in block or block.index(first) > block.index(last) or _shows(program, [last]):
+        return ()
+    return [*block[block.index(first) + 1 : block.index(last)], *inner]
+
+
+def _shows(program: Program, nodes: Sequence[ast.AST]) -> bool:
+    """Is a tensor of the device formatted, or its truth asked for?"""
+    inner = [each for node in nodes for each in ast.walk(node)]
+    read = [each.value for each in inner if isinstance(each, ast.FormattedValue)]
+    read += [each.test for each in inner if isinstance(each, ast.If | ast.While | ast.IfExp)]
+    return any(program.value(each).on_device for each in read)
+
+
+def _is_computing(program: Program, region: Sequence[ast.stmt]) -> bool:
+    """Is it sure that work is launched in the region, and that nothing behind it waits for it?"""
+    is_computing = has_waited = False
+    for statement in region:
+        nodes = list(ast.walk(statement))
+        done = {_done(program, each) for each in nodes if isinstance(each, ast.Call)}
+        if done & {"waits", "unknown"} or _shows(program, [statement]):
+            if any(isinstance(each, api.LOOPS) for each in nodes):
+                return False  # most of what is timed is waited for
+            is_computing, has_waited = False, True
+        is_computing |= "computes" in done or ("launches" in done and not has_waited)
+    return is_computing
+
+
+def _done(program: Program, call: ast.Call) -> str:
+    """What a call does to the queue of the device: launches work, computes much, waits, nothing, or unknown."""
+    name, operation = program.qualified(call.func), api.operation(program, call)
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    owner = program.value(call.func.value).kind if isinstance(call.func, ast.Attribute) else None
+    traits = operation.traits if operation is not None else frozenset()
+    if method in _WAITS or api.move(program, call) is not None or not traits.isdisjoint({"to_host", "counting"}):
+        return "waits"
+    if "pipe" in api.path_of(call.func).lower():
+        return "unknown"  # whole pipelines give their results on the host
+    if program.value(call.func).kind is Kind.MODULE or method == "backward" or name == "torch.autograd.backward":
+        return "nothing" if program.value(call).place is Place.HOST else "computes"
+    if (method == "step" and owner is Kind.OPTIMIZER) or (operation is not None and program.value(call).on_device):
+        return "launches"
+    if name.startswith("builtins."):
+        return "waits" if any(program.value(each).on_device for each in call.args) else "nothing"
+    return "nothing" if name.startswith(_HARMLESS) or operation is not None or method in _OF_TRAINING else "unknown"

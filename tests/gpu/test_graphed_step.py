@@ -1,0 +1,288 @@
+"""Whole steps as graphs train on a GPU, bit by bit, as eager steps do with the same optimizer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from perflint.runtime import optimizers as optim
+from perflint.runtime.step import GraphedStep, graphed_step
+from tests.gpu.measure import equal
+from tests.gpu.step_cases import CASES, DEVICE, Course, Wrap, batches, mlp
+
+# whose graphs would never be used again, or that reads on the host without being capturable
+_REFUSED = {
+    "host_numbers",
+    "optimizer asgd",
+    "schedule of sgd cosine",
+    "schedule one cycle",
+}  # graphs that would never be used again
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    torch.use_deterministic_algorithms(before)
+
+
+def eager(function: Callable[..., Any], *optimizers: Any) -> Callable[..., Any]:
+    """The same steps with the same form of optimizers, without graphs."""
+    calls = 0
+
+    def run(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            optim.prepare(optimizers)
+        with optim.capturable(optimizers):
+            return function(*arguments)
+
+    return run
+
+
+def course(case: Callable[[Wrap], Course], wrap: Wrap) -> list[Any]:
+    torch.manual_seed(3)
+    seen = list(case(wrap))
+    torch.cuda.synchronize()
+    return [*seen, torch.cuda.get_rng_state(), torch.get_rng_state()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_graphed_step_is_the_eager_step(name: str) -> None:
+    steps: list[GraphedStep[..., Any]] = []
+
+    def graphed(function: Callable[..., Any], *_: Any) -> GraphedStep[..., Any]:
+        steps.append(graphed_step(function))
+        return steps[-1]
+
+    try:
+        found = course(CASES[name], graphed)
+        reasons = [reason for step in steps for reason in step.eager_because]
+        captured = [step.graphs for step in steps]
+    finally:
+        for step in steps:
+            step.clear()
+    plain = name in _REFUSED
+    expected = course(CASES[name], (lambda function, *_: function) if plain else eager)
+    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        if plain and name == "schedule one cycle":
+            continue  # adamw was prepared before it was refused
+        assert equal(one, other), f"at {number} of {len(found)}: {reasons} {captured}"
+    assert bool(reasons) == plain, reasons
+    assert plain or all(captured), captured
+
+
+@pytest.mark.parametrize("name", ["optimizer adam", "optimizer adamw", "gan", "schedule cosine", "resume"])
+def test_plain_adam_differs_by_rounding(name: str) -> None:
+    steps: list[Any] = []
+
+    def graphed(function: Callable[..., Any], *_: Any) -> Any:
+        steps.append(graphed_step(function))
+        return steps[-1]
+
+    found = course(CASES[name], graphed)[:40]
+    expected = course(CASES[name], lambda function, *_: function)[:40]
+    for step in steps:
+        step.clear()
+    flat = [list(_tensors(each)) for each in (found, expected)]
+    assert [each.device for each in flat[0]] == [each.device for each in flat[1]]
+    for one, other in zip(*flat, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+
+
+class _Counting:
+    count = 0
+
+
+class _Assigning(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp(0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = x * 2
+        return self.inner(x)  # type: ignore[no-any-return]
+
+
+def _planted(name: str) -> tuple[Callable[[Tensor, Tensor], Any], list[Any]]:
+    """A step that no graph may stand for, and what else tells whether it was done."""
+    model: nn.Module = _Assigning() if name == "assigns" else mlp(0.0)
+    kind = torch.optim.Adagrad if name == "adagrad" else torch.optim.SGD
+    optimizer: Any = kind(model.parameters(), 0.01)
+    seen: list[Any] = []
+    counting, sparse = _Counting(), nn.Embedding(4, 4, sparse=True).to(DEVICE)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7)
+    scaler = torch.amp.GradScaler("cuda")
+    host, own = torch.randn(1000), torch.Generator(DEVICE).manual_seed(1)
+    if name == "lbfgs":
+        optimizer = torch.optim.LBFGS(model.parameters(), 0.01, max_iter=2)
+    if name == "hook":
+        optimizer.register_step_post_hook(lambda *_: seen.append("hook"))
+    if name == "grad hook":
+        next(model.parameters()).register_hook(lambda g: g * 2)  # type: ignore[no-untyped-call]
+    if name == "module hook":
+        model.register_forward_hook(lambda *_: seen.append(2))
+    held: list[Tensor] = []
+    tail = {
+        "item": lambda x, loss: seen.append(loss.item()),
+        "list": lambda x, loss: seen.append(loss.detach().clone()),
+        "branch": lambda x, loss: model.zero_grad() if loss > 1.4 else None,
+        "counter": lambda x, loss: setattr(counting, "count", counting.count + 1),
+        "schedule": lambda x, loss: schedule.step(),
+        "numpy": lambda x, loss: seen.append(loss.detach().cpu().numpy().copy()),
+        "host random": lambda x, loss: x.add_(torch.rand(1).to(DEVICE)),
+        "host copy": lambda x, loss: x.mul(host[:8].to(DEVICE)),
+        "generator": lambda x, loss: torch.randn(1, device=DEVICE, generator=own),
+        "mask": lambda x, loss: seen.append(x[x > 0].sum().clone()),
+        "nonzero": lambda x, loss: x.nonzero(),
+        "writes argument": lambda x, loss: x.mul_(0.5),
+        "rate": lambda x, loss: optimizer.param_groups[0].update(lr=optimizer.param_groups[0]["lr"] * 0.99),
+        "holds": lambda x, loss: held.append(x.sum()),
+    }.get(name, lambda x, loss: None)
+
+    def step(x: Tensor, y: Tensor) -> Any:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        if name == "sparse":
+            loss = loss + sparse(y).square().mean()
+        if name == "lbfgs":
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step(lambda: F.cross_entropy(model(x), y))
+        elif name == "scaler":
+            scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            loss.backward()  # type: ignore[no-untyped-call]
+            if name == "nonfinite":
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+            optimizer.step()
+        tail(x, loss)  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    return step, [model, seen, counting, schedule, held, sparse]
+
+
+PLANTED = (
+    *("item", "list", "branch", "counter", "schedule", "numpy", "host random", "host copy", "generator", "mask"),
+    *("nonzero", "writes argument", "rate", "holds", "lbfgs", "sparse", "scaler", "nonfinite", "hook", "grad hook"),
+    *("module hook", "assigns", "adagrad"),
+)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_a_graph_would_get_wrong_stays_eager(name: str) -> None:
+    def train(wrap: Callable[..., Any]) -> tuple[list[Any], Any]:
+        torch.manual_seed(5)
+        step, others = _planted(name)
+        run = wrap(step)
+        losses = [run(x, y).clone() for x, y in batches(25)]
+        model, seen, counting, schedule, held, sparse = others
+        values = [*losses, *model.state_dict().values(), *sparse.state_dict().values(), seen, counting.count, held]
+        return [*values, schedule.last_epoch, schedule.get_last_lr()], run
+
+    expected, _ = train(lambda step: step)
+    found, run = train(graphed_step)
+    reasons, graphs = run.eager_because, run.graphs
+    run.clear()
+    assert reasons and not graphs
+    assert equal(found[:-3], expected[:-3]) and found[-2:] == expected[-2:]
+
+
+def test_a_result_can_not_be_differentiated_again() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    @graphed_step
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss
+
+    for x, y in batches(8):
+        loss = step(x, y)
+        assert loss.requires_grad
+        with pytest.raises(RuntimeError):
+            loss.backward()  # type: ignore[no-untyped-call]
+    assert step.graphs == 1
+
+
+def test_a_capture_without_memory_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perflint.runtime import replay
+
+    def crowded(*_: Any, **__: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    def train(wrap: Callable[..., Any]) -> list[Any]:
+        torch.manual_seed(2)
+        return list(CASES["optimizer momentum"](wrap))
+
+    expected = train(lambda function, *_: function)
+    monkeypatch.setattr(replay.Recorder, "record", crowded)
+    made: list[Any] = []
+
+    def graphed(function: Callable[..., Any], *_: Any) -> Any:
+        made.append(graphed_step(function))
+        return made[-1]
+
+    found = train(graphed)
+    reasons = made[0].eager_because
+    made[0].clear()
+    assert equal(found, expected) and "OutOfMemoryError" in reasons[0]
+
+
+def test_a_saved_state_goes_on_without_perflint() -> None:
+    def run(graphed: bool) -> tuple[list[Any], Any]:
+        torch.manual_seed(4)
+        model = mlp(0.0)
+        optimizer = torch.optim.Adam(model.parameters())
+        seen = batches(30)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            return loss
+
+        first = graphed_step(step) if graphed else step
+        for x, y in seen[:15]:
+            first(x, y)
+        kept = optimizer.state_dict()
+        fresh = torch.optim.Adam(model.parameters())
+        fresh.load_state_dict(kept)
+        optimizer = fresh
+        losses = [step(x, y).detach().clone() for x, y in seen[15:]]
+        shown = [(n, v.device.type) for s in kept["state"].values() for n, v in s.items()], kept["param_groups"]
+        with suppress(AttributeError):
+            first.clear()  # type: ignore[attr-defined]
+        return losses, shown
+
+    (found, shown), (expected, as_eager) = run(True), run(False)
+    assert shown == as_eager
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,90 @@
+"""The command `profile` runs programs as they are, and says where the time of their steps goes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from subprocess import CompletedProcess
+
+from perflint.profile.kept import read
+from perflint.profile.result import Profile
+from tests.shim.runs import python
+
+QUICK = ("--steps", "3", "--warm-up", "3", "--stop")
+PROGRAMS = Path(__file__).parents[2] / "fixtures" / "profile"
+
+
+def profiled(folder: Path, name: str, *arguments: str, options: tuple[str, ...] = ()) -> CompletedProcess[str]:
+    """What `perflint profile` says of a program, in a project of its own."""
+    shutil.copy(PROGRAMS / name, folder)
+    (folder / "perflint.toml").touch()
+    return python(folder, "-m", "perflint", "profile", *options, name, *arguments)
+
+
+def kept(folder: Path) -> Profile:
+    """The profile that is kept."""
+    (profile,) = read(folder / ".perflint" / "profiles.json")
+    return profile
+
+
+def marked(name: str) -> int:
+    """The number of the line that is marked in a program."""
+    lines = (PROGRAMS / name).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if "# expect:" in line)
+
+
+def test_a_stall_is_named_by_its_line_and_costs_what_was_planted(tmp_path: Path) -> None:
+    result = profiled(tmp_path, "stall.py", options=QUICK)
+    assert result.returncode == 0, result.stderr
+    profile = kept(tmp_path)
+    assert profile.regime == "overhead"
+    dearest = profile.lines[0]
+    assert dearest.line == marked("stall.py")
+    assert 19 < dearest.own_ms < profile.step_ms + 0.1
+    assert f"stall.py:{dearest.line}" in result.stdout
+    assert len(result.stdout.splitlines()) <= 24 and all(len(line) <= 80 for line in result.stdout.splitlines())
+    page = (tmp_path / ".perflint" / "profile.html").read_text()
+    assert "time.sleep(0.02)" in page and "<script" not in page
+
+
+def test_check_says_what_findings_cost_while_the_code_is_unchanged(tmp_path: Path) -> None:
+    assert profiled(tmp_path, "slow_loader.py", "2", options=QUICK).returncode == 0
+    profile = kept(tmp_path)
+    assert profile.regime == "input"
+    assert [each.line for each in profile.worker_lines][:1] == [marked("slow_loader.py")]
+    assert profile.batch_ms >= 16
+    check = ("-m", "perflint", "check", "--extend-select=all", "--no-cache", "slow_loader.py")
+    said = python(tmp_path, *check).stdout
+    assert "ms step (slow_loader.py, " in said
+    assert said.index("[dataloader-defaults]") < said.index("[optimizer-not-fused]")  # which stands before it
+    program = tmp_path / "slow_loader.py"
+    program.write_text(program.read_text() + "# changed\n")
+    assert "costs: " not in python(tmp_path, *check).stdout
+
+
+def test_a_program_that_only_asks_a_model_is_profiled_by_its_calls(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    options = ("--json", "--steps", "3", "--warm-up", "2", "--trace", str(trace))
+    result = profiled(tmp_path, "answers.py", options=options)
+    profile = json.loads(result.stdout)
+    assert profile["unit"] == "calls" and sum(profile["shares"].values()) > 0.999
+    assert [each["seen"] for each in profile["facts"] if each["name"] == "inputs"] == [
+        ["float32 tensor of rank 2 on cpu"]
+    ]
+    assert "traceEvents" in json.loads(trace.read_text())
+
+
+def test_what_can_not_be_profiled_is_told_with_what_was_seen(tmp_path: Path) -> None:
+    nothing = profiled(tmp_path, "no_steps.py")
+    assert (nothing.returncode, nothing.stdout) == (2, "3.0\n")
+    assert "nothing to profile: the program took no step of an optimizer" in nothing.stderr
+    few = profiled(tmp_path, "two_steps.py")
+    assert few.returncode == 2 and "2 optimizer steps: a profile needs 41 steps" in few.stderr
+
+
+def test_of_a_program_that_fails_what_was_measured_is_told(tmp_path: Path) -> None:
+    early = profiled(tmp_path, "fails.py")
+    assert early.returncode == 2 and "the program ended with exit code 1, after" in early.stderr
+    late = profiled(tmp_path, "fails.py", options=("--steps", "3", "--warm-up", "4"))
+    assert late.returncode == 0 and "the program ended with exit code 1" in late.stdout

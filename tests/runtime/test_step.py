@@ -1,0 +1,203 @@
+"""What a training step shows when it is watched, and what stays as it is without a device."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from perflint.runtime import optimizers, refusal, scene
+from perflint.runtime.graphs import graphed_step
+from perflint.runtime.refusal import CannotCapture, Unsettled
+from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
+from perflint.runtime.step import StepReplay
+from perflint.runtime.tree import flatten
+from perflint.runtime.walk import Scope, Walk
+
+Step = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(scene, "aside", lambda walk: nullcontext())
+    refusal.has_cuda.cache_clear()
+
+
+def watched(step: Step, *arguments: Any) -> Showed:
+    """What the second call of a step shows."""
+    step(*arguments)
+    scope, (structure, leaves) = Scope(step), flatten((arguments, {}))
+    while scope.learn((*(found := Scene(Walk(scope, step, structure, leaves))).walk.objects, step)):
+        pass
+    return watch(found, partial(step, *arguments))[1]
+
+
+class Training:
+    """A model, its optimizer, and a step with room for something else at its end."""
+
+    def __init__(self, kind: type[Any] = torch.optim.SGD, *, zeroes: Any = True, **options: Any) -> None:
+        self.model = nn.Linear(2, 3)
+        self.optimizer = kind(self.model.parameters(), **{"lr": 0.1, **options})
+        self.zeroes = zeroes
+
+    def step(self, also: Callable[[], object] = lambda: None) -> Step:
+        model, optimizer, zeroes = self.model, self.optimizer, self.zeroes
+
+        def step(x: Tensor) -> Tensor:
+            if zeroes is not None:
+                optimizer.zero_grad(set_to_none=zeroes)
+            loss = F.mse_loss(model(x), torch.ones(5, 3))
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            also()
+            return loss
+
+        return step
+
+
+X = torch.ones(5, 2)
+
+
+def test_without_a_device_the_function_is_called() -> None:
+    plain, other = Training(), Training()
+    other.model.load_state_dict(plain.model.state_dict())
+    graphed = graphed_step(other.step())
+    expected = [plain.step()(X).item() for _ in range(3)]
+    assert [graphed(X).item() for _ in range(3)] == expected
+    assert (graphed.graphs, graphed.bytes, graphed.eager_because) == (0, 0, ())
+
+
+@graphed_step
+def named(x: Tensor) -> Tensor:
+    """Double."""
+    return 2 * x
+
+
+class Owner:
+    @graphed_step
+    def step(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+def test_it_looks_like_the_function() -> None:
+    assert (named.__name__, named.__doc__) == ("named", "Double.")  # type: ignore[attr-defined]
+    assert pickle.loads(pickle.dumps(named)) is named
+    assert torch.equal(Owner().step(X), X + 1)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    def generator() -> Any:
+        yield 1
+
+    for wrong in (generator, 3):
+        with pytest.raises(TypeError, match="graphed_step"):
+            graphed_step(wrong)  # type: ignore[arg-type]
+
+
+def test_gradients_set_to_none_are_new_and_others_stay_where_they_are() -> None:
+    new, same = Training(zeroes=True), Training(zeroes=False)
+    leaves = [{id(each) for each in training.model.parameters()} for training in (new, same)]
+    assert watched(new.step(), X).pattern == Pattern(frozenset(leaves[0]), frozenset(), frozenset())
+    showed = watched(same.step(), X)
+    assert showed.pattern == Pattern(frozenset(), frozenset(), frozenset(leaves[1]))
+    assert showed.stepped == (same.optimizer,)
+
+
+def test_gradients_that_are_read_before_they_are_replaced_are_carried() -> None:
+    training = Training()
+    model, optimizer = training.model, training.optimizer
+
+    def step(x: Tensor) -> None:
+        if model.weight.grad is not None:
+            optimizer.step()
+        optimizer.zero_grad()
+        model(x).sum().backward()
+
+    leaves = frozenset(id(each) for each in model.parameters())
+    assert watched(step, X).pattern == Pattern(frozenset(), leaves, frozenset())
+
+
+def test_a_scheduler_inside_is_refused() -> None:
+    training = Training()
+    slow = torch.optim.lr_scheduler.StepLR(training.optimizer, 100)
+    fast = torch.optim.lr_scheduler.ExponentialLR(training.optimizer, 0.9)
+    with pytest.raises(Unsettled, match="scheduler"):
+        watched(training.step(slow.step), X)
+    with pytest.raises(CannotCapture, match="settings"):
+        watched(training.step(fast.step), X)
+
+
+def test_random_numbers_of_the_host_are_refused() -> None:
+    with pytest.raises(CannotCapture, match="random numbers on the host"):
+        watched(Training().step(lambda: torch.rand(1)), X)
+
+
+def test_an_optimizer_that_is_not_named_is_refused() -> None:
+    training, others = Training(), [[[[[Training().optimizer]]]]]
+    with pytest.raises(CannotCapture, match="neither an argument nor named"):
+        watched(training.step(lambda: others[0][0][0][0][0].step()), X)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(torch.optim.LBFGS, "LBFGS"), (torch.optim.Adagrad, "counts its steps on the host")]
+)
+def test_optimizers_that_decide_or_count_on_the_host_are_refused(kind: type[Any], reason: str) -> None:
+    assert reason in str(optimizers.refusal([Training(kind).optimizer]))
+
+
+def test_hooks_on_steps_are_refused() -> None:
+    optimizer = Training().optimizer
+    assert optimizers.refusal([optimizer]) is None
+    optimizer.register_step_post_hook(lambda *_: None)
+    assert "hooks" in str(optimizers.refusal([optimizer]))
+
+
+def test_other_settings_and_other_states_are_seen() -> None:
+    optimizer = Training(momentum=0.9).optimizer
+    before = optimizers.numbers([optimizer]), optimizers.addresses([optimizer])
+    optimizer.param_groups[0]["momentum"] = 0.8
+    assert optimizers.numbers([optimizer]) != before[0]
+    assert optimizers.addresses([optimizer]) == before[1]
+    optimizer.state[optimizer.param_groups[0]["params"][0]]["momentum_buffer"] = torch.zeros(3, 2)
+    assert optimizers.addresses([optimizer]) != before[1]
+
+
+def test_gradients_that_somebody_else_holds_are_seen() -> None:
+    leaf, gradient = nn.Parameter(torch.ones(3)), torch.zeros(3)
+    replay = StepReplay.__new__(StepReplay)
+    replay._made = [(leaf, gradient)]
+    del gradient
+    replay._least = [replay._users_if(has_them) for has_them in (False, True)]
+    for is_there in (True, False):
+        leaf.grad = replay._made[0][1] if is_there else None
+        where = Gradient.of(replay._made[0][1])
+        assert where.form[0] == (3,) and not replay.is_held()
+        held = [replay._made[0][1]]
+        assert replay.is_held()
+        held = [held[0].view(3, 1)]
+        assert replay.is_held()
+        held.clear()
+        assert not replay.is_held()
+
+
+def test_what_was_prepared_is_restored() -> None:
+    training = Training(torch.optim.Adam)
+    training.step()(X)
+    before = training.optimizer.state_dict()
+    optimizers.prepare([training.optimizer])
+    with optimizers.capturable([training.optimizer]):
+        assert training.optimizer.param_groups[0]["capturable"] is True
+    assert training.optimizer.param_groups[0]["capturable"] is False
+    optimizers.restore([training.optimizer])
+    after = training.optimizer.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    assert all(after["state"][0][name] is value for name, value in before["state"][0].items())

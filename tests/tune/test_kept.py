@@ -1,0 +1,94 @@
+"""What tuning has kept is what `run --tuned` applies, as long as the program is the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from perflint.engine.errors import UserError
+from perflint.engine.rule import Safety
+from perflint.project.config import load
+from perflint.shim.planning import Project
+from perflint.shim.settings import watch
+from perflint.shim.summary import preview, summary
+from perflint.tune.kept import keep, plan_of
+from perflint.tune.ladder import candidates, ladder
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.verdict import FixVerdict, Verdict
+
+PROGRAM = """import torch
+
+total = torch.zeros(())
+for batch in range(100):
+    loss = (torch.ones(3, device="cuda") * batch).sum()
+    print(loss.item())
+"""
+
+
+def fix(rule: str, path: Path, line: int, title: str, safety: Safety, *, kept: bool = True) -> FixVerdict:
+    likeness = Likeness(Grade.BITWISE)
+    return FixVerdict(rule, rule, str(path), line, title, safety, "", likeness, 1, kept=kept, at_run_time=True)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "train.py").write_text(PROGRAM)
+    return Project(tmp_path, tmp_path, load(tmp_path).settings)
+
+
+def settings_fix(root: Path, name: str, *, kept: bool = True) -> FixVerdict:
+    from perflint.shim.settings import KNOWN
+
+    return fix(name, root, 0, KNOWN[name].title, Safety(KNOWN[name].safety), kept=kept)
+
+
+def test_settings_that_won_are_applied(project: Project) -> None:
+    won = [settings_fix(project.root, "tf32"), settings_fix(project.root, "compile", kept=False)]
+    keep(project.root, "train.py", won)
+    assert plan_of(project, "train.py").settings == ("tf32",)
+    assert not plan_of(project, "train.py").files
+
+
+def test_a_program_that_was_not_tuned_is_an_error(project: Project) -> None:
+    with pytest.raises(UserError, match="was not tuned"):
+        plan_of(project, "train.py")
+    keep(project.root, "other.py", [])
+    with pytest.raises(UserError, match="was not tuned"):
+        plan_of(project, "train.py")
+
+
+def test_a_program_that_has_changed_is_an_error(project: Project) -> None:
+    gone = fix("item-in-loop", project.root / "train.py", 99, "read it later", Safety.EXACT)
+    keep(project.root, "train.py", [replace(gone, at_run_time=False)])
+    with pytest.raises(UserError, match="has changed since it was tuned"):
+        plan_of(project, "train.py")
+
+
+def test_precision_is_tried_only_if_it_is_allowed() -> None:
+    some = candidates({Safety.EXACT, Safety.ROUNDING})
+    assert "tf32" not in some and "fused-optimizer" in some
+    assert set(candidates(frozenset(Safety))) - {*some} == {"tf32", "bfloat16"}
+
+
+def test_the_ladder_names_every_class() -> None:
+    lines = list(ladder(Verdict("train.py", "2026-11-23"), {Safety.EXACT, Safety.ROUNDING}))
+    assert lines == [
+        "exact: nothing gained",
+        "rounding: nothing gained",
+        "precision: not tried (--allow precision)",
+        "behaviour: not tried (--allow behaviour)",
+    ]
+
+
+def test_a_run_says_which_settings_took_effect(project: Project, tmp_path: Path) -> None:
+    keep(project.root, "train.py", [settings_fix(project.root, "fused-optimizer")])
+    plan = plan_of(project, "train.py")
+    assert "fused-optimizer: fused=True for optimizers (rounding)" in list(preview(plan))
+    undo = watch(tmp_path, plan.settings, torch)
+    torch.optim.Adam([torch.zeros(2, requires_grad=True)])
+    undo()
+    assert "  fused-optimizer: fused=True for optimizers (1 time)" in list(summary(plan, tmp_path))
