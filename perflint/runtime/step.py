@@ -231,7 +231,9 @@ class StepReplay(Capture):
         self._kept = [leaf for leaf in leaves if id(leaf) in showed.pattern.kept]
         self._written = showed.written
         self._made = [(leaf, gradient) for leaf, gradient in self._exits if gradient is not None]
-        del after, pairs
+        if any(gradient.requires_grad for _, gradient in self._made):
+            raise CannotCapture("it leaves gradients that can be differentiated")
+        del after, pairs, outcome
         self._least = [self._users_if(has_them) for has_them in (False, True)]
 
     @property

@@ -10,6 +10,7 @@ from perflint.report.words import count
 from perflint.shim.counts import FIXES, Tallied, change, graphed, read, tallied
 from perflint.shim.loaders import made
 from perflint.shim.plan import COMPILE, KnownLoader, Plan
+from perflint.shim.settings import COMPILE_GRAPHS, KNOWN, SETTINGS
 
 _MOST_NAMED = 4  # processes in one line
 
@@ -17,7 +18,8 @@ _MOST_NAMED = 4  # processes in one line
 def summary(plan: Plan, run: Path) -> Iterator[str]:
     """The lines that say what the processes of a run have noted in its folder so far."""
     fixes, loaders, compiled = read(run, FIXES), list(made(run)), tallied(run, COMPILE)
-    number = sum(bool(each.arguments) for each in loaders) + sum(bool(each.times) for each in compiled)
+    settings = tallied(run, SETTINGS)
+    number = sum(bool(each.arguments) for each in loaders) + sum(bool(each.times) for each in (*compiled, *settings))
     unloaded, lines = 0, []
     for path, file in plan.files.items():
         if not _times(fixes, path, 0):
@@ -42,9 +44,12 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
         rest = f"no workers: {loader.reason}" if loader.reason else ""
         said = "; ".join(filter(None, [added, rest, loader.note]))
         yield f"  {os.path.relpath(loader.path, plan.start)}:{loader.line} loader: {said}"
+    for setting in settings:
+        effect = count(setting.times, "time") if setting.times else f"never took effect: {setting.remark}"
+        yield f"  {setting.name}: {KNOWN[setting.name].title} ({effect})"
     for module in compiled:
         yield f"  compile {module.name}: {module.remark} ({count(module.times, 'call')})"
-    if COMPILE in plan.settings and not compiled:
+    if {COMPILE, COMPILE_GRAPHS} & {*plan.settings} and not compiled:
         yield "  compile: never took effect: no module was called often enough"
     for left in plan.left:
         if left.rule == COMPILE:
@@ -79,8 +84,8 @@ def preview(plan: Plan) -> Iterator[str]:
             yield f"{os.path.relpath(path)}:{each.line} {each.rule}: {each.title} ({each.safety})"
     if plan.watches:
         yield f"{', '.join(plan.watches)}: decided on as they are made"
-    if COMPILE in plan.settings:
-        yield "modules: compiled once they have been called again and again (rounding)"
+    for name in plan.settings:
+        yield f"{name}: {KNOWN[name].title} ({KNOWN[name].safety})"
     for path, loaders in plan.loaders.items():
         for loader in loaders:
             yield f"{os.path.relpath(path)}:{loader.line} loader: {_expected(loader, plan.unsafe)}"

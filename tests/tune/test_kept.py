@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from perflint.engine.errors import UserError
 from perflint.engine.rule import Safety
 from perflint.project.config import load
 from perflint.shim.planning import Project
+from perflint.shim.settings import KNOWN, watch
+from perflint.shim.summary import preview, summary
 from perflint.tune.kept import keep, plan_of
 from perflint.tune.ladder import candidates, ladder
 from perflint.verify.grade import Grade, Likeness
@@ -38,8 +41,6 @@ def project(tmp_path: Path) -> Project:
 
 
 def settings_fix(root: Path, name: str, *, kept: bool = True) -> FixVerdict:
-    from perflint.shim.settings import KNOWN
-
     return fix(name, root, 0, KNOWN[name].title, Safety(KNOWN[name].safety), kept=kept)
 
 
@@ -79,3 +80,13 @@ def test_the_ladder_names_every_class() -> None:
         "precision: not tried (--allow precision)",
         "behaviour: not tried (--allow behaviour)",
     ]
+
+
+def test_a_run_says_which_settings_took_effect(project: Project, tmp_path: Path) -> None:
+    keep(project.root, "train.py", [settings_fix(project.root, "fused-optimizer")])
+    plan = plan_of(project, "train.py")
+    assert "fused-optimizer: fused=True for optimizers (rounding)" in list(preview(plan))
+    undo = watch(tmp_path, plan.settings, torch)
+    torch.optim.Adam([torch.zeros(2, requires_grad=True)])
+    undo()
+    assert "  fused-optimizer: fused=True for optimizers (1 time)" in list(summary(plan, tmp_path))
