@@ -37,6 +37,13 @@ in files that do that. The keyword for causal attention is `is_causal`; in a boo
 
 It is a warning where there is a fix, for the scores are always written, read and kept; it is advice where masks, biases
 or casts stand in between, as what the kernels gain then depends on these.
+
+## Measured
+
+One H100, torch 2.11.0, 2026-11-23 (`tests/gpu/measure.py`): 10 training steps of 6 blocks, 8 sequences of 1,024 and 6
+heads: under bf16 autocast 254 ms to 210 ms (1.19x) and 3,037 MB to 979 MB at the peak; causal, in float32, 442 ms to
+330 ms (1.33x), 3,010 MB to 1,478 MB. The program against itself ranged from 0.72 to 1.56 on that host: the memory is
+sure, the time is not.
 """
 
 from __future__ import annotations

@@ -2,15 +2,14 @@
 
 ## What it does
 
-Reports, in `__getitem__` of a dataset, the methods that it calls, and functions that collate: *device* moves samples to
-the device; *file* opens or parses a file whose path doesn't depend on the sample, unless it is kept; *tokenize* runs a
-tokenizer over one text; *resize* brings a picture to the size of all; *loop* fills an array by nested loops over its
-indices. Functions that collate may tokenize, as they get many texts. Left alone are sizes that differ, and tests.
+Reports, in `__getitem__` of a dataset, functions that it calls, and those that collate: *device* moves samples to the
+device; *file* opens a file that is the same for all, unless it is kept; *parse* parses a text file of the sample;
+*tokenize* runs a tokenizer over one text; *resize* brings pictures to one size; *loop* fills an array by nested loops.
+Functions that collate may tokenize, as they get many texts. Left alone are sizes that differ, and tests.
 
 ## Why it is slow
 
-What a sample needs is computed again in each epoch, and the device waits for it when the workers are slower than the
-step. A worker that uses the device starts a context of its own there, or fails where it is forked.
+What a sample needs is computed again in each epoch. A worker that uses the device starts a context of its own there.
 
 ## Example
 
@@ -28,9 +27,8 @@ def __getitem__(self, index):
 
 ## Fix safety
 
-There is no fix: what can be kept depends on the memory, and on what else is done to a sample. Pictures of the final
-size may be kept on disk; a file is opened by each worker when it first needs it. It is advice: it matters where the
-device waits for data.
+There is no fix: what can be kept depends on the memory, and on what else is done to a sample. It is advice, for it
+matters where data are late.
 """
 
 from __future__ import annotations
@@ -46,13 +44,13 @@ _OPENING = re.compile(
     r"h5py\.File|lmdb\.open|zipfile\.ZipFile|tarfile\.open|pandas\.read_\w+|json\.load|pickle\.load|yaml\.\w*load"
     r"|numpy\.(load|loadtxt|genfromtxt|memmap)|torch\.load|scipy\.io\.loadmat|builtins\.open"
 )
+_PARSING = re.compile(r"xml\.etree\.\w+\.parse|numpy\.(loadtxt|genfromtxt)|pandas\.read_\w+")
 _RESIZING = re.compile(r"cv2\.resize|skimage\.transform\.resize|scipy\.misc\.imresize")
-_TOKENIZING = re.compile(
-    r"(^|[._])tokenizer(\.(encode|encode_plus|tokenize|__call__))?$|\bnltk\.\w*tokenize$|^jieba\.l?cut$"
-)
+_TOKENIZING = re.compile(r"(.*_)?tokenizer(\.\w*(encode|tokenize)\w*)?|processor|(.*\.)?text_to_sequence|nltk\.\w+ize")
 _MESSAGES = {
     "device": "each sample is moved to the device by itself, which a batch would be at once, behind the loader",
     "file": "a file that is the same for all samples is opened for each of them",
+    "parse": "a text file is parsed anew in each epoch",
     "tokenize": "the text is tokenized anew in each epoch",
     "resize": "the picture is brought to the same size anew in each epoch",
     "loop": "a Python loop goes over the elements of a sample",
@@ -83,12 +81,13 @@ class HeavyGetitem(Rule):
 
 def _nodes(program: Program, function: ast.FunctionDef) -> Iterator[tuple[ast.AST, frozenset[str]]]:
     """The nodes of the function and of methods that it calls, with the variables there that depend on the sample."""
-    methods = [
-        each for node in api.own_nodes(function) if isinstance(node, ast.Call) and (each := program.callee(node))
-    ]
-    for each in (function, *dict.fromkeys(methods)):
+    functions: list[api.Function] = [function]
+    for each in functions:
         made = api.dependents(each, {parameter.arg for parameter in each.args.args} - {"self", "cls"})
-        yield from ((node, made) for node in api.own_nodes(each))
+        for node in api.own_nodes(each):
+            yield node, made
+            callee = program.callee(node) if isinstance(node, ast.Call) else None
+            functions += [callee] if callee is not None and callee not in functions and len(functions) < 6 else []
 
 
 def _gives_samples(program: Program, function: ast.FunctionDef) -> bool:
@@ -111,22 +110,33 @@ def _kind(program: Program, node: ast.AST, made: frozenset[str], *, collates: bo
         target = move.device
         stays = target is not None and (program.value(target).literal == "cpu" or api.reads(target, made))
         return "" if stays else "device"
+    if _PARSING.fullmatch(name) and api.reads(node, made):
+        return "parse"
     if _OPENING.fullmatch(name):
         return "" if api.reads(node, made) or not node.args or _is_kept(program, node) else "file"
     if collates:
         return ""
-    if _TOKENIZING.search(name or path):
+    if _TOKENIZING.fullmatch((name or path).removeprefix("self.")):
         return "tokenize"
+    if path.startswith("self.") and any(_resizes_first(program, each) for each in api.origins(program, node.func)):
+        return "resize"
     sizes = node.args[:1] if getattr(node.func, "attr", "") == "resize" and not name else []
     if _RESIZING.fullmatch(name):
         sizes = node.args[1:2] or [each.value for each in node.keywords if each.arg == "dsize"]
     return "resize" if sizes and api.reads(node, made) and not api.reads(sizes[0], made) else ""
 
 
+def _resizes_first(program: Program, made: ast.AST) -> bool:
+    """Is it torchvision's Compose, of which Resize stands in front of what is random?"""
+    steps = made.args[0] if isinstance(made, ast.Call) and made.args and "Compose" in ast.unparse(made.func) else None
+    names = [program.qualified(getattr(each, "func", each)) for each in getattr(steps, "elts", ())]
+    return any(each.endswith(".Resize") and "Random" not in "".join(names[:at]) for at, each in enumerate(names))
+
+
 def _is_kept(program: Program, call: ast.Call) -> bool:
     """Is it done under a condition, or kept by the object?"""
-    statement = program.statement_of(call)
-    keeps = any(isinstance(each, ast.Attribute | ast.Subscript) for each in getattr(statement, "targets", ()))
+    targets = getattr(program.statement_of(call), "targets", ())
+    keeps = any(isinstance(each, ast.Attribute | ast.Subscript) for each in targets)
     return keeps or any(isinstance(each, ast.If | ast.Try) for each in program.ancestors(call))
 
 

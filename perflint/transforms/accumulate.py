@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.heat.scale import Heat
@@ -35,6 +36,7 @@ from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression
 from perflint.transforms.template import statement as statement_of
 
+_BY_NAME = re.compile(r"(?<![.\w])(exec|eval|locals|vars)\(")  # what may read any variable
 _MUCH = 1 << 20
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
 
@@ -91,10 +93,49 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     _check_other_additions(program, found, statement, kind)
     keeps_integer = convert == "float" and may_be_integer
     inside = _conversions_inside(program, found, convert, keeps_integer)
+    after = _reads_after(program, found)
+    if after is not None and all(_divides(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
+        keeps_integer = False  # an integer gives what the same float does
     conversion = "{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({{path}})"
-    behind = InsertAfter(found.loop, (statement_of(f"{{path}} = {conversion}", path=path),))
-    change = rewrite(program, read.replaced(suffix), *inside, behind)
-    return Fix(f"add `{path}` up on the device and read it once, after the loop", safety, change)
+    behind = [InsertAfter(found.loop, (statement_of(f"{{path}} = {conversion}", path=path),))] if after != [] else []
+    change = rewrite(program, read.replaced(suffix), *inside, *behind)
+    when = "read it once, after the loop" if behind else "read it where that is needed"
+    return Fix(f"add `{path}` up on the device and {when}", safety, change)
+
+
+def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
+    """Where the sum of a local variable is read when the loop is over; None where others may read it, too."""
+    function = program.function_of(found.loop)
+    if "." in found.path or function is None or _BY_NAME.search(program.text):
+        return None
+    nodes = [node for node in occurrences(found.scope, found.path) if isinstance(node, ast.Name)]
+    declared = (each for each in ast.walk(function) if isinstance(each, ast.Global | ast.Nonlocal))
+    if any(found.path in each.names for each in declared) or any(program.function_of(n) is not function for n in nodes):
+        return None
+    graph = program.get(Flow).graph(found.loop)
+    outside = [node for node in nodes if not graph.is_within(node, found.loop)]
+    updates = [node for node in outside if isinstance(program.parent(node), ast.AugAssign | ast.Delete)]
+    reads = (node for node in outside if isinstance(node.ctx, ast.Load) and node not in updates)
+    return [*updates, *(node for node in reads if _may_be_sum(graph.definitions(node), found))]
+
+
+def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
+    """May one of the values be other than what was assigned outside of the loop?"""
+    return any(
+        not isinstance(each, Definition) or any(each.node in ast.walk(a) for a in found.additions) for each in values
+    )
+
+
+def _divides(program: Program, node: ast.expr) -> bool:
+    """Is it the numerator of a division, which is the same for an integer as for the float of its value?"""
+    division = program.parent(node)
+    if isinstance(division, ast.AugAssign) and division.target is node:
+        divisor = division.value
+    elif isinstance(division, ast.BinOp) and division.left is node:
+        divisor = division.right
+    else:
+        return False
+    return isinstance(division.op, ast.Div) and program.value(divisor).kind is Kind.NUMBER  # no fraction: that has ints
 
 
 def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:

@@ -33,9 +33,9 @@ _WIDTH = 100  # of a line, from which on the deferred statement is a function of
 _INDENT = 4
 _ENDS = frozenset({"os._exit", "os.abort", "os.kill", "os.killpg"})
 _PAST_STREAMS = re.compile(  # what writes to where the streams write, and not by way of them
-    r"os\.(p?writev?|system|sendfile)|sys\.(stdout|stderr)\.buffer\.\w+|sys\.__std(out|err)__\.\w+(\.\w+)?"
+    r"os\.(p?writev?|sendfile)|sys\.(stdout|stderr)\.buffer\.\w+|sys\.__std(out|err)__\.\w+(\.\w+)?"
 )
-_BY_OTHERS = re.compile(r"subprocess\.(run|call|check_call|Popen)")
+_BY_OTHERS = re.compile(r"subprocess\.(run|call|check_call|Popen)|os\.system")
 _LETS_THROUGH = frozenset({"builtins.KeyboardInterrupt", "builtins.SystemExit", "builtins.GeneratorExit"})
 
 

@@ -17,7 +17,7 @@ from perflint.report.words import count
 from perflint.verify.budget import Budget, Share, TimeUp
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, wrong
-from perflint.verify.grade import Grade, Likeness
+from perflint.verify.grade import Grade, Likeness, worst
 from perflint.verify.late import Shortcut, shortcut
 from perflint.verify.messages import SHORT, Variant
 from perflint.verify.monitor import Monitor, disturbances, facts
@@ -167,12 +167,12 @@ class Examination:
         likeness, reach = self._graded(settled.patch, final), self._reach
         if _is_lost(final):
             self._left_out.append("what the kept fixes compute together: there was no time to record it")
-            likeness = _worst(fix.likeness for fix in settled.patch)
+            likeness = worst(fix.likeness for fix in settled.patch)
         if likeness.grade is not Grade.BITWISE or (final.is_cut and final.last):
             reach = _reach(first, final)
         else:
             later = (fix.likeness for fix in settled.patch if fix.likeness.grade is Grade.ROUNDING)
-            likeness = _worst([likeness, *later, *_said_otherwise(race)])
+            likeness = worst([likeness, *later, *_said_otherwise(race)])
         is_kept = likeness.keeps(weakest(settled.patch), self._records.own.grade)
         if not is_kept and likeness.grade is not Grade.UNKNOWN:
             lost = next(iter(likeness.evidence), "the results differ")
@@ -308,7 +308,9 @@ class Examination:
         if not exact or first.code is not None or self._period > 1:  # in short epochs, all of one was recorded
             return {}
         seconds = self._budget.of(Share.FURTHER)
-        if first.is_cut or 2 * (self._records.one + seconds) > self._comparing.left:
+        if (
+            first.is_cut or 3 * (self._records.one + seconds) > self._comparing.left
+        ):  # the original twice, and the patch
             self._left_out.append(f"results after step {first.last}: there was no time to record them")
             return {}
         self._enter("looking further", f"looking further than step {first.last}")
@@ -362,12 +364,6 @@ def _said_otherwise(race: Race) -> Iterator[Likeness]:
     for grade, exact in ((Grade.DIFFERENT, False), (Grade.ROUNDING, True)):
         if found := parting_in_all(originals, patched, exact=exact):
             yield Likeness(grade, (f"as it raced, it printed something else: {found}",))
-
-
-def _worst(likenesses: Iterable[Likeness]) -> Likeness:
-    """The likeness of all together."""
-    grades = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT)
-    return max(likenesses, key=lambda each: grades.index(each.grade))
 
 
 def _is_lost(run: Recorded) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -60,3 +61,9 @@ class Outcome(str, Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+def worst(likenesses: Iterable[Likeness]) -> Likeness:
+    """The likeness of all together."""
+    grades = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT)
+    return max(likenesses, key=lambda each: grades.index(each.grade))

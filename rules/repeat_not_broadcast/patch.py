@@ -23,7 +23,7 @@ from perflint.api import (
 
 from .copies import Copy
 from .layout import lays_out_differently
-from .proof import Repeated, reshapes_in_place, unproved_rank
+from .proof import Repeated, is_reshaped, unproved_rank
 from .readers import is_caught, may_have_gradient
 
 Operations = tuple[CodeChange, ...]
@@ -55,8 +55,8 @@ def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeat
         return Patch(blocked="other files may get hold of it, and write to it or reshape it")
     if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
         return Patch(blocked="a move or cast after it writes it out all the same: move or cast it before, then repeat")
-    if program.get(reshapes_in_place):
-        return Patch(blocked="a tensor of the file is given another shape in place, so that its axes are not sure here")
+    if is_reshaped(program, copy):
+        return Patch(blocked="a tensor is given another shape in place on the way, so that its axes are not sure")
     if not repeated.sure:
         return Patch(blocked="whether the tensor lacks these axes, or has them with size 1, is not known here")
     safety = _safety(program, shapes, copy, reading, repeated)

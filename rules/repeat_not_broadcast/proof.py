@@ -65,11 +65,25 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     return None
 
 
-def reshapes_in_place(program: Program) -> bool:
-    """Does anything in the file change the shape of a tensor in place, so that what made it does not tell its axes?"""
+def is_reshaped(program: Program, copy: Copy) -> bool:
+    """May a shape change in place on the way to the copy: in its function, in callers, or of an attribute?"""
+    seen, pending = set[ast.AST | None](), [program.function_of(copy.call)]
+    while pending:
+        function = pending.pop()
+        if function not in seen:
+            seen.add(function)
+            pending += map(program.function_of, program.call_sites(function)) if function is not None else ()
+    return any(
+        program.function_of(each) in seen or isinstance(getattr(each.func, "value", None), ast.Attribute)
+        for each in program.get(_reshaping)
+    )
+
+
+def _reshaping(program: Program) -> list[ast.Call]:
+    """The calls that change the shape of a tensor in place."""
     calls = (api.operation(program, each) for each in program.of_type(ast.Call))
-    written = (each.does for each in calls if each is not None and each.does.in_place)
-    return any(each.does("restriding") or each.does("strided") for each in written)
+    written = (each for each in calls if each is not None and each.does.in_place)
+    return [each.call for each in written if each.does.does("restriding") or each.does.does("strided")]
 
 
 def _is_sliced(program: Program, shapes: Shapes, node: ast.expr) -> bool:

@@ -193,6 +193,18 @@ def settled(case: Case) -> Case:
     return replace(case, aliases=aliases, place=place)
 
 
+def every(among: tuple[Template, ...] = ()) -> Iterator[Case]:
+    """Programs in each of which one part is tried, all others plain, at each name that the fix does not bear it on."""
+    for template in among or templates():
+        for slot, (target, kind) in template.sensitive:
+            plain = Case(template, target, kind, (), EFFECTS[kind][0], HERE, slot.name, slot.name)
+            yield from (settled(replace(plain, effect=each)) for each in EFFECTS[kind])
+            yield from (settled(replace(plain, aliases=(each,))) for each in ALIASES[kind])
+            later = template.slots[template.slots.index(slot) :]
+            for last in (each for each in later if each.scope == slot.scope):
+                yield from (settled(replace(plain, place=each, effect_at=last.name)) for each in PLACES)
+
+
 def covering() -> Iterator[Case]:
     """Programs in each of which one part is tried, all others plain, where the fix of the template does not bear it."""
     for number, kind in enumerate(Kind):

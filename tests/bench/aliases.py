@@ -1,11 +1,13 @@
 """Holds every fix of every rule against generated programs in which something has another name and is written to.
 
     python -m tests.bench.aliases [--count 20000] [--seed 0] [--first 0] [--processes 2] [--only TEMPLATE] [--all]
+    python -m tests.bench.aliases --every [--only TEMPLATE]
 
 Each program is a template of `tests/aliases/templates`, an alias of something in it, an effect on that, and a place for
 it. It is run before and after the fix: a fix that is called exact must change no bit, one called rounding next to none.
 Exits with 1 if a patch was wrong; each is listed by its parts, as few as it takes. `--all` lists every program that was
-wrong, too. Controls are programs in which a copy is written to, or nothing: their fix must stay.
+wrong, too. `--every` tries each part by itself wherever a fix does not bear it, in order; else programs are drawn
+by chance, of several parts. Controls are programs in which a copy is written to, or nothing: their fix must stay.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
-from tests.aliases.programs import Case, drawn, rendered, templates
+from tests.aliases.programs import Case, Template, drawn, every, rendered, templates
 from tests.aliases.trial import Outcome, Verdict, minimised, tried, would_be_right
 
 _BATCH = 50  # programs that a process is given at once
@@ -38,11 +41,18 @@ class Trial:
     needless: bool | None
 
 
-def trials(numbers: Sequence[int], seed: int, only: str) -> list[Trial]:
-    """What becomes of the programs of these numbers."""
+def trials(numbers: Sequence[int], seed: int | None, only: str) -> list[Trial]:
+    """What becomes of the programs of these numbers: of those drawn with a seed, or of every one."""
     torch.set_num_threads(1)
-    among = tuple(template for template in templates() if template.name.startswith(only))
+    among = _among(only)
+    if seed is None:
+        cases = islice(every(among), numbers[0], numbers[-1] + 1)
+        return [_trial(number, case) for number, case in zip(numbers, cases, strict=True)]
     return [_trial(number, drawn(random.Random(f"{seed} {number}"), among)) for number in numbers]
+
+
+def _among(only: str) -> tuple[Template, ...]:
+    return tuple(template for template in templates() if template.name.startswith(only))
 
 
 def _trial(number: int, case: Case) -> Trial:
@@ -53,9 +63,10 @@ def _trial(number: int, case: Case) -> Trial:
 
 
 def _all_trials(arguments: argparse.Namespace) -> Iterator[Trial]:
-    last = arguments.first + arguments.count
+    count = sum(1 for _ in every(_among(arguments.only))) if arguments.every else arguments.count
+    last = arguments.first + count
     batches = [range(start, min(start + _BATCH, last)) for start in range(arguments.first, last, _BATCH)]
-    fixed = [arguments.seed] * len(batches), [arguments.only] * len(batches)
+    fixed = [None if arguments.every else arguments.seed] * len(batches), [arguments.only] * len(batches)
     if arguments.processes == 1:
         for batch in map(trials, batches, *fixed):
             yield from batch
@@ -110,6 +121,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--every", action="store_true")
     arguments = parser.parse_args()
     return 1 if report(_all_trials(arguments), arguments.all) else 0
 

@@ -91,7 +91,7 @@ def _scores(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> list[a
         return [] if path_of(pair[1]).startswith("self.") else [node]
     if isinstance(node, ast.Name):
         bound = program.get(Flow).graph(node).reaching(node)
-        sources = [_given(program, each) for each in bound - seen]
+        sources = [_given(program, each) for each in sorted(bound - seen, key=_place)]
         found = [_scores(program, each, seen | bound) if each is not None else [] for each in sources]
         return [node, *bound, *itertools.chain(*found)] if bound and all(found) else []
     if isinstance(node, ast.IfExp):
@@ -99,6 +99,10 @@ def _scores(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> list[a
         return [node, *itertools.chain(*found)] if all(found) else []
     found = [_scores(program, each, seen) for each in _carried(program, node)]
     return next(([node, *each] for each in found if each), [])
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def _given(program: Program, name: ast.AST) -> ast.AST | None:
