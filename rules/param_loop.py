@@ -140,7 +140,7 @@ def _fix(program: Program, loop: ast.For, kind: str) -> Fix:
 def _limit(loop: ast.For) -> ast.expr | None:
     """The greatest value, where the loop clamps gradients between that and its negative."""
     call = getattr(loop.body[0], "value", None)
-    if len(loop.body) > 1 or not isinstance(call, ast.Call) or not isinstance(loop.target, ast.Name):
+    if len(loop.body) > 1 or loop.orelse or not isinstance(call, ast.Call) or not isinstance(loop.target, ast.Name):
         return None
     bounds, path = api.bind(call, ("min", "max")), api.path_of(call.func)
     low, high = bounds.get("min"), bounds.get("max")

@@ -43,6 +43,7 @@ from perflint import api
 from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety
 
 _DESCENTS = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
+_SET_LATER = re.compile("momentum|weight_decay|add_param_group")
 _STAYS = re.compile(
     r"CUDAGraph|cuda_?graph|cuda\.graph|make_graphed|reduce-overhead|fully_shard|FSDP|main_grad|deepspeed"
 )
@@ -96,6 +97,9 @@ def _is_plain_descent(program: Program, call: ast.Call) -> bool:
         if not isinstance(each, ast.Call) or program.qualified(each.func) not in _DESCENTS:
             return False
         keywords = {keyword.arg for keyword in each.keywords}
+        params = api.bind(each, ("params", "lr")).get("params")
         if len(each.args) > 2 or not keywords <= {"params", "lr", "fused", "foreach"}:
             return False
-    return bool(made)
+        if not isinstance(params, ast.Call) or getattr(params.func, "attr", "") != "parameters":
+            return False  # groups may have momentum or decay of their own
+    return bool(made) and not _SET_LATER.search(program.text)
