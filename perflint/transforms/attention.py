@@ -41,6 +41,7 @@ def fused_attention(program: Program, found: Attention) -> Fix:
         raise Blocked("dropout in a sequence of modules, or queries for all samples, need another form")
     if weights is not found.weights:
         raise Blocked("the values are in front of the weights")
+    _check_softmax(program, found)
     key = turned if "einsum" in ast.unparse(found.first).partition("(")[0] else _key(program, turned)
     scaled = _scaled(program, found, query, key)
     keywords = [*_dropped(program, found), *scaled]
@@ -54,6 +55,15 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     made.keywords = [ast.keyword(*each) for each in keywords]
     change = rewrite(program, *_changes(program, found, gone, in_rows(made, FIT)))
     return Fix(f"compute it by one kernel: {_NAME}", Safety.BEHAVIOUR if found.kept else Safety.ROUNDING, change)
+
+
+def _check_softmax(program: Program, found: Attention) -> None:
+    """Raise Blocked where the softmax may be over the queries, or casts the scores by itself."""
+    if found.axis != -1 and program.get(Shapes).shape(found.scores).rank != found.axis + 1:
+        raise Blocked(f"it isn't known whether axis {found.axis} is that of the keys: -1 is", found.softmax)
+    is_function = found.scores in found.softmax.args
+    if len(found.softmax.args) > 1 + is_function or any(each.arg == "dtype" for each in found.softmax.keywords):
+        raise Blocked(_MASKED, found.softmax)
 
 
 def _changes(program: Program, found: Attention, gone: tuple[ast.stmt, ...], made: ast.Call) -> list[Operation]:
