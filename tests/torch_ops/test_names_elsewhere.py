@@ -23,14 +23,14 @@ _FEW = 3  # names of torch's operations, and not of Python's functions, that mak
 
 # Files with lists that look like it. Each list is of something else, as said.
 _ALLOWED = {
-    "perflint/analysis/autograd/graph_use.py": "what leads out of a graph, and methods of lists",
-    "perflint/analysis/autograd/observers.py": "attributes that tell whether gradients are recorded",
+    "perflint/analysis/autograd/graph_use.py": "attributes about graphs, what leads out of a graph, and methods of lists",
     "perflint/analysis/data/draws.py": "numpy's generators",
     "perflint/analysis/data/effects.py": "methods of strings, lists, arrays and pictures",
     "perflint/analysis/memory/consumers.py": "beginnings of names that only tensors' methods have",
     "perflint/analysis/memory/python.py": "functions of numpy and Python that view",
     "perflint/analysis/memory/implicit.py": "methods of modules that replace what they hold",
     "perflint/analysis/memory/special_methods.py": "special methods of Python's",
+    "perflint/analysis/placement.py": "methods of modules, which move or return them",
     "perflint/analysis/values/hints.py": "methods of arrays, modules and others, which tell of no tensor",
     "perflint/analysis/values/library.py": "what is special about a call, by function",
     "perflint/analysis/values/methods.py": "methods of modules, and names of types",
