@@ -96,6 +96,7 @@ from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
 from perflint.torch_ops import Operation, Trait
+from perflint.transforms.aliases import steps_optimizer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
@@ -193,12 +194,9 @@ def written_after(program: Program, node: ast.expr, point: ast.AST) -> list[Writ
 def changing(program: Program, node: ast.expr, point: ast.AST) -> list[ast.AST]:
     """What may change the tensor `node`, which no optimizer steps, after `point`: in its function, and in callers."""
     memory = program.get(Memory)
-    writes = [*memory.writes_after(node, point), *memory.writes_of_callers(node, point)]
-    return [
-        each.node
-        for each in writes
-        if program.value(getattr(getattr(each.node, "func", None), "value", each.node)).kind is not Kind.OPTIMIZER
-    ]
+    writes = (*memory.writes_after(node, point), *memory.writes_of_callers(node, point))
+    nodes = {write.node for write in writes if not steps_optimizer(program, write.node)}
+    return sorted(nodes, key=lambda each: (getattr(each, "lineno", 0), getattr(each, "col_offset", 0)))
 
 
 def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:

@@ -23,7 +23,7 @@ _FEW = 3  # names of torch's operations, and not of Python's functions, that mak
 
 # Files with lists that look like it. Each list is of something else, as said.
 _ALLOWED = {
-    "perflint/analysis/autograd/graph_use.py": "attributes about graphs, what leads out of a graph, and methods of lists",
+    "perflint/analysis/autograd/graph_use.py": "attributes, what leads out of a graph, and methods of lists",
     "perflint/analysis/data/draws.py": "numpy's generators",
     "perflint/analysis/data/effects.py": "methods of strings, lists, arrays and pictures",
     "perflint/analysis/memory/consumers.py": "beginnings of names that only tensors' methods have",
