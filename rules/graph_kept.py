@@ -33,7 +33,8 @@ for images, labels in loader:
 ## Fix safety
 
 `exact`: the numbers are the same, and stay on the device. `behaviour` where the sum, or the list, is shown as text or
-given to code that is not known: a tensor shows whether it has a graph.
+given to code that is not known, or asked which object it is: a tensor shows whether it has a graph. There is no fix
+where its graph is asked for, as by `.requires_grad`, `.grad_fn` or `.grad`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Fate, Finding, Fix, GradMode, LoopKind, Options, Program, Rule, Safety
+from perflint.api import Blocked, Fate, Finding, Fix, GradMode, GraphUse, LoopKind, Options, Program, Rule, Safety
 
 _PUTS = frozenset({"append"})
 
@@ -63,17 +64,25 @@ class GraphKept(Rule):
             for use in _uses(program, loss):
                 whole = _whole(program, use) if use not in found else None
                 ends = program.graph_uses(use) if whole is not None else []
-                if whole is None or any(each.fate is not Fate.OBSERVED for each in ends):
+                if whole is None or any(each.fate not in (Fate.OBSERVED, Fate.ASKED) for each in ends):
                     continue
                 if not _lives_on(program, use, whole):
                     continue
                 found.add(use)
-                detached = api.expression("{loss}.detach()", loss=use)
-                safety = Safety.BEHAVIOUR if ends else Safety.EXACT
-                title = "detach it, if nothing that is given it needs the graph" if ends else "detach it"
-                fix = Fix(title, safety, api.rewrite(program, api.Replace(use, detached)))
+                fixes, blocked = api.tried(_fix, program, use, ends)
                 message = f"`{whole.id}` keeps the graph of every step, which nobody differentiates"
-                yield self.finding(program.span(use), message, kind="loss", fixes=(fix,))
+                yield self.finding(program.span(use), message, kind="loss", fixes=fixes, blocked=blocked)
+
+
+def _fix(program: Program, use: ast.Name, ends: list[GraphUse]) -> Fix:
+    """The loss without its graph; raises Blocked where somebody asks about that."""
+    for each in ends:
+        if each.fate is Fate.ASKED:
+            raise Blocked(f"`{ast.unparse(each.node)}` tells of the graph", each.node)
+    change = api.rewrite(program, api.Replace(use, api.expression("{loss}.detach()", loss=use)))
+    if ends:
+        return Fix("detach it, if nothing that is given it needs the graph", Safety.BEHAVIOUR, change)
+    return Fix("detach it", Safety.EXACT, change)
 
 
 def _uses(program: Program, loss: ast.Name) -> list[ast.Name]:

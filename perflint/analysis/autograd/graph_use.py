@@ -19,14 +19,16 @@ from perflint.syntax.walk import Function, own_nodes, path_of, root_of
 _DEPTH = 6  # of calls in calls
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _INTEGRAL = ("int", "bool")
-_CUTTING = frozenset({"detach", "data", "grad"})
+_CUTTING = frozenset({"detach", "data"})
+ASKED = frozenset({"requires_grad", "grad_fn", "needs_input_grad", "is_leaf"})  # of a tensor, about its graph
+_NEEDING = ASKED | {"grad", "register_hook", "retains_grad", "output_nr"}  # of one that was computed
 _KEEPING = frozenset({"append", "extend", "insert", "appendleft", "add", "setdefault", "update"})
 _ALSO = frozenset({"add", "update"})  # of metrics, too
 _STOPS = (ast.Compare, ast.Expr, ast.Assert, ast.While, ast.If, ast.Raise, ast.Slice)
 _PLAIN = re.compile(r"%[sr]|\{[^{}:]*\}|\{[^{}]*![sra]")  # shows all of a tensor, which a format of numbers refuses to
 _BUILTINS = frozenset(
     "float int bool complex len sum max min abs any all round zip enumerate list tuple set dict range reversed sorted"
-    " isinstance type id map filter iter next hasattr getattr super".split()
+    " isinstance type map filter iter next super".split()
 )
 _WRITING = frozenset({"torch.save", "torch.package"})
 _WRAPPERS = re.compile(
@@ -107,7 +109,8 @@ class _Walk:
             return True
         method = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
         entry = torch_ops.of_method(method)
-        if method in ("byte", "int") or (entry is not None and entry.dtype in _INTEGRAL):
+        is_read = method != "cpu" and torch_ops.does(method, "to_host")
+        if is_read or method in ("byte", "int") or (entry is not None and entry.dtype in _INTEGRAL):
             return True
         return _has_none(self.program.value(node))
 
@@ -136,6 +139,8 @@ class _Walk:
                 self._end(parent, Fate.OBSERVED)
         elif isinstance(parent, ast.BinOp) and self.program.value(parent.left).kind is Kind.STRING:
             self._formatted(parent, parent.left)
+        elif isinstance(parent, ast.Compare) and _compares_identity(parent):
+            self._end(parent, Fate.OBSERVED)
         elif isinstance(parent, ast.expr) and not isinstance(parent, _STOPS):
             self.follow(parent, calls)
         elif not isinstance(parent, _STOPS):
@@ -152,6 +157,9 @@ class _Walk:
         entry = torch_ops.of_attribute(parent.attr)
         if parent.attr == "numpy":
             self._end(parent, Fate.OBSERVED)  # which fails for a tensor that has a graph
+        if parent.attr in _NEEDING:
+            self._end(parent, Fate.ASKED)
+            return
         is_cut = parent.attr in _CUTTING or (parent.attr != "cpu" and torch_ops.does(parent.attr, "to_host"))
         if is_cut or (entry and entry.is_metadata):
             return
@@ -250,6 +258,13 @@ class _Walk:
                 self.follow(site, calls[:-1])
         if not sites and not calls:
             self._end(node, Fate.RETURNED)
+
+
+def _compares_identity(node: ast.Compare) -> bool:
+    """Does it ask which object it is, other than None?"""
+    sides = [node.left, *node.comparators]
+    is_about_none = any(isinstance(each, ast.Constant) for each in sides)
+    return not is_about_none and any(isinstance(each, ast.Is | ast.IsNot) for each in node.ops)
 
 
 def _has_none(value: Value) -> bool:

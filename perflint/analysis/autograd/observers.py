@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 from perflint.analysis.autograd.effects import Effects
 from perflint.analysis.autograd.found import Fate, GraphUse
-from perflint.analysis.autograd.graph_use import GraphUses, own_wrappers
+from perflint.analysis.autograd.graph_use import ASKED, GraphUses, own_wrappers
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.hooks import registers_hooks
 
-_ASKED = frozenset({"requires_grad", "grad_fn", "needs_input_grad", "is_leaf"})
 _ASKING = frozenset({"torch.is_grad_enabled", "torch.is_inference_mode_enabled"})
 
 
@@ -31,6 +30,6 @@ def observers(program: Program, place: ast.AST) -> Iterator[GraphUse]:
 
 
 def _asks(program: Program, node: ast.AST) -> bool:
-    if isinstance(node, ast.Attribute) and node.attr in _ASKED and isinstance(node.ctx, ast.Load):
+    if isinstance(node, ast.Attribute) and node.attr in ASKED and isinstance(node.ctx, ast.Load):
         return True
     return isinstance(node, ast.Call) and program.qualified(node.func) in _ASKING
