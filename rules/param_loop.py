@@ -147,4 +147,4 @@ def _limit(loop: ast.For) -> ast.expr | None:
     is_gradient = path.rpartition(".")[0] in (f"{loop.target.id}.grad", f"{loop.target.id}.grad.data")
     if not is_gradient or high is None or not isinstance(low, ast.UnaryOp) or not isinstance(low.op, ast.USub):
         return None
-    return high if ast.dump(low.operand) == ast.dump(high) else None
+    return high if ast.dump(low.operand) == ast.dump(high) and not api.reads(high, {loop.target.id}) else None
