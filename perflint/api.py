@@ -33,9 +33,9 @@ What is offered, by the question that a rule asks:
   is kept, `makes_rare` tells what makes code rare, `steps_beside` what runs as often as
   an optimizer, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
-  loops that read it; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
-  the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`,
-  `is_main_guard`.
+  loops that read it; `batch` tells of which `Batch` something is a part; `dataset` gives the `Source`;
+  `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
+  `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
@@ -58,6 +58,7 @@ from typing import ParamSpec
 from perflint import torch_ops
 from perflint.analysis.autograd.evaluations import evaluations
 from perflint.analysis.call_graph import loops_around
+from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
 from perflint.analysis.data.iteration import Iteration
@@ -119,17 +120,17 @@ from perflint.transforms.template import call_like, expression, number, statemen
 from perflint.transforms.waits import HostRead
 
 __all__ = [
-    "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Blocked", "Bound",
+    "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Batch", "Blocked", "Bound",
     "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function",
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
     "Loop", "LoopKind", "Move", "Operation", "Optimized", "Option", "Options", "Place", "Placed", "PlainLoop",
     "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity",
     "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write",
-    "add_guard", "apart", "assigned", "attentions", "bind", "call_like", "call_span", "carrying_loop", "changing",
-    "comments", "converts", "dataset", "dependents", "evaluations", "expression", "first_process_start", "flow",
-    "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer",
-    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
-    "loops_around", "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "number",
+    "add_guard", "apart", "assigned", "attentions", "batch", "bind", "call_like", "call_span", "carrying_loop",
+    "changing", "comments", "converts", "dataset", "dependents", "evaluations", "expression", "first_process_start",
+    "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads", "integer",
+    "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins",
+    "loaders", "loops_around", "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "number",
     "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes",
     "path_of", "placed", "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes",
     "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function",
@@ -262,6 +263,11 @@ def loaders(program: Program) -> list[LoaderCall]:
 def walks(program: Program, loader: LoaderCall) -> list[ast.For]:
     """The loops of this file that may walk `loader`, also where functions hand it on."""
     return program.get(Iteration).loops(loader.call)
+
+
+def batch(program: Program, node: ast.expr) -> Batch | None:
+    """The batch of loaders that `node` is, or is a part or a view of; None where it may be anything else."""
+    return program.get(Batches).of(node)
 
 
 def measured_workers(option: str, loader: LoaderCall) -> tuple[int, int] | None:

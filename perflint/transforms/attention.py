@@ -72,7 +72,9 @@ def _changes(program: Program, found: Attention, gone: tuple[ast.stmt, ...], mad
     others = {each.id for each in ast.walk(last) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
     if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) and last.targets[0].id not in others:
         name = last.targets[0].id
-    if not gone or not name or (isinstance(last, ast.Return) and last.value is found.last):
+    if not gone:
+        return [Replace(found.last, made)]
+    if not name or (isinstance(last, ast.Return) and last.value is found.last):
         return [Replace(found.last, made), ReplaceStatements(gone, ())]
     if isinstance(last, ast.Assign) and last.value is found.last:
         return [ReplaceStatements((*gone, last), (new(ast.Assign(last.targets, made)),))]
