@@ -17,6 +17,7 @@ from perflint.syntax.arguments import bind
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import integer, path_of
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.gradients import may_be_transformed
 from perflint.transforms.names import of_torch
 from perflint.transforms.operations import FIT, Operation, Replace, ReplaceStatements, in_rows, new
 from perflint.transforms.rewrite import rewrite
@@ -26,7 +27,6 @@ _NAME = "scaled_dot_product_attention"
 _INFINITE = ("float('-inf')", "-float('inf')", "-math.inf", "-torch.inf", "-np.inf", "-inf")
 _SCORES = re.compile(r"(\w*)(\w)(\w),\1(\w)\3->\1\2\4")
 _WEIGHED = re.compile(r"(\w*)(\w)(\w),\1\3(\w)->\1\2\4")
-_TWICE = re.compile(r"create_graph|gradient_penalty|hessian|jvp|vmap|is_grads_batched")
 _ALL_BUFFERS = frozenset({"buffers", "named_buffers", "_buffers", "functional_call"})
 _MASKED = "a mask, bias or cast may differ from the kernel's: in rows that are masked wholly, or in its type"
 
@@ -37,7 +37,7 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     Raises Blocked where the scale may be a tensor, queries and keys may not be as many under a causal mask, or a mask
     may leave nothing of a row: there, results differ.
     """
-    if _TWICE.search(program.text):
+    if may_be_transformed(program):
         raise Blocked("the fused kernels can't be differentiated twice")
     _check_modules(program, found)
     query, turned = _of_matrices(program, found.first, _SCORES)
