@@ -24,14 +24,17 @@ What is offered, by the question that a rule asks:
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
+- *Where is a module?* `placed` tells the `Place` of its parameters, with the call that moved them, as `Placed`;
+  `optimized` whose parameters an optimizer is given, as `Optimized`.
+  `evaluations` is the code that only evaluates a model, though gradients are recorded.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `steps_beside` what runs as often as
   an optimizer, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
-  loops that read it; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
-  the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`,
-  `is_main_guard`.
+  loops that read it; `batch` tells of which `Batch` something is a part; `dataset` gives the `Source`;
+  `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
+  `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
@@ -52,7 +55,9 @@ from types import ModuleType
 from typing import ParamSpec
 
 from perflint import torch_ops
+from perflint.analysis.autograd.evaluations import evaluations
 from perflint.analysis.call_graph import loops_around
+from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
 from perflint.analysis.data.iteration import Iteration
@@ -76,6 +81,8 @@ from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import shown_writes
+from perflint.analysis.optimized import Optimized, optimized
+from perflint.analysis.placement import Placed, Placement
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.attention import Attention, attentions
 from perflint.analysis.values.dtypes import is_integer
@@ -111,20 +118,21 @@ from perflint.transforms.template import call_like, expression, number, statemen
 from perflint.transforms.waits import HostRead
 
 __all__ = [
-    "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Blocked", "Bound",
+    "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Batch", "Blocked", "Bound",
     "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function",
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
-    "Loop", "LoopKind", "Move", "Operation", "Option", "Options", "Place", "PlainLoop", "Program", "Reading", "Remedy",
-    "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape", "Shapes", "Source",
-    "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard", "apart", "assigned",
-    "attentions", "bind", "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "dependents",
-    "expression", "first_process_start", "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span",
-    "host_reads", "integer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view",
-    "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "makes_rare", "matchers",
-    "measured_workers", "move", "number", "occurrences", "of_torch", "on_lists", "operation", "order_changed",
-    "origins", "own_nodes", "path_of", "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes",
-    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
-    "torch_function", "torch_method", "torch_name", "tried", "walks", "without_gradients", "written_after",
+    "Loop", "LoopKind", "Move", "Operation", "Optimized", "Option", "Options", "Place", "Placed", "PlainLoop",
+    "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity",
+    "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write",
+    "add_guard", "apart", "assigned", "attentions", "batch", "bind", "call_like", "call_span", "carrying_loop",
+    "comments", "converts", "dataset", "dependents", "evaluations", "expression", "first_process_start", "flow",
+    "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer",
+    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
+    "loops_around", "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "number", "occurrences",
+    "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed",
+    "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements",
+    "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name",
+    "tried", "walks", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -218,6 +226,14 @@ def _is_kept(guard: ast.If) -> bool:
     )
 
 
+# -- modules
+
+
+def placed(program: Program, module: ast.expr, point: ast.AST) -> Placed:
+    """Where the parameters of `module` are when `point` runs, a node of the function in which `module` stands."""
+    return program.get(Placement).of(module, point)
+
+
 # -- sizes
 
 
@@ -237,6 +253,11 @@ def loaders(program: Program) -> list[LoaderCall]:
 def walks(program: Program, loader: LoaderCall) -> list[ast.For]:
     """The loops of this file that may walk `loader`, also where functions hand it on."""
     return program.get(Iteration).loops(loader.call)
+
+
+def batch(program: Program, node: ast.expr) -> Batch | None:
+    """The batch of loaders that `node` is, or is a part or a view of; None where it may be anything else."""
+    return program.get(Batches).of(node)
 
 
 def measured_workers(option: str, loader: LoaderCall) -> tuple[int, int] | None:

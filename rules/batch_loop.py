@@ -63,22 +63,16 @@ class BatchLoop(Rule):
 
 def _samples(program: Program, loop: ast.For) -> str:
     """The tensor over whose first axis the loop goes; empty for other loops."""
-    count = (
-        loop.iter.args
-        if isinstance(loop.iter, ast.Call) and program.qualified(loop.iter.func) == "builtins.range"
-        else []
-    )
-    if (
-        len(count) != 1
-        or not isinstance(loop.target, ast.Name)
-        or program.loop_kind(loop) in (LoopKind.TIME, LoopKind.STEP)
-    ):
+    is_range = isinstance(loop.iter, ast.Call) and program.qualified(loop.iter.func) == "builtins.range"
+    if not (isinstance(loop.iter, ast.Call) and is_range and len(loop.iter.args) == 1):
         return ""
-    size = (
-        ""
-        if isinstance(count[0], ast.Call) and not isinstance(count[0].func, ast.Attribute)
-        else api.shapes(program).size(count[0])
-    )
+    if not isinstance(loop.target, ast.Name) or program.loop_kind(loop) in (LoopKind.TIME, LoopKind.STEP):
+        return ""
+    (count,) = loop.iter.args
+    is_other = isinstance(count, ast.Call) and not isinstance(
+        count.func, ast.Attribute
+    )  # `len(x)`, or what is computed
+    size = "" if is_other else api.shapes(program).size(count)
     for part in (each for each in ast.walk(loop) if isinstance(each, ast.Subscript)):
         is_taken = _is_index(_first(part), loop.target.id)
         if is_taken and (size.endswith(".0") or (size and api.shapes(program).shape(part.value).size(0) == size)):

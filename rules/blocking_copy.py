@@ -2,9 +2,10 @@
 
 ## What it does
 
-Reports `.to(device)` and `.cuda()` without `non_blocking=True` of what a loop takes out of a loader with
-`pin_memory`: the batch, or parts of it. Left alone are batches that are converted first or on the way, as that makes
-another tensor in memory that is not pinned, loaders that a framework prepares, and programs for Apple's GPUs.
+Reports `.to(device)` and `.cuda()` without `non_blocking=True` of what a loop, or `next`, takes out of a loader with
+`pin_memory`: the batch, or its parts and views of it, also one by one. Left alone are batches that are converted first
+or on the way, as that makes another tensor in memory that is not pinned, loaders that a framework prepares, and
+programs for Apple's GPUs.
 
 ## Why it is slow
 
@@ -45,7 +46,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Finding, Fix, LoaderCall, Move, Options, Program, Rule, Safety, State
+from perflint.api import Batch, Blocked, Finding, Fix, Move, Options, Program, Rule, Safety, State
 
 _OWN = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 
@@ -60,62 +61,55 @@ class BlockingCopy(Rule):
         """Yield each copy of a batch, or of a part of one, which pins none of its time."""
         if program.is_test or "pin_memory" not in program.text or ".prepare(" in program.text or "mps" in program.text:
             return
-        loops = {
-            loop: loader
-            for loader in api.loaders(program)
-            if loader.pinned.state is State.ON
-            for loop in api.walks(program, loader)
-        }
-        for call in program.of_type(ast.Call) if loops else ():
+        for call in program.of_type(ast.Call):
             move = api.move(program, call)
-            origins = api.origins(program, _batch(move.tensor)) if move is not None else []
-            if move is None or not origins or not all(each in loops for each in origins) or not _waits(move):
+            batch = api.batch(program, move.tensor) if move is not None and _waits(move) else None
+            if move is None or batch is None or not any(each.pinned.state is State.ON for each in batch.loaders):
                 continue
-            fixes, blocked = api.tried(_fix, program, move, [loops[each] for each in origins if each in loops])
+            fixes, blocked = api.tried(_fix, program, move, batch)
             message = "the host waits until the batch is copied, though it lies in pinned memory"
             span, by = api.call_span(program, call), program.hot_by(call)
             yield self.finding(span, message, kind="batch", fixes=fixes, blocked=blocked, hot_by=by)
 
 
-def _batch(tensor: ast.expr) -> ast.expr:
-    """What the tensor is a part of."""
-    while isinstance(tensor, ast.Subscript | ast.Attribute):
-        tensor = tensor.value
-    return tensor
-
-
 def _waits(move: Move) -> bool:
-    """Is nothing said of waiting, and nothing but the place changed, of what is no result of a call?"""
-    is_plain = isinstance(_batch(move.tensor), ast.Name) and not move.casts and move.like is None
+    """Is nothing said of waiting, and nothing but the place changed?"""
+    is_plain = not move.casts and move.like is None
     return is_plain and not any(each.arg in ("non_blocking", None) for each in move.call.keywords)
 
 
-def _is_given(program: Program, node: ast.AST, batch: ast.expr) -> bool:
+def _root(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return node
+
+
+def _is_given(program: Program, node: ast.AST, wholes: tuple[ast.expr, ...]) -> bool:
     """Is the batch on the host itself, by its name, an argument of the call?"""
     flow, call = api.flow(program), node if isinstance(node, ast.Call) else None
     given = [*call.args, *(each.value for each in call.keywords)] if call is not None else []
-    roots = [root for each in given if isinstance(root := _batch(each), ast.Name)]
-    own = flow.definitions(batch) if isinstance(batch, ast.Name) else frozenset()
+    roots = [root for each in given if isinstance(root := _root(each), ast.Name)]
+    own = {each for whole in wholes if isinstance(whole, ast.Name) for each in flow.definitions(whole)}
     return any(own & flow.definitions(each) for each in roots)
 
 
-def _written_elsewhere(program: Program, move: Move) -> Iterator[ast.AST]:
+def _written_elsewhere(program: Program, wholes: tuple[ast.expr, ...]) -> Iterator[ast.AST]:
     """The writes to attributes in which the batch, or a part of it, is kept on the host."""
-    origins = set(api.origins(program, _batch(move.tensor)))
+    origins = {each for whole in wholes for each in api.origins(program, whole)}
     kept = set[str]()
     for node in program.of_type(ast.Assign):
         attributes = {each.attr for part in node.targets for each in ast.walk(part) if isinstance(each, ast.Attribute)}
-        batch = _batch(node.value)
-        if attributes and isinstance(batch, ast.Name) and not origins.isdisjoint(api.origins(program, batch)):
+        root = _root(node.value)
+        if attributes and isinstance(root, ast.Name) and not origins.isdisjoint(api.origins(program, root)):
             kept |= attributes
     for each in program.of_type(ast.Attribute) if kept else ():
         if each.attr in kept and isinstance(each.ctx, ast.Load):
             yield from (write.node for write in api.written_after(program, each, each.value) if write.is_in_sight)
 
 
-def _fix(program: Program, move: Move, loaders: list[LoaderCall]) -> Fix:
+def _fix(program: Program, move: Move, batch: Batch) -> Fix:
     """The keyword; raises Blocked."""
-    for loader in loaders:
+    for loader in batch.loaders:
         if program.qualified(loader.call.func) not in _OWN:
             raise Blocked("the loader isn't torch's own: its batches may be of a class of their own", loader.call)
         if (makes := loader.argument("collate_fn")) is not None:
@@ -123,10 +117,11 @@ def _fix(program: Program, move: Move, loaders: list[LoaderCall]) -> Fix:
         size = loader.argument("batch_size")
         if isinstance(size, ast.Constant) and size.value is None:
             raise Blocked("without batches, items are what the dataset makes of them", loader.call)
-    for write in api.written_after(program, move.tensor, move.call):
-        if write.is_in_sight or _is_given(program, write.node, _batch(move.tensor)):
-            raise Blocked("the batch may be written to on the host while it is copied", write.node)
-    for node in _written_elsewhere(program, move):
+    for each in (move.tensor, *batch.wholes):
+        for write in api.written_after(program, each, move.call):
+            if write.is_in_sight or _is_given(program, write.node, batch.wholes):
+                raise Blocked("the batch may be written to on the host while it is copied", write.node)
+    for node in _written_elsewhere(program, batch.wholes):
         raise Blocked("the batch is kept in an attribute, and may be written to by that while it is copied", node)
     if not api.takes_keywords(move.call) or not move.is_certain or len(move.call.args) > 1:
         raise Blocked("the call's arguments leave no room for a keyword")

@@ -43,6 +43,7 @@ graphs costs little.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -86,7 +87,7 @@ class CompileBreak(Rule):
                 found[call] = "windows"
         for call, kind in found.items():
             blocked = (
-                "return what is to be read, and print it outside" if kind != "windows" else "install triton-windows"
+                "install triton-windows" if kind == "windows" else "return what is to be read, and print it outside"
             )
             yield self.finding(api.call_span(program, call), _MESSAGES[kind], kind=kind, blocked=blocked)
 
@@ -115,7 +116,7 @@ def _compiled(program: Program) -> Iterator[Function]:
 def _breaks(program: Program, code: ast.AST, depth: int) -> Iterator[tuple[ast.Call, str]]:
     """The calls in `code`, and in what it calls, at which a graph ends, with their kinds."""
     for call in (each for each in api.own_nodes(code) if isinstance(each, ast.Call)):
-        around = [each for each in program.ancestors(call) if each is not code and each in ast.walk(code)]
+        around = itertools.takewhile(lambda each: each is not code, program.ancestors(call))
         if any(isinstance(each, ast.If | ast.IfExp | ast.ExceptHandler | ast.Raise | ast.Assert) for each in around):
             continue
         name, path, callee = program.qualified(call.func), api.path_of(call.func), program.callee(call)
@@ -140,11 +141,8 @@ def _is_left_out(program: Program, function: Function) -> bool:
 
 def _is_for_windows(program: Program, call: ast.Call) -> bool:
     """Does the script speak of Windows, and neither of Triton nor in a condition around the call?"""
-    tests = [each.test for each in program.ancestors(call) if isinstance(each, ast.If | ast.IfExp)]
-    if (
-        not _WINDOWS.search(program.text)
-        or "triton" in program.text.lower()
-        or any(k.arg == "backend" for k in call.keywords)
-    ):
+    has_backend = any(each.arg == "backend" for each in call.keywords)
+    if has_backend or not _WINDOWS.search(program.text) or "triton" in program.text.lower():
         return False
+    tests = [each.test for each in program.ancestors(call) if isinstance(each, ast.If | ast.IfExp)]
     return not any(_WINDOWS.search(ast.unparse(each)) for each in tests)

@@ -2,10 +2,11 @@
 
 ## What it does
 
-Reports loops over batches that run a model in evaluation mode, set there or by all known callers, where gradients
-are recorded. Left alone are loops that train or differentiate, themselves or in what they call or run (adversarial
-examples and forces, too), loops of functions that somebody calls without gradients, hooks that a framework calls so
-(`validation_step`), models that the file may freeze, and tests.
+Reports loops that run a model in evaluation mode, set there or by all known callers, where gradients are recorded, and
+functions that do, or whose name says so (`predict`, `sample_images`) and whose results nobody differentiates. Left
+alone is what trains or differentiates, itself or in what it calls or runs (adversarial examples and forces, too), code
+of functions that somebody calls without gradients, hooks that a framework calls so (`validation_step`), models that the
+file may freeze, and tests.
 
 ## Why it is slow
 
@@ -52,13 +53,21 @@ network: 289 MB at the peak before, 122 MB after; 96 ms both, within the noise o
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Effect, Fate, Finding, Fix, GradMode, LoopKind, Options, Program, Rule
+from perflint.api import (
+    LOOPS,
+    Blocked,
+    Fate,
+    Finding,
+    Fix,
+    Options,
+    PlainLoop,
+    Program,
+    Rule,
+)
 
-_EVALUATION = re.compile(r"(^|_)(eval|val|valid|validat|test|infer|predict|score|extract)", re.IGNORECASE)
 _WHY = {
     Fate.DIFFERENTIATED: "what it computes is back-propagated",
     Fate.KEPT: "others may back-propagate `{}`",
@@ -71,46 +80,24 @@ class EvalWithoutNoGrad(Rule):
     """Loops that evaluate a model and build graphs."""
 
     group = "memory"
-    triggers = (".eval()", ".train(False)")
+    triggers = (".eval()", ".train(False)", ".data", ".item()", ".numpy()", "argmax", "save_image")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such loop, at its head; but the first of a function that does nothing else."""
+        """Yield each such loop, at its head; but the first of a function that does nothing else; and such functions."""
         found: set[ast.AST] = set()
-        for loop in () if program.is_test else program.of_type(ast.For):
-            function = program.function_of(loop)
-            if found & {function or loop, *program.ancestors(loop)} or not _evaluates(program, loop):
+        for node, place in () if program.is_test else api.evaluations(program):
+            inside = {each for each in found if node in program.ancestors(each)}
+            if inside or found & {place, node, *program.ancestors(node)}:
                 continue
-            place = function if isinstance(function, ast.FunctionDef) and _only_evaluates(program, function) else loop
-            found.add(place)
+            found |= {place, node}
             fixes, blocked = api.tried(_fix, program, place)
-            message = "the model is evaluated with gradients: each batch builds a graph that nobody differentiates"
-            kind = "loop" if place is loop else "function"
-            yield self.finding(api.head_span(program, loop), message, kind=kind, fixes=fixes, blocked=blocked)
+            batch = "each batch" if isinstance(node, ast.For) else "each call" if place is node else "each iteration"
+            message = f"the model is evaluated with gradients: {batch} builds a graph that nobody differentiates"
+            kind = "loop" if isinstance(place, LOOPS) else "function"
+            yield self.finding(api.head_span(program, node), message, kind=kind, fixes=fixes, blocked=blocked)
 
 
-def _evaluates(program: Program, loop: ast.For) -> bool:
-    """Does the loop run a model that is in evaluation mode, with gradients, and never ask for one?"""
-    if program.loop_kind(loop) is not LoopKind.STEP or program.grad_mode(loop) is not GradMode.ON:
-        return False
-    modes, runs = program.training_modes(loop), program.effects(loop, Effect.RUNS_MODULE)
-    paths = {api.path_of(each.func) for each in runs if isinstance(each, ast.Call)}
-    if False not in modes.values() or any(modes.get(path) for path in paths):
-        return False
-    if any(program.is_frozen(each.func) for each in runs if isinstance(each, ast.Call)):
-        return False
-    is_recorded = bool(runs) and runs == program.effects(loop, Effect.RECORDS)
-    return is_recorded and not program.effects(loop, Effect.DIFFERENTIATES)
-
-
-def _only_evaluates(program: Program, function: ast.FunctionDef) -> bool:
-    """Is it named for evaluating, and does nothing in it train, or run without gradients already?"""
-    runs = program.effects(function, Effect.RUNS_MODULE)
-    if not _EVALUATION.search(function.name) or runs != program.effects(function, Effect.RECORDS):
-        return False
-    return not program.effects(function, Effect.DIFFERENTIATES)
-
-
-def _fix(program: Program, place: ast.For | ast.FunctionDef) -> Fix:
+def _fix(program: Program, place: PlainLoop | ast.FunctionDef) -> Fix:
     """Gradients switched off for the function, or for the loop in a function that does more; raises Blocked."""
     uses = program.graph_uses(place)
     for use in uses:

@@ -114,6 +114,9 @@ def _fix(program: Program, read: ast.Subscript, path: str, place: ast.stmt | Non
         raise Blocked(f"`{path}` may be another one in each call", read.slice)
     if not _is_of_bools(program, read.slice) and not (name in _SPLITS and _GRAPHS.search(program.text)):
         raise Blocked(f"`{path}` isn't known to be a mask of bools", read.slice)
+    for write in api.written_after(program, read.slice, place):
+        if getattr(getattr(write.node, "func", None), "attr", "") != "step":  # an optimizer writes to parameters
+            raise Blocked(f"`{path}` may be changed later", write.node)
     _check_unchanged(program, place, name, root)
     inside = (each for each in ast.walk(place) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load))
     reads = [each for each in inside if _mask(program, each)[0] == path]

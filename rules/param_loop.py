@@ -140,11 +140,11 @@ def _fix(program: Program, loop: ast.For, kind: str) -> Fix:
 def _limit(loop: ast.For) -> ast.expr | None:
     """The greatest value, where the loop clamps gradients between that and its negative."""
     call = getattr(loop.body[0], "value", None)
-    if len(loop.body) > 1 or not isinstance(call, ast.Call) or not isinstance(loop.target, ast.Name):
+    if len(loop.body) > 1 or loop.orelse or not isinstance(call, ast.Call) or not isinstance(loop.target, ast.Name):
         return None
     bounds, path = api.bind(call, ("min", "max")), api.path_of(call.func)
     low, high = bounds.get("min"), bounds.get("max")
     is_gradient = path.rpartition(".")[0] in (f"{loop.target.id}.grad", f"{loop.target.id}.grad.data")
     if not is_gradient or high is None or not isinstance(low, ast.UnaryOp) or not isinstance(low.op, ast.USub):
         return None
-    return high if ast.dump(low.operand) == ast.dump(high) else None
+    return high if ast.dump(low.operand) == ast.dump(high) and not api.reads(high, {loop.target.id}) else None

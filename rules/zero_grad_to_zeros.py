@@ -102,8 +102,11 @@ def _is_plain_descent(program: Program, call: ast.Call) -> bool:
         if not isinstance(each, ast.Call) or program.qualified(each.func) not in _DESCENTS:
             return False
         keywords = {keyword.arg for keyword in each.keywords}
+        params = api.bind(each, ("params", "lr")).get("params")
         if len(each.args) > 2 or not keywords <= {"params", "lr", "fused", "foreach"}:
             return False
+        if not isinstance(params, ast.Call) or getattr(params.func, "attr", "") != "parameters":
+            return False  # groups may have momentum or decay of their own
     return bool(made)
 
 

@@ -160,6 +160,16 @@ class Program(Module):
         on_host = self._context.on_host
         return self.says.stays_on_host if on_host is None else on_host
 
+    @property
+    def may_use_device(self) -> bool:
+        """Does the file, or a program that it is part of, speak of a device?"""
+        return Says.DEVICE in self.says or self._context.on_host is False
+
+    @cached_property
+    def starts_on_device(self) -> bool:
+        """Does it make a device the default one for tensors?"""
+        return bool(_DEFAULT_DEVICE.search(self.text))
+
     def is_tried_out(self, node: ast.AST) -> bool:
         """Is it run by the file itself, which stays on the host whatever others do with its functions and classes?"""
         return self.says.stays_on_host and self.function_of(node) is None
@@ -184,7 +194,7 @@ class Program(Module):
     def _facts(self) -> Executor:
         executor = Executor(
             default_place=Place.HOST if self.is_host_only else Place.DEVICE,
-            default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
+            default_device_set=self.starts_on_device,
         )
         executor.roles = roles(self.of_type(ast.Attribute), self.of_type(ast.Call))
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)

@@ -46,6 +46,7 @@ def fused_attention(program: Program, found: Attention) -> Fix:
         raise Blocked("dropout in a sequence of modules, or queries for all samples, need another form")
     if weights is not found.weights:
         raise Blocked("the values are in front of the weights")
+    _check_softmax(program, found)
     key = turned if "einsum" in ast.unparse(found.first).partition("(")[0] else _key(program, turned)
     scaled = _scaled(program, found, query, key)
     keywords = [*_dropped(program, found), *scaled]
@@ -107,13 +108,24 @@ def _layer_input(program: Program, node: ast.expr) -> set[ast.AST]:
     return set()
 
 
+def _check_softmax(program: Program, found: Attention) -> None:
+    """Raise Blocked where the softmax may be over the queries, or casts the scores by itself."""
+    if found.axis != -1 and program.get(Shapes).shape(found.scores).rank != found.axis + 1:
+        raise Blocked(f"it isn't known whether axis {found.axis} is that of the keys: -1 is", found.softmax)
+    is_function = found.scores in found.softmax.args
+    if len(found.softmax.args) > 1 + is_function or any(each.arg == "dtype" for each in found.softmax.keywords):
+        raise Blocked(_MASKED, found.softmax)
+
+
 def _changes(program: Program, found: Attention, gone: tuple[ast.stmt, ...], made: ast.Call) -> list[Operation]:
     """The statements `gone` replaced by one that gives what is `made` a name, which then stands for the product."""
     last, name = program.statement_of(found.last), getattr(found.weights, "id", "")
     others = {each.id for each in ast.walk(last) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
     if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) and last.targets[0].id not in others:
         name = last.targets[0].id
-    if not gone or not name or (isinstance(last, ast.Return) and last.value is found.last):
+    if not gone:
+        return [Replace(found.last, made)]
+    if not name or (isinstance(last, ast.Return) and last.value is found.last):
         return [Replace(found.last, made), ReplaceStatements(gone, ())]
     if isinstance(last, ast.Assign) and last.value is found.last:
         return [ReplaceStatements((*gone, last), (new(ast.Assign(last.targets, made)),))]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import bind
@@ -31,6 +32,7 @@ _METHODS = {  # and their arguments
     "zero": (),
 }
 _PARAMETERS = frozenset({"parameters", "named_parameters"})
+_EXTENDING = frozenset({"append", "extend", "insert"})
 _SETTINGS = re.compile(r"args|cfg|conf|config|opts?|hparams|params|FLAGS")  # whose attributes are no tensors
 _SHARDED = re.compile(r"DTensor|fully_shard|deepspeed|is_sparse")
 
@@ -47,7 +49,7 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     lists = _Lists(program, loop)
     for each in _inlined(block):
         lists.add(each)
-    _check_unread(program, loop, _names(loop.target) | set(lists.named))
+    _check_unread(program, loop)
     if not lists.is_distinct():
         raise Blocked("it isn't known that each of the tensors is walked but once")
     code, (first, *_) = tuple(lists.code), block
@@ -100,18 +102,22 @@ def _updating_block(loop: ast.For) -> list[ast.stmt]:
 
 
 def _inlined(block: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
-    """The statements, with the value itself in `new = ...; tensor.copy_(new)`."""
+    """The statements, with the value itself in `new = ...; tensor.copy_(new)`, where nothing else names `new`."""
     made, call = block[-2:] if len(block) > 1 else (None, None)
     value = call.value if isinstance(call, ast.Expr) else None
-    given = [path_of(each) for each in value.args] if isinstance(value, ast.Call) else []
-    if not isinstance(made, ast.Assign) or not isinstance(value, ast.Call) or given != [path_of(made.targets[0])]:
+    name = made.targets[0] if isinstance(made, ast.Assign) and len(made.targets) == 1 else None
+    if not isinstance(made, ast.Assign) or not isinstance(value, ast.Call) or not isinstance(name, ast.Name):
+        return block
+    named = [node for each in block for node in ast.walk(each) if isinstance(node, ast.Name) and node.id == name.id]
+    if named != [name, *value.args]:
         return block
     return [*block[:-2], new(ast.Expr(new(ast.Call(value.func, [made.value], value.keywords))))]
 
 
-def _check_unread(program: Program, loop: ast.For, names: set[str]) -> None:
-    """Raise Blocked where something behind the loop reads what it has assigned to one of these variables."""
+def _check_unread(program: Program, loop: ast.For) -> None:
+    """Raise Blocked where something behind the loop reads what it has assigned to a variable."""
     inside = set(ast.walk(loop))
+    names = {each.id for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     for read in (each for each in own_nodes(program.function_of(loop) or program.tree) if isinstance(each, ast.Name)):
         if read.id in names and read not in inside and not inside.isdisjoint(program.get(Flow).definitions(read)):
             raise Blocked(f"`{read.id}` is read behind the loop", read)
@@ -338,7 +344,8 @@ class _Lists:
         if isinstance(walked, ast.Name | ast.Attribute):
             origins = self.program.get(Origins).of(walked)
             known = [each for each in origins if isinstance(each, ast.expr) and each is not walked]
-            return bool(known) and len(known) == len(origins) and all(self._is_of_module(e, depth - 1) for e in known)
+            is_known = bool(known) and len(known) == len(origins) and not any(map(self._is_extended, known))
+            return is_known and all(self._is_of_module(each, depth - 1) for each in known)
         if not isinstance(walked, ast.Call):
             return False
         name = self.program.qualified(walked.func)
@@ -348,6 +355,13 @@ class _Lists:
             return self._is_of_module(walked.func.value, depth - 1)
         is_plain = isinstance(walked.func, ast.Attribute) and walked.func.attr in _PARAMETERS
         return is_plain and not walked.keywords and self.program.callee(walked) is None
+
+    def _is_extended(self, made: ast.expr) -> bool:
+        """Does its function put more into the list that `made` gives?"""
+        writes = (each for each in self.program.get(Memory).writes_after(made, made) if each.is_in_sight)
+        nodes = {each.node for each in writes} - set(ast.walk(self.loop))
+        methods = {getattr(each.func, "attr", "") for each in nodes if isinstance(each, ast.Call)}
+        return not _EXTENDING.isdisjoint(methods) or any(isinstance(each, ast.stmt) for each in nodes)
 
 
 def _root(leaf: ast.expr) -> ast.Subscript | ast.Name:

@@ -12,7 +12,7 @@ from perflint.engine.errors import UserError
 from perflint.engine.rule import Safety
 from perflint.project.config import load
 from perflint.shim.planning import Project
-from perflint.shim.settings import watch
+from perflint.shim.settings import KNOWN, watch
 from perflint.shim.summary import preview, summary
 from perflint.tune.kept import keep, plan_of
 from perflint.tune.ladder import candidates, ladder
@@ -41,8 +41,6 @@ def project(tmp_path: Path) -> Project:
 
 
 def settings_fix(root: Path, name: str, *, kept: bool = True) -> FixVerdict:
-    from perflint.shim.settings import KNOWN
-
     return fix(name, root, 0, KNOWN[name].title, Safety(KNOWN[name].safety), kept=kept)
 
 

@@ -31,7 +31,9 @@ _SPELLED = frozenset({"autograd.grad", "autograd.backward"})  # of a package tha
 _NAMED = re.compile(
     r"attack|advers|perturb|pgd|fgsm|salien|attribut|explain|cam$|backprop|(^|_)(train_|fit|learn|optimi|minimi)", re.I
 )
-_OWN_PARTS = frozenset({"zero_grad", "parameters", "state_dict", "load_state_dict", "named_parameters", "modules"})
+_OWN_PARTS = frozenset(
+    {"zero_grad", "unwrap_model", "parameters", "state_dict", "load_state_dict", "named_parameters", "modules"}
+)
 _OPTIMIZER = re.compile(r"optimi[sz]er|(^|[._])optim$")
 _LOSS = re.compile(r"loss|criteri|metric", re.IGNORECASE)
 # nothing in these differentiates by itself
@@ -92,6 +94,8 @@ def differentiates(program: Program, node: ast.Call) -> bool:
 def runs_module(program: Program, node: ast.Call) -> bool:
     """Is it a call of a module, or of a method that may compute with it?"""
     callee = program.value(node.func)
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("eval", "train"):
+        return False
     if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
         return True
     is_method = callee.owner is not None and callee.owner.kind is Kind.MODULE

@@ -109,7 +109,8 @@ class _Walk:
             return True
         method = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
         entry = torch_ops.of_method(method)
-        if method in ("byte", "int") or (entry is not None and entry.dtype in _INTEGRAL):
+        is_read = method != "cpu" and torch_ops.does(method, "to_host")
+        if is_read or method in ("byte", "int") or (entry is not None and entry.dtype in _INTEGRAL):
             return True
         return _has_none(self.program.value(node))
 

@@ -109,7 +109,13 @@ def frozen(program: Program) -> frozenset[str]:
             if any(each.arg == "requires_grad" and _is_off([each.value]) for each in given):
                 found.update(_last(each.value) for each in node.targets if isinstance(each, ast.Attribute))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
-            found.add(_last(node.func.value) if _is_off(node.args) else "")
+            owner = node.func.value
+            while isinstance(owner, ast.Call) and isinstance(
+                owner.func, ast.Attribute
+            ):  # `net.eval().requires_grad_(...)`
+                owner = owner.func.value
+            made = getattr(program.statement_of(node), "targets", ())
+            found.update(map(_last, (owner, *made)) if _is_off(node.args) else ())
         elif isinstance(node, ast.Call) and _FREEZING.search(path_of(node.func)):
             found.update(map(_last, node.args))
             found.add(_last(node.func.value) if isinstance(node.func, ast.Attribute) else "")

@@ -124,7 +124,7 @@ class Modules:
             made = [each.source if not (each.steps or each.updates) else None for each in bound]
             made = self.values_of(node) if isinstance(node, ast.Attribute) else made
             items = [each for given in made or [None] for each in self._items(given, depth - 1)]
-            return items + [each for given in self.added(node) for each in self._builders(given, depth - 1)]
+            return items + [each for given in self.added(node, depth - 1) for each in self._builders(given, depth - 1)]
         if not isinstance(node, ast.Call):
             return [] if isinstance(node, ast.Constant) and node.value is None else [None]
         if self._program.qualified(node.func) == _LIST:
@@ -134,15 +134,15 @@ class Modules:
         is_list = self._program.value(node).name == _LIST
         return self._builders(given[0], depth - 1) if is_list and len(given) == 1 and not node.keywords else [None]
 
-    def added(self, whole: ast.expr) -> Iterator[ast.expr | None]:
+    def added(self, whole: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr | None]:
         """What is added to the list `whole` after it was made."""
         owner, _, name = path_of(whole).rpartition(".")
         for node in self._mentions[name]:
             is_its_own = not owner or path_of(node) != f"self.{name}" or self._are_kin(whole, node)
             if isinstance(node, ast.Attribute) is bool(owner) and isinstance(node.ctx, ast.Load) and is_its_own:
-                yield from self._grown(node)
+                yield from self._grown(node, depth)
 
-    def _grown(self, node: ast.expr) -> Iterator[ast.expr | None]:
+    def _grown(self, node: ast.expr, depth: int) -> Iterator[ast.expr | None]:
         """What a mention of a list adds to it."""
         parent = self._program.parent(node)
         call = self._program.parent(parent) if isinstance(parent, ast.Attribute) else parent
@@ -151,7 +151,7 @@ class Modules:
             if isinstance(call, ast.Call) and position is not None and len(call.args) == position + 1:
                 yield call.args[position]
             elif isinstance(call, ast.Call) and parent.attr == "extend" and len(call.args) == 1:
-                yield from self._items(call.args[0], _DEPTH)
+                yield from self._items(call.args[0], depth)
             else:
                 yield None
         elif isinstance(parent, ast.Subscript) and not isinstance(parent.ctx, ast.Load):

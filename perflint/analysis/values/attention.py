@@ -12,6 +12,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.operations import operation
+from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.arguments import bind
 from perflint.syntax.walk import integer, path_of
 
@@ -28,11 +29,14 @@ _LOOKING = frozenset("shape size dtype device dim ndim amax max expand_as view_a
 class Attention:
     """A softmax of the product `first`, of queries and turned keys, that weighs values in the product `last`.
 
+    The softmax is over `axis` of `scores`: the last one, if that is 2 or 3 and there are no more.
     `steps` are the nodes that change the scores in between, `kept` those that change the weights by dropout, a cast or
     a view, and `weights` is the factor of the last product that these end in.
     """
 
     softmax: ast.Call
+    scores: ast.expr
+    axis: int
     first: ast.expr
     last: ast.expr
     steps: tuple[ast.AST, ...]
@@ -44,19 +48,22 @@ def attentions(program: Program) -> Iterator[Attention]:
     """Each attention of which nothing else reads the scores or the weights, by its first softmax."""
     seen = set[ast.expr]()
     for call in program.of_type(ast.Call):
-        softened = _softened(program, call)
+        softened, axis = _softened(program, call) or (None, -1)
         scores = _scores(program, softened, frozenset()) if softened is not None else []
         weights = _weights(program, call) if scores else []
         products = [{each for each in nodes if factors(program, each)} for nodes in (scores, weights)]
         if any(len(each) != 1 for each in products) or products[0] <= seen or _is_read_elsewhere(program, scores):
             continue
         (first,), (last,) = products
-        if isinstance(first, ast.expr) and isinstance(last, ast.expr):
+        rank = program.get(Shapes).shape(softened).rank if softened is not None else None
+        if rank is not None and axis not in (-1, rank - 1):
+            continue  # a softmax over the queries
+        if isinstance(first, ast.expr) and isinstance(last, ast.expr) and softened is not None:
             seen.add(first)
             steps = tuple(each for each in scores if each is not first and not isinstance(each, ast.Name))
             kept = tuple(each for each in weights if each not in (call, last) and not isinstance(each, ast.Name))
             factor = next(each for each in factors(program, last) or () if each in weights)
-            yield Attention(call, first, last, steps, tuple(dict.fromkeys(kept)), factor)
+            yield Attention(call, softened, axis, first, last, steps, tuple(dict.fromkeys(kept)), factor)
 
 
 def factors(program: Program, node: ast.AST | None) -> tuple[ast.expr, ast.expr] | None:
@@ -71,8 +78,8 @@ def factors(program: Program, node: ast.AST | None) -> tuple[ast.expr, ast.expr]
     return (parts[0], parts[1]) if len(parts) == 2 else None
 
 
-def _softened(program: Program, call: ast.Call) -> ast.expr | None:
-    """What the call takes the softmax of, over the last of several axes; None for other calls."""
+def _softened(program: Program, call: ast.Call) -> tuple[ast.expr, int] | None:
+    """What the call takes the softmax of, and over which axis, which may be the last; None for other calls."""
     made = operation(program, call)
     found, dim = (made.tensor, made.dim) if made is not None and made.name == "softmax" else (None, None)
     if found is None and program.value(call.func).name in ("torch.nn.Softmax", "torch.nn.Sequential") and call.args:
@@ -82,7 +89,8 @@ def _softened(program: Program, call: ast.Call) -> ast.expr | None:
             softmax = softmax.args[0] if isinstance(softmax.args[0], ast.Call) else call  # dropout stands behind
         is_softmax = program.qualified(softmax.func) == "torch.nn.Softmax"
         found, dim = call.args[0], bind(softmax, ("dim",)).get("dim") if is_softmax else None
-    return found if integer(dim) in (-1, 2, 3) else None
+    axis = integer(dim)
+    return (found, axis) if found is not None and axis in (-1, 2, 3) else None
 
 
 def _scores(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> list[ast.AST]:
@@ -186,7 +194,7 @@ def _is_read_elsewhere(program: Program, scores: list[ast.AST]) -> bool:
             is_changed = (
                 isinstance(program.parent(call), ast.Expr) and isinstance(parent, ast.Attribute) if call else False
             )
-            is_softened = isinstance(call, ast.Call) and _softened(program, call) is use
+            is_softened = isinstance(call, ast.Call) and (_softened(program, call) or [None])[0] is use
             if not (use in scores or is_changed or is_softened or _is_look(program, use)):
                 return True
     return False

@@ -1,0 +1,107 @@
+"""Finds code that runs models only to evaluate them, though gradients are recorded: loops, and functions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint.analysis.autograd.found import Effect, Fate, GradMode
+from perflint.analysis.facts import Program
+from perflint.analysis.loops.found import LoopKind
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import LOOPS, PlainLoop, own_nodes, path_of
+
+_EVALUATION = re.compile(
+    r"(^|_)(eval|val|valid|validat|test|infer|predict|score|extract|sampl|generat|decod|visuali|render)", re.IGNORECASE
+)
+_INHERITED = frozenset({"forward", "__call__", "__init__", "__getitem__", "loss", "step"})
+_OPEN = frozenset({Fate.DIFFERENTIATED, Fate.KEPT, Fate.RETURNED, Fate.LOST})
+
+
+def evaluations(program: Program) -> Iterator[tuple[ast.stmt, PlainLoop | ast.FunctionDef]]:
+    """The code that evaluates where gradients are recorded, each with what to switch them off for.
+
+    First loops over batches, with the function around where that does nothing else; then functions; then other loops.
+    """
+    loops: list[ast.For] = program.of_type(ast.For)
+    for loop in loops:
+        if program.loop_kind(loop) is LoopKind.STEP and _evaluates(program, loop):
+            around = program.function_of(loop)
+            is_all = isinstance(around, ast.FunctionDef) and _only_evaluates(program, around)
+            yield loop, around if is_all and isinstance(around, ast.FunctionDef) else loop
+    functions: list[ast.FunctionDef] = program.of_type(ast.FunctionDef)
+    for function in functions:
+        if function.name not in _INHERITED and _is_evaluation(program, function):
+            yield function, function
+    others: list[PlainLoop] = program.of_type(ast.For, ast.While)
+    for other in others:
+        if _modes(program, other) == {False} and _evaluates(program, other):
+            yield other, other
+
+
+def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:
+    """Does it run a model itself, by its mode or its name only to evaluate it, and never ask for a gradient?"""
+    own = set(own_nodes(function))
+    runs = program.effects(function, Effect.RECORDS)
+    contexts = (each for each in own if isinstance(each, ast.With))
+    if any(program.grad_mode(each.body[0], callers=False) is not GradMode.ON for each in contexts):
+        return False
+    if own.isdisjoint(runs) or program.effects(function, Effect.RUNS_MODULE) != runs:
+        return False
+    modes = _modes(program, function)
+    if not _evaluates(program, function) or not (
+        modes == {False} or _is_named(program, function, own.intersection(runs))
+    ):
+        return False
+    is_named = _EVALUATION.search(function.name) is not None
+    return (is_named and modes == {False}) or not any(each.fate in _OPEN for each in program.graph_uses(function))
+
+
+def _is_named(program: Program, function: ast.FunctionDef, runs: set[ast.AST]) -> bool:
+    """Does its name say that it evaluates what the file trains: modules that it calls, rather than their methods?"""
+    called = [program.value(each.func).kind for each in runs if isinstance(each, ast.Call)]
+    names = [isinstance(each.func, ast.Name) for each in runs if isinstance(each, ast.Call)]
+    is_whole = any(
+        kind is Kind.MODULE or (kind is Kind.TENSOR and named) for kind, named in zip(called, names, strict=True)
+    )
+    return is_whole and "backward(" in program.text and _EVALUATION.search(function.name) is not None
+
+
+def _modes(program: Program, place: ast.AST) -> set[bool | None]:
+    """The modes of the modules that `place` itself runs; None where one isn't known."""
+    own = set(own_nodes(place))
+    runs = (each for each in program.effects(place, Effect.RUNS_MODULE) if each in own and isinstance(each, ast.Call))
+    return {_mode(program.training_modes(each), path_of(each.func)) for each in runs}
+
+
+def _mode(modes: dict[str, bool], path: str) -> bool | None:
+    """The mode of the module at `path`, or of that whose part or method it is."""
+    while path and path not in modes:
+        path = path.rpartition(".")[0]
+    return modes.get(path)
+
+
+def _evaluates(program: Program, place: ast.For | ast.While | ast.FunctionDef) -> bool:
+    """Does it run a model that is in evaluation mode, or may be, with gradients, and never ask for one?"""
+    runs = program.effects(place, Effect.RUNS_MODULE)
+    point = next((each for each in runs if each in set(own_nodes(place))), place)
+    if program.grad_mode(place if isinstance(place, LOOPS) else point) is not GradMode.ON:
+        return False
+    modes = program.training_modes(point)
+    paths = {path_of(each.func) for each in runs if isinstance(each, ast.Call)}
+    is_batches = isinstance(place, ast.For) and program.loop_kind(place) is LoopKind.STEP
+    if (is_batches and False not in modes.values()) or any(_mode(modes, path) for path in paths):
+        return False
+    if any(program.is_frozen(each.func) for each in runs if isinstance(each, ast.Call)):
+        return False
+    is_recorded = bool(runs) and runs == program.effects(place, Effect.RECORDS)
+    return is_recorded and not program.effects(place, Effect.DIFFERENTIATES)
+
+
+def _only_evaluates(program: Program, function: ast.FunctionDef) -> bool:
+    """Is it named for evaluating, and does nothing in it train, or run without gradients already?"""
+    runs = program.effects(function, Effect.RUNS_MODULE)
+    if not _EVALUATION.search(function.name) or runs != program.effects(function, Effect.RECORDS):
+        return False
+    return not program.effects(function, Effect.DIFFERENTIATES)

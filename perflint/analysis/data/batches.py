@@ -1,0 +1,107 @@
+"""Traces a value to the loaders whose batches it is taken out of."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from perflint.analysis.data.iteration import Iteration, name_of
+from perflint.analysis.data.loaders import LoaderCall, Loaders
+from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
+from perflint.analysis.values.operations import operation
+from perflint.syntax.walk import name_called, receiver_of
+
+_INNER = (ast.For, ast.AsyncFor, ast.comprehension)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What loaders hand out: `loaders` are all that may; `wholes` are the expressions of which it is a part or all."""
+
+    loaders: tuple[LoaderCall, ...]
+    wholes: tuple[ast.expr, ...]
+
+
+class Batches:
+    """The batches of one program's loaders."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._origins = program.get(Origins)
+        self._iteration = program.get(Iteration)
+        self._loaders = program.get(Loaders).by_call
+
+    def of(self, node: ast.expr) -> Batch | None:
+        """The batch that `node` is, or is a part or a view of; None where it may be anything else.
+
+        Batches into which another statement puts something may hold what no loader made.
+        """
+        statement = self._program.statement_of(node)
+        loaders: dict[LoaderCall, None] = {}
+        wholes = [self._whole(node)]
+        for whole in wholes:  # which grows meanwhile
+            for origin in self._origins.of(whole):
+                if self._stored.get(origin, set()) - {statement}:
+                    return None
+                handed = self._walked(origin)
+                if found := [self._loaders[each] for each in handed if each in self._loaders]:
+                    loaders |= dict.fromkeys(found)
+                    continue
+                parts = [self._whole(each) for each in _outer(self._program, origin)]
+                if not parts:
+                    return None
+                wholes += [each for each in parts if each not in wholes]
+        return Batch(tuple(loaders), tuple(wholes)) if loaders else None
+
+    def _walked(self, origin: ast.AST) -> Iterator[ast.AST]:
+        """What makes that which a loop, or next(), takes `origin` out of."""
+        walked = origin.iter if isinstance(origin, _INNER) else _iterator(self._program, origin)
+        if walked is not None:
+            yield from (each for each, is_held, _ in self._iteration.reached(walked) if not is_held)
+
+    @cached_property
+    def _stored(self) -> dict[ast.AST, set[ast.stmt]]:
+        """The statements that put something into a container, by where that comes from."""
+        stored: defaultdict[ast.AST, set[ast.stmt]] = defaultdict(set)
+        for part in self._program.of_type(ast.Subscript):
+            if isinstance(part.ctx, ast.Store):
+                for origin in self._origins.of(part.value):
+                    stored[origin].add(self._program.statement_of(part))
+        return stored
+
+    def _whole(self, node: ast.expr) -> ast.expr:
+        """What `node` is a part, or a view, of."""
+        while True:
+            if isinstance(node, ast.Subscript | ast.Attribute):
+                node = node.value
+                continue
+            found = operation(self._program, node)
+            if found is None or found.tensor is None or "view" not in found.traits or "move" in found.traits:
+                return node
+            node = found.tensor
+
+
+def _iterator(program: Program, origin: ast.AST) -> ast.expr | None:
+    """What next() is asked of, if `origin` is such a call."""
+    if not isinstance(origin, ast.Call):
+        return None
+    if program.qualified(origin.func) == "builtins.next" and origin.args:
+        return origin.args[0]
+    return receiver_of(origin, "__next__", "next") if not origin.args else None
+
+
+def _outer(program: Program, origin: ast.AST) -> Iterator[ast.expr]:
+    """What `origin` is a part of, if a loop takes its parts in turn."""
+    walked = origin.iter if isinstance(origin, _INNER) else None
+    if walked is None:
+        return
+    if not isinstance(walked, ast.Call):
+        yield walked
+    elif name_of(program, walked) in ("builtins.enumerate", "builtins.zip", "builtins.list", "builtins.tuple"):
+        yield from walked.args
+    elif name_called(walked) in ("items", "values") and isinstance(walked.func, ast.Attribute):
+        yield walked.func.value

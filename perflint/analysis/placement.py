@@ -1,0 +1,255 @@
+"""Where the parameters of a module are at a point of the program: on a device, on the host, or not known."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from perflint.analysis.data.origins import Origins, parts_of
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.occurrences import is_rebound
+from perflint.analysis.values.values import Kind, Place
+from perflint.syntax.walk import Function, own_nodes, path_of
+
+_NAMED = re.compile(r"device|gpu|cuda|(^|_)rank$", re.IGNORECASE)
+_ELSEWHERE = re.compile(r"device|gpu|cuda|rank|parallel|prepare|accelerat|fabric", re.IGNORECASE)
+_MOVES = frozenset({"to", "cuda", "cpu", "xpu", "to_empty"})
+_SAME = frozenset("train eval float half double bfloat16 requires_grad_ apply".split())
+_DEPTH = 6
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The place of a module's parameters, and the call that moved them there; `sure` where that has run for certain."""
+
+    place: Place
+    move: ast.Call | None = None
+    sure: bool = False
+
+
+_HOST, _UNKNOWN = Placed(Place.HOST), Placed(Place.UNKNOWN)
+
+
+class Placement:
+    """Where the modules of one program are."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._flow = program.get(Flow)
+        self._moved: defaultdict[str, list[ast.Call]] = defaultdict(list)  # in place, by the path of what is moved
+        self._assigned: defaultdict[str, list[ast.expr]] = defaultdict(list)  # to attributes
+        for call in program.of_type(ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr in _MOVES and self.target(call) is not None:
+                for path in self._paths(call.func.value):
+                    self._moved[path].append(call)
+        for assignment in program.of_type(ast.Assign):
+            for target in assignment.targets:
+                for path, value in _pairs(target, assignment.value):
+                    self._assigned[path].append(value)
+
+    def of(self, module: ast.expr, point: ast.AST) -> Placed:
+        """Where the parameters of `module` are when `point` runs, in whose function `module` stands."""
+        return self._of(module, point, _DEPTH)
+
+    def target(self, call: ast.Call) -> Place | None:
+        """Where a call of a module's method moves it, by the value of what it is given or by its name; None if not."""
+        method = getattr(call.func, "attr", "")
+        if method in ("cuda", "xpu", "cpu"):
+            return Place.HOST if method == "cpu" else Place.DEVICE
+        given = [*call.args[:1], *(each.value for each in call.keywords if each.arg == "device")]
+        if method not in _MOVES or not given:
+            return None
+        value = self._program.value(given[0])
+        if value.is_literal:
+            known = isinstance(value.literal, str)
+            return (Place.HOST if value.literal == "cpu" else Place.DEVICE) if known else None
+        if value.place is not Place.UNKNOWN and value.kind is Kind.DEVICE:
+            return value.place
+        named = value.kind is Kind.DEVICE or (value.kind is not Kind.LIBRARY and _NAMED.search(_last(given[0])))
+        return Place.DEVICE if named or value.place is Place.DEVICE else None
+
+    def _paths(self, node: ast.expr) -> Iterator[str]:
+        """The paths of the modules that a variable stands for: of a loop over such as are written out, each of them."""
+        yield path_of(node)
+        for origin in self._program.get(Origins).of(node) if isinstance(node, ast.Name) else ():
+            if isinstance(origin, ast.For | ast.comprehension):
+                yield from map(path_of, parts_of(origin.iter))
+
+    def _of(self, node: ast.expr, point: ast.AST, depth: int) -> Placed:
+        if not depth:
+            return _UNKNOWN
+        if isinstance(node, ast.Call):
+            return self._of_call(node, point, depth)
+        if isinstance(node, ast.IfExp):
+            return _joined([self._of(each, point, depth - 1) for each in (node.body, node.orelse)])
+        path = path_of(node)
+        moves = [each for each in self._moved.get(path, ()) if path and self._near(each, point)]
+        after = [each for each in moves if self._flow.graph(point).runs_after(point, each)]
+        before = [each for each in after if not is_rebound(self._program, path, each, point)]
+        if any(self.target(each) is Place.HOST for each in before):
+            return _HOST
+        if before:
+            certain = [each for each in before if self._dominates(each, point)]
+            return Placed(Place.DEVICE, (certain or before)[-1], bool(certain))
+        if isinstance(node, ast.Name):
+            found = self._of_name(node, point, depth)
+            return _HOST if moves and found.place is Place.UNKNOWN else found
+        return self._of_attribute(node, point, depth) if isinstance(node, ast.Attribute) else _UNKNOWN
+
+    def _near(self, call: ast.Call, point: ast.AST) -> bool:
+        """Are they in the same function, or is it the module's own code?"""
+        return self._program.function_of(call) in (self._program.function_of(point), None)
+
+    def _dominates(self, call: ast.Call, point: ast.AST) -> bool:
+        graph = self._flow.graph(point)
+        return call in graph.places and point in graph.places and graph.dominates(call, point)
+
+    def _of_name(self, name: ast.Name, point: ast.AST, depth: int) -> Placed:
+        function = self._program.function_of(name)
+        found = self._flow.graph(name).definitions(name)
+        if not found and function is not None:
+            found = frozenset(self._flow.graph_of(self._program.tree).bindings.get(name.id, ()))
+        places = [self._of_definition(each, name, depth) for each in found if isinstance(each, Definition)]
+        made = _joined(places)
+        return _UNKNOWN if made.place is Place.HOST and self._is_handed_on(name, point) else made
+
+    def _of_definition(self, definition: Definition, name: ast.Name, depth: int) -> Placed:
+        source, steps, node = definition.source, definition.steps, definition.node
+        if isinstance(node, ast.arg):
+            return self._of_parameter(node, depth)
+        if source is None or definition.updates is not None:
+            return _UNKNOWN
+        if len(steps) == 1 and isinstance(steps[0], int):
+            return self._part(source, steps[0], depth)
+        return self._of(source, source, depth - 1) if not steps else _UNKNOWN
+
+    def _part(self, source: ast.expr, index: int, depth: int) -> Placed:
+        if isinstance(source, ast.Tuple | ast.List):
+            return self._of(source.elts[index], source, depth - 1) if index < len(source.elts) else _UNKNOWN
+        callee = self._program.callee(source) if isinstance(source, ast.Call) else None
+        parts = [each.elts for each in _returned(callee) if isinstance(each, ast.Tuple)] if callee is not None else []
+        return _joined([self._of(each[index], each[index], depth - 1) for each in parts if index < len(each)])
+
+    def _of_parameter(self, parameter: ast.arg, depth: int) -> Placed:
+        function = self._program.function_of(parameter)
+        sites = self._program.call_sites(function) if function is not None else []
+        given = [
+            (self._program.arguments(site, function).get(parameter.arg), site)
+            for site in sites
+            if isinstance(site, ast.Call) and function is not None
+        ]
+        places = [self._of(each, site, depth - 1) if each is not None else _UNKNOWN for each, site in given]
+        return _joined(places) if len(places) == len(sites) else _UNKNOWN
+
+    def _of_attribute(self, node: ast.Attribute, point: ast.AST, depth: int) -> Placed:
+        path = path_of(node)
+        if path.startswith("self.") and path.count(".") == 1 and (owner := self._program.class_around(node)):
+            values = [each for each in self._assigned.get(path, ()) if self._program.class_around(each) is owner]
+            here = [
+                each for each in values
+                if self._program.function_of(each) is self._program.function_of(point)
+                and not is_rebound(self._program, path, each, point)
+            ]  # fmt: skip
+            places = [(each, self._of(each, each, depth - 1)) for each in here or values]
+            found = _joined([place for _, place in places])
+            sure = found.sure and bool(here) and all(self._dominates(p.move, point) for _, p in places if p.move)
+            of_class = [
+                each for own in ("self", path) for each in self._moved.get(own, ())
+                if self._program.class_around(each) is owner
+            ]  # fmt: skip
+            if found.place is Place.DEVICE:
+                return Placed(Place.DEVICE, found.move, sure)
+            return (
+                Placed(Place.DEVICE, of_class[0]) if of_class else (found if values and not owner.bases else _UNKNOWN)
+            )
+        whole = self._of(node.value, point, depth - 1)
+        return whole if whole.place is not Place.HOST else _UNKNOWN
+
+    def _of_call(self, call: ast.Call, point: ast.AST, depth: int) -> Placed:
+        method, target = getattr(call.func, "attr", ""), self.target(call)
+        if target is not None:
+            return (
+                _HOST
+                if target is Place.HOST
+                else Placed(Place.DEVICE, call, self._dominates(call, point) or call is point)
+            )
+        if method in _SAME and isinstance(call.func, ast.Attribute) and self._program.callee(call) is None:
+            return self._of(call.func.value, point, depth - 1)
+        callee = self._program.callee(call)
+        wrapped = self._of(call.args[0], point, depth - 1) if call.args and self._wraps(call) else _UNKNOWN
+        if wrapped.place is Place.DEVICE:
+            return wrapped
+        if not self._builds(call):
+            given = _returned(callee) if callee is not None else []
+            return _joined([self._of(each, each, depth - 1) for each in given])
+        own = self._program.value(call).node
+        moves = any(self._program.class_around(each) is own for each in self._moved.get("self", ()))
+        if moves or self._program.starts_on_device or _ELSEWHERE.search(ast.unparse(call)):
+            return _UNKNOWN
+        return _HOST
+
+    def _builds(self, call: ast.Call) -> bool:
+        """Does it call a class, by what is known of it or by its name?"""
+        value = self._program.value(call.func)
+        return value.kind is Kind.CLASS or _last(call.func)[:1].isupper()
+
+    def _wraps(self, call: ast.Call) -> bool:
+        return _last(call.func).endswith(("Parallel", "DDP", "DP", "compile"))
+
+    def _is_handed_on(self, name: ast.Name, point: ast.AST) -> bool:
+        """Is the module given before `point` to what may move it: by its name, or as what is moved then?"""
+        graph = self._flow.graph(point)
+        calls = own_nodes(self._program.function_of(point) or self._program.tree)
+        return any(
+            isinstance(call, ast.Call)
+            and call is not point
+            and any(path_of(given) == name.id for given in call.args)
+            and graph.runs_after(point, call)
+            and (_ELSEWHERE.search(ast.unparse(call)) is not None or self._is_moved(call))
+            for call in calls
+        )
+
+    def _is_moved(self, call: ast.Call) -> bool:
+        """Is what the call builds moved to a device, in place or as it is assigned?"""
+        statement = self._program.statement_of(call)
+        chain = (each for each in self._program.ancestors(call) if isinstance(each, ast.Call))
+        paths = [path_of(each) for each in getattr(statement, "targets", ())]
+        return any(self.target(each) is Place.DEVICE for each in chain) or any(self._moved.get(each) for each in paths)
+
+
+def _joined(places: Iterable[Placed]) -> Placed:
+    """What holds of a module that is one of several."""
+    found = list(dict.fromkeys(places))
+    moved = [each for each in found if each.place is Place.DEVICE]
+    if moved:
+        return Placed(Place.DEVICE, moved[0].move, len(found) == 1 and moved[0].sure)
+    return _HOST if found == [_HOST] else _UNKNOWN
+
+
+def _returned(function: Function) -> list[ast.expr]:
+    returns = [each.value for each in own_nodes(function) if isinstance(each, ast.Return)]
+    return [each for each in returns if each is not None]
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """The attributes that an assignment binds, each with its value."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for one, other in zip(target.elts, value.elts, strict=True):
+            yield from _pairs(one, other)
+    elif isinstance(target, ast.Attribute) and path_of(target):
+        yield path_of(target), value
+
+
+def _last(node: ast.expr) -> str:
+    """The last name of a path, or of what it is a part of: of `args["device"]`, device."""
+    if isinstance(node, ast.Subscript):
+        index = node.slice
+        return str(index.value) if isinstance(index, ast.Constant) else _last(node.value)
+    if isinstance(node, ast.Call):
+        return _last(node.func)
+    return getattr(node, "attr", getattr(node, "id", ""))
