@@ -73,8 +73,7 @@ class HostTensor(Rule):
             if move is None or made is None or not api.runs_often(program, call):
                 continue
             fixes, blocked = api.tried(_fix, program, move, made)
-            maker = program.segment(made.call.func)
-            message = f"what `{maker}` makes on the host is copied to the device in every iteration"
+            message = f"what `{program.segment(made.call.func)}` makes on the host is copied to the device in each step"
             span, by = api.call_span(program, call), program.hot_by(call)
             yield self.finding(span, message, kind=made.kind, fixes=fixes, blocked=blocked, hot_by=by)
 
@@ -129,12 +128,13 @@ def _fix(program: Program, move: Move, made: _Made) -> Fix:
     """The tensor made where it belongs; raises Blocked."""
     given = {each.arg: each.value for each in made.call.keywords}
     bounds = [*made.call.args, *(value for name, value in given.items() if name != "dtype")]
+    names = [program.qualified(each) or str(getattr(each, "value", "")) for each in ast.walk(move.tensor)]
     counts = made.name == "arange" and all(api.is_integer(program, each) for each in bounds)
     obstacles = [
         (not made.name, f"`{program.segment(made.call.func)}` takes no device: write `torch.empty`, or `torch.full`"),
         ("requires_grad" in given, "the tensor on the host is the leaf that gets the gradient"),
         (made.kind == "range" and not counts, "it isn't known to hold integers; of others, the last bits differ there"),
-        (move.casts, "it is converted to another type on its way"),
+        (move.casts or any(each[-6:] == "Tensor" for each in names), "it is converted to another type on its way"),
         (not move.is_certain, f"`{program.segment(move.device or move.call)}` isn't known to be a device"),
         (move.like is not None and not api.path_of(move.like), "what it is converted to would be computed twice"),
     ]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
+from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.data.numbers import is_number
-from perflint.analysis.program import Program
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
@@ -14,6 +17,7 @@ from perflint.syntax.arguments import bind
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import integer, path_of
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.gradients import may_be_transformed
 from perflint.transforms.names import of_torch
 from perflint.transforms.operations import FIT, Operation, Replace, ReplaceStatements, in_rows, new
 from perflint.transforms.rewrite import rewrite
@@ -23,7 +27,7 @@ _NAME = "scaled_dot_product_attention"
 _INFINITE = ("float('-inf')", "-float('inf')", "-math.inf", "-torch.inf", "-np.inf", "-inf")
 _SCORES = re.compile(r"(\w*)(\w)(\w),\1(\w)\3->\1\2\4")
 _WEIGHED = re.compile(r"(\w*)(\w)(\w),\1\3(\w)->\1\2\4")
-_TWICE = re.compile(r"create_graph|gradient_penalty|hessian|jvp|vmap|is_grads_batched")
+_ALL_BUFFERS = frozenset({"buffers", "named_buffers", "_buffers", "functional_call"})
 _MASKED = "a mask, bias or cast may differ from the kernel's: in rows that are masked wholly, or in its type"
 
 
@@ -33,8 +37,9 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     Raises Blocked where the scale may be a tensor, queries and keys may not be as many under a causal mask, or a mask
     may leave nothing of a row: there, results differ.
     """
-    if _TWICE.search(program.text):
+    if may_be_transformed(program):
         raise Blocked("the fused kernels can't be differentiated twice")
+    _check_modules(program, found)
     query, turned = _of_matrices(program, found.first, _SCORES)
     weights, value = _of_matrices(program, found.last, _WEIGHED)
     if program.value(found.softmax.func).name == "torch.nn.Sequential" or path_of(query).startswith("self."):
@@ -54,7 +59,53 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     assert isinstance(made, ast.Call)
     made.keywords = [ast.keyword(*each) for each in keywords]
     change = rewrite(program, *_changes(program, found, gone, in_rows(made, FIT)))
+    if not _has_rows(program, found, query, key):
+        return Fix(f"compute it by one kernel, if the queries are no vector: {_NAME}", Safety.BEHAVIOUR, change)
     return Fix(f"compute it by one kernel: {_NAME}", Safety.BEHAVIOUR if found.kept else Safety.ROUNDING, change)
+
+
+def _check_modules(program: Program, found: Attention) -> None:
+    """Raise Blocked where others replace the modules that are called in between, or see what these are given."""
+    for call in (found.softmax, *found.kept):
+        func = call.func if isinstance(call, ast.Call) else None
+        if isinstance(func, ast.Attribute) and path_of(func.value) == "self":
+            if not program.get(Attributes).is_own(func):
+                raise Blocked(f"others may replace `{path_of(func)}`", func)
+            if registers_hooks(program):
+                raise Blocked(f"a hook may see what `{path_of(func)}` gives", func)
+
+
+def _has_rows(program: Program, found: Attention, query: ast.expr, key: ast.expr) -> bool:
+    """Have the queries two axes, which the kernel needs but a product doesn't: surely, or as the keys have?"""
+    made, softmax = operation(program, found.first), operation(program, found.softmax)
+    if made is not None and made.name in ("einsum", "bmm"):
+        return True
+    dim = integer(softmax.dim) if softmax is not None else None
+    if dim in (2, 3) or program.get(Shapes).least(query) > 1:
+        return True
+    sources = [_layer_input(program, each) for each in (query, key)]
+    return bool(sources[0]) and sources[0] == sources[1]
+
+
+def _layer_input(program: Program, node: ast.expr) -> set[ast.AST]:
+    """The definitions of what a layer computes `node` of, or of all that it is a part of: it has as many axes."""
+    graph = program.get(Flow).graph(node)
+    bound = graph.reaching(node) if isinstance(node, ast.Name) else set()
+    (name,) = bound if len(bound) == 1 else (None,)
+    statement = program.parent(name) if name is not None else None
+    if isinstance(statement, ast.Tuple | ast.List):
+        (parts, statement) = (statement.elts, program.parent(statement))
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        if isinstance(value, ast.Tuple) and len(value.elts) == len(parts):
+            value = value.elts[next(number for number, each in enumerate(parts) if each is name)]
+        elif value is not None:
+            return {value}
+    else:
+        value = statement.value if isinstance(statement, ast.Assign) else None
+    if isinstance(value, ast.Call) and program.value(value.func).kind is Kind.MODULE and len(value.args) == 1:
+        given = value.args[0]
+        return set(program.get(Flow).definitions(given)) if isinstance(given, ast.Name) else set()
+    return set()
 
 
 def _check_softmax(program: Program, found: Attention) -> None:
@@ -206,7 +257,11 @@ def _is_causal(program: Program, step: ast.AST, query: ast.expr, key: ast.expr) 
 
 def _is_triangle(program: Program, node: ast.expr) -> bool:
     """Is it part of a buffer of ones at and below the diagonal?"""
-    path = path_of(node.value) if isinstance(node, ast.Subscript) else ""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Attribute):
+        return False
+    path = path_of(node.value)
+    if _is_changed(program, node.value):
+        raise Blocked(f"others may change or replace `{path}`", node)
     for call in program.of_type(ast.Call):
         given = bind(call, ("name", "tensor")) if path_of(call.func) == "self.register_buffer" else None
         name, tensor = (given.get("name"), given.get("tensor")) if given is not None else (None, None)
@@ -217,3 +272,21 @@ def _is_triangle(program: Program, node: ast.expr) -> bool:
             views = (each for each in made if each.name not in ("tril", "ones"))
             return is_plain and all(each.name in ("view", "reshape") for each in views)
     return False
+
+
+def _is_changed(program: Program, buffer: ast.Attribute) -> bool:
+    """May anybody do more with the buffer than to compare its parts, bind it, or load another in its place?"""
+    attributes = program.get(Attributes)
+    if not attributes.is_own(buffer) or any(each.attr in _ALL_BUFFERS for each in program.of_type(ast.Attribute)):
+        return True
+    for key in program.of_type(ast.Constant):
+        parent = program.parent(key) if isinstance(key.value, str) else None
+        if isinstance(parent, ast.Dict | ast.Subscript) and str(key.value).rpartition(".")[2] == buffer.attr:
+            return True
+    return any(not _is_compared(program, each) for each in attributes.readers(buffer))
+
+
+def _is_compared(program: Program, read: ast.Attribute) -> bool:
+    parent = program.parent(read)
+    around = program.parent(parent) if isinstance(parent, ast.Subscript) else parent
+    return isinstance(around, ast.Compare)

@@ -10,6 +10,7 @@ from perflint import torch_ops
 from perflint.analysis.autograd.found import Effect, GradMode
 from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.call_graph import CallGraph
+from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.dispatch import Modules
@@ -115,12 +116,26 @@ class ModuleCalls(CallGraph):
 
     def callees(self, call: ast.Call) -> Sequence[Function]:
         """The functions of this file that a call may run."""
-        return super().callees(call) or self.program.get(Modules).forwards(call) or self._of_parameter(call)
+        found = super().callees(call) or self.program.get(Modules).forwards(call) or self._of_parameter(call)
+        return (
+            [*found, *self._overriding(call)]
+            if getattr(getattr(call.func, "value", None), "id", "") == "self"
+            else found
+        )
 
     def targets(self, call: ast.Call) -> Sequence[str]:
         """What a call may reach in other files; of a parameter, by what the known callers give for it."""
         handed = [tuple(targets_of(each, ())) for each in self._handed(call)]
         return self.program.targets(call) or (sorted({name for each in handed for name in each}) if all(handed) else ())
+
+    def _overriding(self, call: ast.Call) -> Iterator[Function]:
+        """The methods of subclasses in this file that stand for the method of self which is called."""
+        callee = self.program.callee(call)
+        owner = self.program.class_of(callee) if callee is not None else None
+        pending = [owner] if owner is not None else []
+        for each in pending:
+            yield from (info.node for info in each.overriding(getattr(callee, "name", "")))
+            pending += [one for one in each.subclasses if one not in pending]
 
     def _of_parameter(self, call: ast.Call) -> Sequence[Function]:
         """The functions, or `forward`s, that the known callers give the parameter which is called; all or none."""
@@ -245,12 +260,21 @@ class Effects:
             return False
         return any(not each.startswith(KNOWN) for each in self._graph.targets(node))
 
+    def _is_replaced(self, func: ast.expr) -> bool:
+        """Is it a module that an attribute of self holds, in the place of which others may put one?"""
+        is_held = isinstance(func, ast.Attribute) and self._is_module(func) and path_of(func.value) == "self"
+        return is_held and isinstance(func, ast.Attribute) and not self._program.get(Attributes).is_own(func)
+
     def _is_module(self, node: ast.expr) -> bool:
         return self._program.value(node).kind is Kind.MODULE
 
     def _is_unseen(self, node: ast.AST) -> bool:
         """Does a call run a module, or a part of one, that neither this file nor torch defines?"""
-        if not isinstance(node, ast.Call) or self._graph.callees(node):
+        if not isinstance(node, ast.Call):
+            return False
+        if self._is_replaced(node.func):
+            return True
+        if self._graph.callees(node):
             return False
         callee = self._program.value(node.func)
         owner = callee.owner if callee.kind is Kind.METHOD and callee.owner is not None else callee

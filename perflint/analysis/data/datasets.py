@@ -77,7 +77,10 @@ class Datasets:
             if not (obstacle or unproved or may_draw) and (functions or tensors):  # it would be exact
                 unproved = self._isolation.unanalysed_writes(loader, items, functions)
         in_memory = dataset is not None and callbacks["collate_fn"] is None and self._is_in_memory(dataset)
-        return replace(source, may_draw=may_draw, obstacle=obstacle, unproved=unproved, is_in_memory=in_memory)
+        joins = self._callees.of(callbacks["collate_fn"]) if callbacks["collate_fn"] is not None else ()
+        moved = any(self._moves(call) for each in self._callees.reached(joins) for call in self._callees.calls(each))
+        known = replace(source, obstacle=obstacle, unproved=unproved, is_in_memory=in_memory)
+        return replace(known, may_draw=may_draw, uses_device=source.uses_device or moved)
 
     def _is_in_memory(self, dataset: ast.expr, depth: int = _DEPTH) -> bool:
         origins = self._origins.of(dataset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.program import Kind, Program
@@ -21,6 +22,8 @@ def is_number(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
 
     An argument of a constructor is one, too, where its default is.
     """
+    if isinstance(node, ast.Attribute) and path_of(node.value) == "self" and not program.get(Attributes).is_own(node):
+        return False
     value = program.value(node)
     if value.kind is Kind.NUMBER and value.sure:
         return True

@@ -11,6 +11,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names
 from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.gradients import may_be_transformed
 from perflint.transforms.operations import in_rows
 from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, number, reference, statement
@@ -44,6 +45,8 @@ def _module(scope: Scope, node: ast.Call) -> Module:
     module = called_module(scope, node)
     if module is None:
         raise Blocked(f"it is not known how {shown(scope.program, node.func)} was built", node)
+    if may_be_transformed(scope.program):
+        raise Blocked("whole RNNs can't be differentiated twice, or run below torch.vmap", node)
     if len(node.args) + len(node.keywords) > 2 or not node.args:
         raise Blocked("the RNN gets more than an input and a state", node)
     return module

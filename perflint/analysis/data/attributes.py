@@ -1,0 +1,82 @@
+"""Tells whether an attribute of self is bound by the methods of its class alone, of all that a file holds."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from perflint.analysis.facts import Program
+from perflint.analysis.values.classes import ClassInfo
+from perflint.syntax.walk import path_of
+
+_BINDING = frozenset({"setattr", "delattr"})
+_REGISTERING = frozenset({"register_buffer", "register_parameter", "register_module", "add_module"})
+
+
+class Attributes:
+    """Who names the attributes of the objects of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._named: defaultdict[str, list[ast.Attribute]] = defaultdict(list)
+        for node in program.of_type(ast.Attribute):
+            self._named[node.attr].append(node)
+        self._bound: defaultdict[str, list[ast.expr]] = defaultdict(list)  # the objects, by what is bound of them
+        for call in program.of_type(ast.Call):
+            last = path_of(call.func).rpartition(".")[2]
+            if last in _BINDING and len(call.args) > 1:
+                self._bound[str(getattr(call.args[1], "value", ""))].append(call.args[0])
+            elif last in _REGISTERING and isinstance(call.func, ast.Attribute) and call.args:
+                self._bound[str(getattr(call.args[0], "value", ""))].append(call.func.value)
+
+    def is_own(self, node: ast.Attribute) -> bool:
+        """Is it an attribute of self that only methods of the class around bind: no subclass, base or other code?
+
+        Names that are computed (`setattr(model, name, value)`) may be any.
+        """
+        owner = self._program.class_around(node)
+        if owner is None or path_of(node.value) != "self":
+            return False
+        objects = [each.value for each in self._named[node.attr] if not isinstance(each.ctx, ast.Load)]
+        objects += [*self._bound[node.attr], *self._bound[""]]
+        return all(self._is_within(each, owner) or not self._may_be(each, owner) for each in objects)
+
+    def readers(self, node: ast.Attribute) -> list[ast.Attribute]:
+        """The reads of the attribute of that name, of all objects that may be of the class around `node`."""
+        owner = self._program.class_around(node)
+        found = (each for each in self._named[node.attr] if isinstance(each.ctx, ast.Load))
+        return [each for each in found if owner is None or self._may_be(each.value, owner)]
+
+    def _is_within(self, node: ast.expr, owner: ast.ClassDef) -> bool:
+        return path_of(node) == "self" and self._program.class_around(node) is owner
+
+    def _may_be(self, node: ast.expr, owner: ast.ClassDef) -> bool:
+        """May the object be of the class, or of one that derives from it, or that it derives from?"""
+        value = self._program.value(node)
+        found = self._program.class_around(node) if path_of(node) == "self" else value.node
+        if isinstance(found, ast.ClassDef):
+            lineages = [{each.node for each in self._lineage(one)} | {one} for one in (found, owner)]
+            return found in lineages[1] or owner in lineages[0]
+        return not ((_is_of_torch(value.name) and value.sure) or self._is_guarded(node))
+
+    def _is_guarded(self, node: ast.expr) -> bool:
+        """Does the code run only where the object is a module of torch: below `if isinstance(module, nn.Linear)`?"""
+        child: ast.AST = node
+        for parent in self._program.ancestors(node):
+            test = parent.test if isinstance(parent, ast.If) and child in parent.body else None
+            if isinstance(test, ast.Call) and path_of(test.func) == "isinstance" and len(test.args) == 2:
+                one, classes = test.args
+                kinds = classes.elts if isinstance(classes, ast.Tuple) else [classes]
+                if path_of(one) == path_of(node) and all(_is_of_torch(self._program.qualified(each)) for each in kinds):
+                    return True
+            child = parent
+        return False
+
+    def _lineage(self, node: ast.ClassDef) -> list[ClassInfo]:
+        methods = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+        found = (self._program.class_of(each) for each in methods)
+        return [each for info in found if info is not None for each in info.lineage()]
+
+
+def _is_of_torch(name: str) -> bool:
+    return name.startswith("torch.nn.") and name != "torch.nn.Module"
