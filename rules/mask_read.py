@@ -3,8 +3,8 @@
 ## What it does
 
 Reports `out[data.train_mask]` in steps of training, or of evaluation beside it, where the mask is made before the loop
-and the tensor is on the device: once for all reads with one mask. Left alone are masks of a batch, or computed in the
-step, writes with masks (`x[mask] = 0.0`), what is not called a mask, and what `sync-in-loop` reports.
+and the tensor is on the device: once for all reads with one mask. Left alone are masks of a batch, masks that the step
+computes or writes to, writes with masks (`x[mask] = 0.0`), what is not called a mask, and what `sync-in-loop` reports.
 
 ## Why it is slow
 
@@ -15,8 +15,7 @@ once more where gradients flow back through it. Indices need no counting.
 
 ```python
 for epoch in range(200):
-    out = model(data.x, data.edge_index)
-    loss = F.cross_entropy(out[data.train_mask], data.y[data.train_mask])
+    loss = F.cross_entropy(model(data)[data.train_mask], data.y[data.train_mask])
 ```
 
 ## Use instead
@@ -24,14 +23,12 @@ for epoch in range(200):
 ```python
 train_index = data.train_mask.nonzero(as_tuple=True)
 for epoch in range(200):
-    out = model(data.x, data.edge_index)
-    loss = F.cross_entropy(out[train_index], data.y[train_index])
+    loss = F.cross_entropy(model(data)[train_index], data.y[train_index])
 ```
 
 ## Fix safety
 
-`exact`: torch makes the same indices of a mask. There is no fix where something may change it, or where it isn't known
-to be of bools: integers would be indices themselves.
+`exact`: torch makes the same indices of a mask. There is no fix where it may change, or may not be one of bools.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Effect, Finding, Fix, Kind, Options, Place, Program, Rule, Safety
+from perflint.api import Blocked, Effect, Finding, Fix, Kind, Options, Place, Program, Rule, Safety, Write
 
 _MASK = re.compile(r"(.*_)?mask")
 _SPLITS = frozenset({"train_mask", "val_mask", "test_mask"})  # of bools, in the data sets of these libraries:
@@ -64,8 +61,9 @@ class MaskRead(Rule):
             if not _waits_each_step(program, read) or any(start <= wait < end for wait in waits):
                 continue
             path, place = _mask(program, read)
-            known = (place or program.function_of(read), path)
-            if known in seen or (place is None and not api.made_before_steps(program, read.slice)):
+            known, is_made = (place or program.function_of(read), path), api.made_before_steps(program, read.slice)
+            is_written = any(each.is_in_sight for each in _writes(program, read.slice, place or read))
+            if known in seen or is_written or (place is None and not is_made):
                 continue
             seen.add(known)
             (fixes, blocked), by = api.tried(_fix, program, read, path, place), program.hot_by(read)
@@ -109,15 +107,12 @@ def _place(program: Program, read: ast.Subscript, root: str) -> ast.stmt | None:
 
 def _fix(program: Program, read: ast.Subscript, path: str, place: ast.stmt | None) -> Fix:
     """The indices, made in front of the loop, or of the function that a loop calls; raises Blocked."""
-    name, root = path.rpartition(".")[2], path.partition(".")[0]
+    name = path.rpartition(".")[2]
     if place is None:
         raise Blocked(f"`{path}` may be another one in each call", read.slice)
     if not _is_of_bools(program, read.slice) and not (name in _SPLITS and _GRAPHS.search(program.text)):
         raise Blocked(f"`{path}` isn't known to be a mask of bools", read.slice)
-    for write in api.written_after(program, read.slice, place):
-        if getattr(getattr(write.node, "func", None), "attr", "") != "step":  # an optimizer writes to parameters
-            raise Blocked(f"`{path}` may be changed later", write.node)
-    _check_unchanged(program, place, name, root)
+    _check_unchanged(program, place, path)
     inside = (each for each in ast.walk(place) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load))
     reads = [each for each in inside if _mask(program, each)[0] == path]
     index = api.fresh_name(program, name.removesuffix("mask") + "index", place, read)
@@ -125,6 +120,12 @@ def _fix(program: Program, read: ast.Subscript, path: str, place: ast.stmt | Non
     swaps = (api.Replace(each.slice, api.expression(index)) for each in reads)
     change = api.rewrite(program, api.InsertBefore(place, (made,)), *swaps)
     return Fix(f"select by indices that are made once: {index}", Safety.EXACT, change)
+
+
+def _writes(program: Program, mask: ast.expr, point: ast.AST) -> list[Write]:
+    """What may write to the mask behind `point` in the same function, but for an optimizer's step."""
+    found = api.written_after(program, mask, point)
+    return [each for each in found if getattr(getattr(each.node, "func", None), "attr", "") != "step"]
 
 
 def _is_of_bools(program: Program, mask: ast.expr) -> bool:
@@ -135,19 +136,15 @@ def _is_of_bools(program: Program, mask: ast.expr) -> bool:
     return is_made or program.value(mask).dtype == "bool"
 
 
-def _check_unchanged(program: Program, place: ast.stmt, name: str, root: str) -> None:
-    """Raise Blocked where something behind `place` may change the mask, or the object that holds it."""
-    for each in program.of_type(ast.Name, ast.Attribute, ast.Subscript):
-        path = api.path_of(each.value if isinstance(each, ast.Subscript) else each)
-        is_mask = path.rpartition(".")[2] == name or (isinstance(each, ast.Subscript) and path.endswith("mask"))
-        is_called = isinstance(each, ast.Attribute) and program.function_of(each) is not None
-        is_store = not isinstance(getattr(each, "ctx", None), ast.Load)
-        if is_store and (path == root or is_mask) and (is_called or each.lineno >= place.lineno):
-            raise Blocked(f"`{path}` may be changed later", each)
-    for call in program.of_type(ast.Call):
-        given = {api.path_of(each) for each in (*call.args, *(each.value for each in call.keywords))}
-        owner = api.path_of(call.func).rpartition(".")[0]
-        is_changed = name != root or api.path_of(call.func).endswith("_")
-        is_given = owner == root or (root in given and program.callee(call) is None)
-        if is_changed and is_given and call.lineno >= place.lineno:
-            raise Blocked(f"`{root}` is given to code that may change its masks", call)
+def _check_unchanged(program: Program, place: ast.stmt, path: str) -> None:
+    """Raise Blocked where any function may write to the mask, or bind it, or what holds it, anew."""
+    root, name = path.partition(".")[0], path.rpartition(".")[2]
+    for each in program.of_type(ast.Name, ast.Attribute):
+        own, call, is_called = api.path_of(each), program.parent(each), program.function_of(each) is not None
+        is_bound = not isinstance(getattr(each, "ctx", None), ast.Load) and (own == root or own.split(".")[-1] == name)
+        is_given = own == root != path and isinstance(call, ast.Call) and program.callee(call) is None
+        is_later = each.lineno >= place.lineno or (is_called and isinstance(each, ast.Attribute))
+        writes = _writes(program, each, each) if own in (path, root) and not is_bound else []
+        is_written = any(is_called or getattr(write.node, "lineno", 0) >= place.lineno for write in writes)
+        if is_written or (is_later and (is_bound or is_given)):
+            raise Blocked(f"`{own}` may be changed later", each)
