@@ -2,14 +2,13 @@
 
 ## What it does
 
-Reports `out[data.train_mask]` in steps of training, or of evaluation beside it, where the mask is made before the loop
-and the tensor is on the device: once for all reads with one mask. Left alone are masks of a batch, or computed in the
-step, writes with masks (`x[mask] = 0.0`), what is not called a mask, and what `sync-in-loop` reports.
+Reports `out[data.train_mask]` in steps of training, or of evaluation beside it, where the mask is made before the loop:
+once for all reads with one mask. Left alone are masks of a batch, or computed or changed in the step, `x[mask] = 0.0`,
+what is not called a mask, and what `sync-in-loop` reports.
 
 ## Why it is slow
 
-How many elements a mask selects is known to the device alone: the host waits for all that is queued, at every read, and
-once more where gradients flow back through it. Indices need no counting.
+The device alone knows how many elements a mask selects: the host waits at every read, and in its backward pass.
 
 ## Example
 
@@ -30,8 +29,7 @@ for epoch in range(200):
 
 ## Fix safety
 
-`exact`: torch makes the same indices of a mask. There is no fix where something may change it, or where it isn't known
-to be of bools: integers would be indices themselves.
+`exact`: torch makes the same indices. There is no fix where something may change the mask, or it may be of integers.
 """
 
 from __future__ import annotations
@@ -64,8 +62,10 @@ class MaskRead(Rule):
             if not _waits_each_step(program, read) or any(start <= wait < end for wait in waits):
                 continue
             path, place = _mask(program, read)
-            known = (place or program.function_of(read), path)
-            if known in seen or (place is None and not api.made_before_steps(program, read.slice)):
+            known, is_made = (place or program.function_of(read), path), api.made_before_steps(program, read.slice)
+            writes = (each for each in api.written_after(program, read.slice, place or read) if each.is_in_sight)
+            written = {getattr(getattr(each.node, "func", None), "attr", "") for each in writes} - {"step"}
+            if known in seen or written or (place is None and not is_made):
                 continue
             seen.add(known)
             (fixes, blocked), by = api.tried(_fix, program, read, path, place), program.hot_by(read)

@@ -371,7 +371,9 @@ def test_a_reader_that_goes_away_ends_the_run_quietly(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_run_quietly(tmp_path: Path) -> None:
     pipe = tmp_path / "perflint.toml"
     os.mkfifo(pipe)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a runner in the background may ignore
     process = _spawn("check", "--config", str(pipe), cwd=tmp_path)
+    signal.signal(signal.SIGINT, before)
     with pipe.open("wb"):  # which waits until the process reads from it, as that does until this is closed
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate()
