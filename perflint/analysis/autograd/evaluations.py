@@ -16,6 +16,7 @@ _EVALUATION = re.compile(
     r"(^|_)(eval|val|valid|validat|test|infer|predict|score|extract|sampl|generat|decod|visuali|render)", re.IGNORECASE
 )
 _INHERITED = frozenset({"forward", "__call__", "__init__", "__getitem__", "loss", "step"})
+_MODES = ("eval(", "train(")
 _OPEN = frozenset({Fate.DIFFERENTIATED, Fate.KEPT, Fate.RETURNED, Fate.LOST})
 
 
@@ -30,12 +31,14 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, PlainLoop | ast.Fu
             around = program.function_of(loop)
             is_all = isinstance(around, ast.FunctionDef) and _only_evaluates(program, around)
             yield loop, around if is_all and isinstance(around, ast.FunctionDef) else loop
+    sets_modes, trains = any(word in program.text for word in _MODES), "backward(" in program.text
     functions: list[ast.FunctionDef] = program.of_type(ast.FunctionDef)
     for function in functions:
-        if function.name not in _INHERITED and _is_evaluation(program, function):
+        may_be = sets_modes or (trains and _EVALUATION.search(function.name))
+        if may_be and function.name not in _INHERITED and _is_evaluation(program, function):
             yield function, function
     others: list[PlainLoop] = program.of_type(ast.For, ast.While)
-    for other in others:
+    for other in others if sets_modes else ():
         if _modes(program, other) == {False} and _evaluates(program, other):
             yield other, other
 
