@@ -44,7 +44,7 @@ def written_names(program: Program, part: ast.AST) -> Iterator[ast.Name]:
     """The names by which statements in `part` write in place to tensors, or to parts of them, directly."""
     points = program.get(Memory).points_to(part)
     nodes = set(own_nodes(part))
-    for write in points.writes:
+    for write in [*points.writes]:  # asking what is written may evaluate more of them
         if write.node in nodes and not (write.attribute or write.deep):
             yield from names_of(program, points, write)
 
@@ -97,7 +97,7 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
         raise Blocked("the function around the loop is too large for its aliases to be distinguished", loop)
     held = frozenset().union(*points.cells.held.values())
     kept = {place for place in held if is_made_in(graph, loop, place)}
-    for write in points.writes:
+    for write in [*points.writes]:
         if write.attribute or steps_optimizer(program, write.node):
             continue
         is_made = is_made_in(graph, loop, write.to)

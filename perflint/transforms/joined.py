@@ -230,7 +230,7 @@ def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop, r
     holders = [each for (each, _), held in points.cells.held.items() if place in held]
     is_kept = any(not is_made_in(graph, loop, each) for each in holders)
     is_kept |= any(place in points.held(phi) for phi in graph.carried(loop))
-    for write in points.writes:
+    for write in [*points.writes]:
         if not write.reaches([place]) or (write.to == ANYWHERE and steps_optimizer(program, write.node)):
             continue
         again = is_kept or graph.reaches(point, write.node, avoiding=root)

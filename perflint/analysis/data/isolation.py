@@ -117,7 +117,7 @@ class Isolation:
         """What may be written to in a loop, or at any time."""
         points = self._possible.points_to(loader.call)
         graph, scope = points.graph, self._scope(loader.call)
-        for write in points.writes:
+        for write in [*points.writes]:
             is_looped = any(graph.is_within(write.node, loop) for loop in graph.regions)
             is_behind = is_looped and graph.runs_after(write.node, loader.call)
             if (is_behind or write.deferred) and write.to.root is not write.node and not write.attribute:

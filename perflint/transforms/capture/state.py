@@ -191,7 +191,7 @@ class State:
         """
         graph, loop, collected = self._graph, self._loop, self._collected.keys()
         points = self._program.get(Memory).points_to(loop)
-        for write in points.writes:
+        for write in [*points.writes]:
             if write.attribute or graph.is_within(write.node, loop) or not graph.runs_after(write.node, loop):
                 continue
             for name in names_of(self._program, points, write, called=True):
@@ -216,7 +216,7 @@ class State:
                     raise Blocked(f"{shown(program, node)} {reason}", node)
             collecting = {late, getattr(late, "value", late)} if late in self._collected.values() else set[ast.AST]()
             nodes, known = set(own_nodes(late)) - collecting, points.cells.reach(self.memory_of([*seen]))
-            for write in points.writes:
+            for write in [*points.writes]:
                 if isinstance(write.node, ast.expr | ast.stmt) and write.node in nodes and write.reaches(known):
                     reason = "after the test, which the last step doesn't: do that before the test"
                     raise Blocked(f"{shown(program, write.node)} writes in place {reason}", write.node)
