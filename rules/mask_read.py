@@ -63,9 +63,9 @@ class MaskRead(Rule):
                 continue
             path, place = _mask(program, read)
             known, is_made = (place or program.function_of(read), path), api.made_before_steps(program, read.slice)
-            writes = (each for each in api.written_after(program, read.slice, place or read) if each.is_in_sight)
-            written = {getattr(getattr(each.node, "func", None), "attr", "") for each in writes} - {"step"}
-            if known in seen or written or (place is None and not is_made):
+            writes = (each.node for each in api.written_after(program, read.slice, place or read) if each.is_in_sight)
+            is_changed = not {*writes}.isdisjoint(api.changing(program, read.slice, place or read))
+            if known in seen or is_changed or (place is None and not is_made):
                 continue
             seen.add(known)
             (fixes, blocked), by = api.tried(_fix, program, read, path, place), program.hot_by(read)
