@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -14,7 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Graphed(Generic[P, R]):
+class Graphed(ABC, Generic[P, R]):
     """Called like the function, and a method where the function would be one.
 
     Raises TypeError for generator functions, coroutines and what can't be called.
@@ -31,9 +32,9 @@ class Graphed(Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
         self.__wrapped__: Callable[P, R] = function
 
+    @abstractmethod
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, by replaying its graph where there is one."""
-        raise NotImplementedError
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
