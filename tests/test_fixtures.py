@@ -127,3 +127,8 @@ def test_the_engine_names_no_rule() -> None:
     assert [
         (path.name, name) for path, text in texts.items() for name in names if re.search(rf"\b{name}\b", text)
     ] == []
+    whole = {path: path.read_text(encoding="utf-8") for path in engine.parent.rglob("*.py")}
+    assert [
+        (path.name, rule.name) for path, text in whole.items() for rule in RULES if f'"{rule.name}"' in text
+        if not rule.__module__.startswith("perflint.unused")
+    ] == []  # fmt: skip

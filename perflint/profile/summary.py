@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Diagnostic, RunResult, figure
 from perflint.profile.costs import Code
 from perflint.profile.kinds import Regime
@@ -20,7 +21,6 @@ _LEAST = 0.02  # of a step is worth a fix
 _STALL, _LEAST_STALL = 0.2, 1.0  # of a step, and milliseconds
 _STRAGGLES = 0.05  # of a step that the others wait
 _WIDTH = 80
-_OF_LOADERS = ("dataloader-defaults", "loader-restarts-workers")
 _DOES = {
     Regime.OVERHEAD: ("the GPU idles while the host works", "Python and torch's dispatch"),
     Regime.INPUT: ("the GPU waits for loaders and copies of batches", "waiting for loaders"),
@@ -67,7 +67,7 @@ class Report:
             if (path := os.path.realpath(each.path)) in self.where
             for line in self.where[path].region(each)
         }
-        of_loaders = any(each.rule in _OF_LOADERS for each in self.measured)
+        of_loaders = any(map(_is_about_input, self.measured))
         worth = _WORTH * self.profile.step_ms
         return [
             each
@@ -119,7 +119,7 @@ class Report:
         fixable = [each for each in self.measured if each.fixes and each.cost and each.cost.ms >= least]
         regime = Regime(profile.regime)
         if fixable:
-            options = "--tune-loader " if fixable[0].rule in _OF_LOADERS else ""
+            options = "--tune-loader " if _is_about_input(fixable[0]) else ""
             most = min(sum(each.cost.ms for each in fixable if each.cost), profile.step_ms)
             return Advice(f"perflint verify {options}{program}", f"fixes save at most {figure(most)} ms of a step")
         if regime is Regime.INPUT:
@@ -234,3 +234,9 @@ def _findings(report: Report, style: Style) -> Iterator[str]:
     if report.unexplained:
         found = ", ".join(f"{place(each)} {figure(each.own_ms)} ms" for each in report.unexplained[:_COSTS])
         yield printable(f"No finding is about: {found}")
+
+
+def _is_about_input(diagnostic: Diagnostic) -> bool:
+    """Is the rule of a finding one about how data reach the program?"""
+    rule = rules_by_name().get(diagnostic.rule)
+    return rule is not None and rule.group == "data"
