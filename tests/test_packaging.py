@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TOP_LEVEL = {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "perflint", "rules", "tests", "fixtures"}
+TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "perflint", "rules", "tests", "fixtures"}
 
 
 def run(*command: str, cwd: Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:
