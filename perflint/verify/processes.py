@@ -71,11 +71,11 @@ def pause(run: str, known: Iterable[int]) -> frozenset[int]:
     """
     _signal(known, signal.SIGSTOP)
     end = time.monotonic() + _PATIENCE
-    groups = _groups(run)
+    groups = _groups(processes(run))
     while (moving := [group for group, status in groups if status not in _STILL]) and time.monotonic() < end:
         _signal(moving, signal.SIGSTOP)
         time.sleep(0.001)
-        groups = _groups(run)
+        groups = _groups(processes(run))
     return frozenset(group for group, _ in groups)
 
 
@@ -86,20 +86,24 @@ def resume(groups: Iterable[int]) -> None:
 
 def kill(run: str) -> None:
     """Kill all processes of a run, also paused ones, and those that are started meanwhile."""
+    found: set[psutil.Process] = set()  # kept: a dying process has lost its environment already
     end = time.monotonic() + _PATIENCE
-    while (
-        left := [group for group, status in _groups(run) if status != psutil.STATUS_ZOMBIE]
-    ) and time.monotonic() < end:
+    while time.monotonic() < end:
+        found.update(processes(run))
+        left = [group for group, status in _groups(found) if status != psutil.STATUS_ZOMBIE]
+        if not left:
+            return
         _signal(left, signal.SIGKILL)
         time.sleep(0.02)
 
 
-def _groups(run: str) -> list[tuple[int, str]]:
-    """The process group and status of each process of the run."""
+def _groups(family: Iterable[psutil.Process]) -> list[tuple[int, str]]:
+    """The process group and status of each process that still lives."""
     found: list[tuple[int, str]] = []
-    for process in processes(run):
+    for process in family:
         with contextlib.suppress(ProcessLookupError, *_GONE):
-            found.append((os.getpgid(process.pid), process.status()))
+            if process.is_running():  # else its number may be another's
+                found.append((os.getpgid(process.pid), process.status()))
     return found
 
 
