@@ -40,7 +40,8 @@ What is offered, by the question that a rule asks:
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
-  remedies: `joined_behind`, `fused_attention`, `on_lists`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
+  remedies: `joined_behind`, `fused_attention`, `on_lists`, `time_loop_remedy` (a `Remedy`), `training_steps` (each
+  a `TrainingStep`), `host_reads` (of each
   `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
@@ -114,7 +115,7 @@ from perflint.transforms.operations import (
     takes_keywords,
 )
 from perflint.transforms.operations import Operation as CodeChange
-from perflint.transforms.remedy import Remedy, remedies
+from perflint.transforms.remedy import Remedy, TrainingStep, remedies
 from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import call_like, expression, number, statement, statements
 from perflint.transforms.waits import HostRead
@@ -125,8 +126,8 @@ __all__ = [
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
     "Loop", "LoopKind", "Move", "Operation", "Optimized", "Option", "Options", "Place", "Placed", "PlainLoop",
     "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity",
-    "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write",
-    "add_guard", "apart", "assigned", "attentions", "batch", "bind", "call_like", "call_span", "carrying_loop",
+    "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "TrainingStep", "Trait", "Value",
+    "Write", "add_guard", "apart", "assigned", "attentions", "batch", "bind", "call_like", "call_span", "carrying_loop",
     "changing", "comments", "converts", "dataset", "dependents", "evaluations", "expression", "first_process_start",
     "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads", "integer",
     "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins",
@@ -134,7 +135,7 @@ __all__ = [
     "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes",
     "path_of", "placed", "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes",
     "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function",
-    "torch_method", "torch_name", "tried", "walks", "without_gradients", "written_after",
+    "torch_method", "torch_name", "training_steps", "tried", "walks", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -357,6 +358,16 @@ def time_loop_remedy(program: Program, loop: PlainLoop) -> Remedy | None:
     from perflint.transforms.loops import is_captured, remedy  # here: most files have no such loop
 
     return None if is_captured(program, loop) else remedy(program, loop, found.kind, found.because)
+
+
+def training_steps(program: Program) -> list[TrainingStep]:
+    """The hot training steps of a program, each with the fix that runs it as a CUDA graph, or what is in its way.
+
+    What is captured already is left out.
+    """
+    from perflint.transforms.capture.training_step import training_steps  # here: few ask for it
+
+    return training_steps(program)
 
 
 def host_reads(program: Program) -> list[HostRead]:
