@@ -71,6 +71,8 @@ class Shapes(ShapeRules):
         if isinstance(node, ast.Name):
             places = sorted((each.lineno, each.col_offset) for each in self._flow.definitions(node))  # type: ignore[attr-defined]
             return f"{node.id}{places}"
+        if isinstance(node, ast.BinOp):
+            return f"({self.size(node.left)} {type(node.op).__name__} {self.size(node.right)})"
         return path_of(node) or f"({node.lineno}:{node.col_offset})"
 
     def _opaque(self, node: ast.expr) -> Shape:
