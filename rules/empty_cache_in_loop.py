@@ -51,7 +51,7 @@ _ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?(set_)?detect_anomaly"
 _CLOCKS = re.compile(r"time|clock|profil|elapsed|event|bench|latency|throughput|speed|measure|warm_?up", re.IGNORECASE)
 _OTHERS = re.compile(r"stream|ipc|queue|process|thread|dist\.|distributed|cupy|pynvml|memory_allocated", re.IGNORECASE)
 _MESSAGES = {
-    "cache": "the device's memory is given back in every step, and asked for again",
+    "cache": "the device's memory is freed in every step, and allocated again",
     "synchronize": "the host waits in every step until the device has computed all that is queued",
     "anomaly": "each operation is recorded with its traceback, and each gradient looked through for NaN",
 }
