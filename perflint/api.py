@@ -31,7 +31,8 @@ What is offered, by the question that a rule asks:
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `steps_beside` what runs as often as
-  an optimizer, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too.
+  an optimizer, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too, and
+  `walked_batch` what a loop walks sample by sample.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
   loops that read it; `batch` tells of which `Batch` something is a part; `dataset` gives the `Source`;
   `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
@@ -78,6 +79,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_rebound, occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood, Summary
+from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
@@ -135,7 +137,8 @@ __all__ = [
     "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes",
     "path_of", "placed", "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes",
     "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function",
-    "torch_method", "torch_name", "training_steps", "tried", "walks", "without_gradients", "written_after",
+    "torch_method", "torch_name", "training_steps", "tried", "walked_batch", "walks", "without_gradients",
+    "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

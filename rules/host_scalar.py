@@ -63,7 +63,7 @@ class HostScalar(Rule):
             if not kind or not api.runs_often(program, call) or _stands_in(program, call):
                 continue
             fixes, blocked = api.tried(_fix, program, call)
-            message = "numbers are copied from the host to the device in every step, which waits for them"
+            message = "numbers are copied from the host to the device in every step, and the host waits"
             span, by = program.span(call), program.hot_by(call)
             yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
 

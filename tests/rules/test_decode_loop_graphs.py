@@ -20,7 +20,7 @@ REFUSED = [
 ]
 _REASON = re.compile(r"# no graph: (.+)$", re.M)
 HEAD = '"""A file."""\n\nfrom __future__ import annotations\n\nimport os\n\n'
-HELD = "no CUDA graph can hold the loop as it is: "
+HELD = "no CUDA graph can capture the loop as it is: "
 SCAN = """
 
 def scan(x: torch.Tensor, decay: torch.Tensor):
