@@ -77,6 +77,7 @@ class LaunchBoundStep(Rule):
     group = "overhead"
     severity = Severity.ADVICE
     triggers = ("backward(",)
+    regimes = ("overhead", "host reads")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each training step of a program that may use a device."""

@@ -14,7 +14,7 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, Loop, own_nodes
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, integer, own_nodes
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, called
@@ -36,6 +36,9 @@ _UNCAPTURED = (  # what a file may say, and why no step of it is captured then
     (r"\btorch\.jit\.(script|trace)\(", "scripted modules may be compiled anew in a step: leave that out"),
     (r"\b(set_)?detect_anomaly\(", "the search for anomalies reads each gradient: switch it off"),
 )
+
+
+_OFTEN = 20  # steps: fewer are over before a graph is of use
 
 
 @dataclass
@@ -126,11 +129,22 @@ def training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Call
     """The blocks that hold a backward pass and the step of an optimizer behind it, each with its first such pass."""
     seen: set[ast.stmt] = set()
     for call in sorted(program.of_type(ast.Call), key=lambda each: (each.lineno, each.col_offset)):
-        if runs_backward(program, call) and program.hot_by(call) is not None:
+        if runs_backward(program, call) and (program.hot_by(call) is not None or _is_repeated(program, call)):
             block = _block_of(program, call)
             if block and block[0] not in seen:
                 seen.add(block[0])
                 yield block, call
+
+
+def _is_repeated(program: Program, call: ast.Call) -> bool:
+    """Does a loop of its function run it often, as one over epochs with all of the data in one batch?"""
+    loop = next((each for each in program.ancestors(call) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
+    if not isinstance(loop, LOOPS) or program.is_tried_out(call):
+        return False
+    counted = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else None
+    is_range = isinstance(counted, ast.Call) and program.qualified(counted.func) == "builtins.range"
+    steps = integer(counted.args[-1]) if isinstance(counted, ast.Call) and is_range and counted.args else None
+    return steps is None or steps >= _OFTEN
 
 
 def _block_of(program: Program, call: ast.Call) -> list[ast.stmt]:
