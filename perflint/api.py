@@ -35,8 +35,9 @@ What is offered, by the question that a rule asks:
   `loops_around` gives the loops, callers' too, and `walked_batch` what a loop walks sample by sample.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
   loops that read it; `batch` tells of which `Batch` something is a part; `dataset` gives the `Source`;
-  `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
-  `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
+  `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`; `is_hf_dataset` and
+  `walks_examples` are about examples of Hugging Face's; `first_process_start` gives a `Start` with its `Likelihood`;
+  `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
@@ -62,6 +63,7 @@ from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
+from perflint.analysis.data.examples import is_hf_dataset, walks_examples
 from perflint.analysis.data.iteration import Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
@@ -134,13 +136,14 @@ __all__ = [
     "Write", "add_guard", "apart", "asks_for_setting", "assigned", "attentions", "batch", "bind", "call_like",
     "call_span", "carrying_loop", "changing", "comments", "converts", "dataset", "dependents", "evaluations",
     "expression", "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention",
-    "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer", "is_main_guard", "is_notebook",
-    "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps",
-    "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers", "occurrences",
-    "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed",
-    "reading", "reads", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes", "shown_writes",
-    "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function",
-    "torch_method", "torch_name", "tried", "walked_batch", "walks", "without_gradients", "written_after",
+    "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_integer", "is_main_guard",
+    "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around",
+    "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers",
+    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
+    "placed", "reading", "reads", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes",
+    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
+    "torch_function", "torch_method", "torch_name", "tried", "walked_batch", "walks", "walks_examples",
+    "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
