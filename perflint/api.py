@@ -9,39 +9,41 @@ What is offered, by the question that a rule asks:
   its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`; for annotations and isinstance `Function`,
   `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
-  `is_number` one of Python's.
+  `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
-  with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
-  `Bound` to parameters; `torch_function` and `torch_method` look up a name, `torch_does` asks for a `Trait` and
-  `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of each function of another file that it
-  may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds each `Attention`.
+  with its traits; `move` gives the `Move` to the device, `moved_at_once` that of a call's result; `bind` and
+  `Program.arguments` give what is handed over, `Bound` to parameters; `torch_function` and `torch_method` look up a
+  name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the `Summary`
+  of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds
+  each `Attention`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
-  writes to it;
-  `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names them;
-  `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in between;
-  `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the
-  alias analysis for each `Write` that a view in the place of a copy would show.
+  writes to it; `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
+  them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in
+  between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes`
+  asks the alias analysis for each `Write` that a view in the place of a copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
 - *Where is a module?* `placed` tells the `Place` of its parameters, with the call that moved them, as `Placed`;
-  `optimized` whose parameters an optimizer is given, as `Optimized`.
-  `evaluations` is the code that only evaluates a model, though gradients are recorded.
+  `optimized` whose parameters an optimizer is given, as `Optimized`. `evaluations` is the code that only evaluates a
+  model, though gradients are recorded.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
-  is kept, `makes_rare` tells what makes code rare, `steps_beside` what runs as often as
-  an optimizer, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too.
+  is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
+  what runs as often as an optimizer, `runs_model_beside` as a model, and `made_before_steps` what is made earlier;
+  `loops_around` gives the loops, callers' too, and `walked_batch` what a loop walks sample by sample.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
   loops that read it; `batch` tells of which `Batch` something is a part; `dataset` gives the `Source`;
-  `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
-  `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
+  `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`; `is_hf_dataset` and
+  `walks_examples` are about examples of Hugging Face's; `first_process_start` gives a `Start` with its `Likelihood`;
+  `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
-  remedies: `joined_behind`, `fused_attention`, `on_lists`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
-  `Sync`), `add_guard` (`Guarding`).
+  remedies: `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`),
+  `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -61,6 +63,7 @@ from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
+from perflint.analysis.data.examples import is_hf_dataset, walks_examples
 from perflint.analysis.data.iteration import Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
@@ -69,14 +72,16 @@ from perflint.analysis.data.measured import of_option as _of_option
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.starts import Start, Starts
-from perflint.analysis.heat.beside import made_before_steps, steps_beside
+from perflint.analysis.heat.beside import made_before_steps, runs_model_beside, steps_beside
 from perflint.analysis.heat.rarity import makes_rare
+from perflint.analysis.heat.settings import asks_for_setting
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.dependence import dependents, reads
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_rebound, occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood, Summary
+from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
@@ -88,6 +93,7 @@ from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Ki
 from perflint.analysis.values.attention import Attention, attentions
 from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.operations import Move, TorchCall, move, operation
+from perflint.analysis.values.repeated import Numbers, numbers
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.proof import comments as _comments
@@ -99,6 +105,7 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, in
 from perflint.torch_ops import Operation, Trait
 from perflint.transforms.aliases import steps_optimizer
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.filled import filled_on_device, moved_at_once
 from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.names import Taken, of_torch, taken_around
@@ -123,18 +130,20 @@ __all__ = [
     "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Batch", "Blocked", "Bound",
     "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function",
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
-    "Loop", "LoopKind", "Move", "Operation", "Optimized", "Option", "Options", "Place", "Placed", "PlainLoop",
-    "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity",
-    "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write",
-    "add_guard", "apart", "assigned", "attentions", "batch", "bind", "call_like", "call_span", "carrying_loop",
-    "changing", "comments", "converts", "dataset", "dependents", "evaluations", "expression", "first_process_start",
-    "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads", "integer",
-    "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins",
-    "loaders", "loops_around", "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "number",
-    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes",
-    "path_of", "placed", "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes",
-    "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function",
-    "torch_method", "torch_name", "tried", "walks", "without_gradients", "written_after",
+    "Loop", "LoopKind", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
+    "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting",
+    "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value",
+    "Write", "add_guard", "apart", "asks_for_setting", "assigned", "attentions", "batch", "bind", "call_like",
+    "call_span", "carrying_loop", "changing", "comments", "converts", "dataset", "dependents", "evaluations",
+    "expression", "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention",
+    "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_integer", "is_main_guard",
+    "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around",
+    "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers",
+    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
+    "placed", "reading", "reads", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes",
+    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
+    "torch_function", "torch_method", "torch_name", "tried", "walked_batch", "walks", "walks_examples",
+    "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

@@ -66,7 +66,7 @@ class LoaderRestartsWorkers(Rule):
             if not epochs or not loader.certain:
                 continue
             fixes, blocked = api.tried(_fix, program, loader, epochs)
-            message = f"its workers are started anew in every iteration of the loop in line {epochs[0].lineno}"
+            message = f"its workers are started again in every iteration of the loop in line {epochs[0].lineno}"
             span = program.span(loader.call)
             yield self.finding(span, message, kind="epochs", fixes=fixes, blocked=blocked)
 

@@ -167,7 +167,7 @@ def _located(document: Document, by: HotPlace) -> HotPlace:
     """A place of the program as one of the user's file: in a notebook, of a cell."""
     if document.notebook is None or by.file or not by.line:
         return by
-    place = document.position(Source(document.text).line_start(by.line))
+    place = document.at_line(by.line)
     return replace(by, cell=place.cell, line=place.line)
 
 

@@ -21,7 +21,7 @@ __all__ = ["is_captured", "remedy"]
 Way = Callable[[Program, PlainLoop], Fix]
 
 _AT_ONCE = (vectorized_or_unswitched, "not all steps can be computed at once")
-_AS_GRAPH = (graphed, "no CUDA graph can hold the loop as it is")
+_AS_GRAPH = (graphed, "no CUDA graph can capture the loop as it is")
 _WAYS = {
     VECTORIZABLE: [_AT_ONCE],
     MIXED: [_AT_ONCE, _AS_GRAPH],

@@ -51,20 +51,29 @@ class Shapes(ShapeRules):
 
     def size(self, node: ast.expr) -> str:
         """The symbol of a number."""
-        if isinstance(node, ast.Constant):
-            return str(node.value)
-        measured = axis_of(node)
-        definitions = self._definitions(node)
-        if measured is None and len(definitions) == 1:
-            (definition,) = definitions
-            measured = self._measured(definition)
-            value = self._assigned(definition) if measured is None else None
-            if value is not None and not isinstance(value, ast.Call) and self._depth < _DEPTH:
-                self._depth += 1
-                size = self.size(value)
-                self._depth -= 1
-                return size
-        return self.shape(measured[0]).size(measured[1]) if measured is not None else self._symbol(node)
+        last, measured = self._counted(node)
+        if measured is not None:
+            return self.shape(measured[0]).size(measured[1])
+        return str(last.value) if isinstance(last, ast.Constant) else self._symbol(last)
+
+    def measured(self, node: ast.expr) -> tuple[ast.expr, int] | None:
+        """The tensor, and the axis of it, of which a number is the size."""
+        return self._counted(node)[1]
+
+    def _counted(self, node: ast.expr) -> tuple[ast.expr, tuple[ast.expr, int] | None]:
+        """The expression that a number is, behind names, with the tensor and the axis of which it is the size."""
+        measured, definitions = axis_of(node), self._definitions(node)
+        if measured is not None or len(definitions) != 1:
+            return node, measured
+        (definition,) = definitions
+        measured = self._measured(definition)
+        value = self._assigned(definition) if measured is None else None
+        if value is None or isinstance(value, ast.Call) or self._depth >= _DEPTH:
+            return node, measured
+        self._depth += 1
+        found = self._counted(value)
+        self._depth -= 1
+        return found
 
     def _rank(self, node: ast.expr) -> int | None:
         """The rank by what unpacks the sizes of this very value, or by a test that it has passed."""
@@ -77,6 +86,8 @@ class Shapes(ShapeRules):
         if isinstance(node, ast.Name):
             places = sorted((each.lineno, each.col_offset) for each in self._flow.definitions(node))  # type: ignore[attr-defined]
             return f"{node.id}{places}"
+        if isinstance(node, ast.BinOp):
+            return f"({self.size(node.left)} {type(node.op).__name__} {self.size(node.right)})"
         return path_of(node) or f"({node.lineno}:{node.col_offset})"
 
     def _opaque(self, node: ast.expr) -> Shape:

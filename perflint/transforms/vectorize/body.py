@@ -73,7 +73,7 @@ def _why(node: ast.stmt) -> str:
         return "a step may end the loop"
     if isinstance(node, ast.AugAssign):
         return f"`{ast.unparse(node.target)}` is changed in place"
-    return "it does something else than compute"
+    return "it does more than compute"
 
 
 def _assigned(scope: Scope, target: ast.expr, value: ast.expr, node: ast.stmt) -> tuple[ast.stmt, ...]:
