@@ -24,7 +24,8 @@ What is offered, by the question that a rule asks:
   asks the alias analysis for each `Write` that a view in the place of a copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
-  `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
+  `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`;
+  `unused_graphs` gives each `UnusedGraph`, of which nobody has a use.
 - *Where is a module?* `placed` tells the `Place` of its parameters, with the call that moved them, as `Placed`;
   `optimized` whose parameters an optimizer is given, as `Optimized`. `evaluations` is the code that only evaluates a
   model, though gradients are recorded.
@@ -59,6 +60,7 @@ from typing import ParamSpec
 
 from perflint import torch_ops
 from perflint.analysis.autograd.evaluations import evaluations
+from perflint.analysis.autograd.unused import UnusedGraph, unused_graphs
 from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
@@ -133,17 +135,17 @@ __all__ = [
     "Loop", "LoopKind", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait",
-    "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned", "attentions", "batch", "bind", "call_like",
-    "call_span", "carrying_loop", "changing", "comments", "converts", "dataset", "dependents", "evaluations",
-    "expression", "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders",
-    "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_integer", "is_main_guard",
-    "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around",
-    "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers",
-    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
-    "placed", "reading", "reads", "restarts", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes",
-    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
-    "torch_function", "torch_method", "torch_name", "tried", "walked_batch", "walks_examples", "without_gradients",
-    "written_after",
+    "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned", "attentions", "batch",
+    "bind", "call_like", "call_span", "carrying_loop", "changing", "comments", "converts", "dataset", "dependents",
+    "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention",
+    "graph_loaders", "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_integer",
+    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
+    "loops_around", "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once",
+    "number", "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
+    "own_nodes", "path_of", "placed", "reading", "reads", "restarts", "rewrite", "runs_model_beside", "runs_often",
+    "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords",
+    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "tried", "unused_graphs",
+    "walked_batch", "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

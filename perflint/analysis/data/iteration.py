@@ -69,7 +69,8 @@ class Iteration:
         for loop in self._program.of_type(ast.For):
             yield loop, loop.iter
         for made in self._program.of_type(*COMPREHENSIONS):
-            yield from ((made, each.iter) for each in made.generators)
+            generators: list[ast.comprehension] = made.generators  # type: ignore[attr-defined]
+            yield from ((made, each.iter) for each in generators)
         for each in self._program.of_type(ast.YieldFrom):
             yield each, each.value
         for call in self._program.of_type(ast.Call):
