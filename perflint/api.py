@@ -24,7 +24,8 @@ What is offered, by the question that a rule asks:
   asks the alias analysis for each `Write` that a view in the place of a copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
-  `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
+  `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`;
+  `unused_graphs` gives each `UnusedGraph`, of which nobody has a use.
 - *Where is a module?* `placed` tells the `Place` of its parameters, with the call that moved them, as `Placed`;
   `optimized` whose parameters an optimizer is given, as `Optimized`. `evaluations` is the code that only evaluates a
   model, though gradients are recorded.
@@ -33,11 +34,11 @@ What is offered, by the question that a rule asks:
   is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
   what runs as often as an optimizer, `runs_model_beside` as a model, and `made_before_steps` what is made earlier;
   `loops_around` gives the loops, callers' too, and `walked_batch` what a loop walks sample by sample.
-- *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
-  loops that read it; `batch` tells of which `Batch` something is a part; `dataset` gives the `Source`;
-  `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`; `is_hf_dataset`,
-  `is_hf_tokenizer` and `walks_examples` are about examples of Hugging Face's; `first_process_start` gives a `Start`
-  with its `Likelihood`; `is_notebook`, `is_main_guard`.
+- *What of the data?* `loaders`, and `graph_loaders` of graph libraries, give each `LoaderCall`, whose options are
+  `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
+  something is a part; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
+  the option called `MEASURED`; `is_hf_dataset`, `is_hf_tokenizer` and `walks_examples` are about examples of Hugging
+  Face's; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
@@ -58,18 +59,18 @@ from types import ModuleType
 from typing import ParamSpec
 
 from perflint.analysis.autograd.evaluations import evaluations
+from perflint.analysis.autograd.unused import UnusedGraph, unused_graphs
 from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
 from perflint.analysis.data.examples import is_hf_dataset, is_hf_tokenizer, walks_examples
-from perflint.analysis.data.iteration import Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
-from perflint.analysis.data.measured import call_text as _call_text
-from perflint.analysis.data.measured import of_option as _of_option
+from perflint.analysis.data.measured import measured_workers
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.data.restarts import Restarts, restarts
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.heat.beside import made_before_steps, runs_model_beside, steps_beside
 from perflint.analysis.heat.rarity import makes_rare
@@ -134,19 +135,20 @@ __all__ = [
     "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function",
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
     "Loop", "LoopKind", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
-    "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting",
-    "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "TrainingStep", "Trait",
-    "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned", "attentions", "batch", "batched_map",
-    "bind", "call_like", "call_span", "carrying_loop", "changing", "comments", "converts", "dataset", "dependents",
-    "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention",
-    "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer",
-    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
-    "loops_around", "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once",
-    "number", "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
-    "own_nodes", "path_of", "placed", "reading", "reads", "rewrite", "runs_model_beside", "runs_often",
-    "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords",
-    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried",
-    "walked_batch", "walks", "walks_examples", "without_gradients", "written_after",
+    "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
+    "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
+    "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned",
+    "attentions", "batch", "batched_map", "bind", "call_like", "call_span", "carrying_loop", "changing", "comments",
+    "converts", "dataset", "dependents", "evaluations", "expression", "filled_on_device", "first_process_start", "flow",
+    "fresh_name", "fused_attention", "graph_loaders", "hands_out_own_items", "head_span", "host_reads", "integer",
+    "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
+    "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "makes_rare", "matchers",
+    "measured_workers", "move", "moved_at_once", "number", "numbers", "occurrences", "of_torch", "on_lists",
+    "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads",
+    "restarts", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement",
+    "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method",
+    "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch", "walks_examples",
+    "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -246,22 +248,14 @@ def loaders(program: Program) -> list[LoaderCall]:
     return program.get(Loaders).calls
 
 
-def walks(program: Program, loader: LoaderCall) -> list[ast.For]:
-    """The loops of this file that may walk `loader`, also where functions hand it on."""
-    return program.get(Iteration).loops(loader.call)
+def graph_loaders(program: Program) -> list[LoaderCall]:
+    """The calls that build loaders of graph libraries with workers: their keywords are torch's."""
+    return program.get(Loaders).of_graphs
 
 
 def batch(program: Program, node: ast.expr) -> Batch | None:
     """The batch of loaders that `node` is, or is a part or a view of; None where it may be anything else."""
     return program.get(Batches).of(node)
-
-
-def measured_workers(option: str, loader: LoaderCall) -> tuple[int, int] | None:
-    """The workers, and the batches that each keeps ready, which runs of `loader` have found enough; None before.
-
-    `option` is the value of the rule's option called MEASURED.
-    """
-    return _of_option(option).get(_call_text(loader.call))
 
 
 def dataset(program: Program, loader: LoaderCall) -> Source:
