@@ -63,7 +63,7 @@ class HostScalar(Rule):
             if found is None or not _is_hot(program, call) or _stands_in(program, call):
                 continue
             fixes, blocked = api.tried(api.filled_on_device, program, call, found)
-            message = "numbers are copied from the host to the device in every step, which waits for them"
+            message = "numbers are copied from the host to the device in every step, and the host waits"
             kind, by = "scalar" if found.is_scalar else "list", program.hot_by(call)
             yield self.finding(program.span(call), message, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
 

@@ -70,10 +70,9 @@ class LoaderRestartsWorkers(Rule):
             if not found:
                 continue
             fixes, blocked = api.tried(_fix, program, loader, found)
-            where = (
-                f" of the loop in line {found.loops[0].lineno}" if found.loops else " over it, as training makes them"
-            )
-            message = f"its workers are started anew in every {'iteration' if found.loops else 'pass'}{where}"
+            often = "iteration" if found.loops else "pass"
+            where = f"of the loop in line {found.loops[0].lineno}" if found.loops else "over it, as training makes them"
+            message = f"its workers are started again in every {often} {where}"
             span = program.span(loader.call)
             yield self.finding(span, message, kind="epochs", fixes=fixes, blocked=blocked)
 

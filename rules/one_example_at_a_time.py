@@ -30,8 +30,10 @@ for result in pipe(texts, batch_size=16):
 
 ## Fix safety
 
-There is no fix: a batch changes what the function, or the loop, is given, texts of a batch are padded (on the left, to
-generate), and sampling draws in another order. It is advice: it depends on how many examples there are.
+`behaviour` for *map*, where the function returns what a tokenizer of transformers makes of columns, and nothing else:
+`batched=True` gives the same rows, if each of these columns holds one text; a list of texts would be taken for a batch.
+The others have no fix: a batch changes what the function, or the loop, is given, texts of a batch are padded (on the
+left, to generate), and sampling draws in another order. It is advice: it depends on how many examples there are.
 """
 
 from __future__ import annotations
@@ -41,11 +43,14 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Finding, Kind, Options, Program, Rule, Severity
+from perflint.api import Blocked, Finding, Fix, Kind, Options, Program, Rule, Safety, Severity
 
 _TOKENIZER = re.compile(
     r"(^|[._])(tokenizer|processor)(_\w+|\.encode|\.encode_plus|\.apply_chat_template)?$", re.IGNORECASE
 )
+_MADE = re.compile(r"transformers\.(\w+\.)*\w*Tokenizer\w*\.from_pretrained$")
+_ALIKE = frozenset({"truncation", "max_length", "add_special_tokens", "return_attention_mask", "return_token_type_ids"})
+_BESIDE = frozenset({"num_proc", "remove_columns", "desc", "load_from_cache_file", "keep_in_memory"})
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 _AROUND = (*api.LOOPS, *api.FUNCTIONS, *_COMPREHENSIONS)
 _MESSAGES = {
@@ -67,8 +72,10 @@ class OneExampleAtATime(Rule):
         """Yield each such call."""
         for call in () if program.is_test else program.of_type(ast.Call):
             if kind := _kind(program, call):
-                blocked = "a batch changes what the function, or the loop, is given"
-                yield self.finding(api.call_span(program, call), _MESSAGES[kind], kind=kind, blocked=blocked)
+                fixes, blocked = api.tried(_fix, program, call, kind)
+                yield self.finding(
+                    api.call_span(program, call), _MESSAGES[kind], kind=kind, fixes=fixes, blocked=blocked
+                )
 
 
 def _kind(program: Program, call: ast.Call) -> str:
@@ -95,7 +102,7 @@ def _kind(program: Program, call: ast.Call) -> str:
 def _kind_in_loop(program: Program, call: ast.Call, loop: ast.For, items: frozenset[str]) -> str:
     """Does `call`, in a loop over examples, tokenize one of them for a list, or run a model on one tokenized there?"""
     calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call)]
-    singles = [each for each in calls if _TOKENIZER.search(api.path_of(each.func)) and _takes_one(each, items)]
+    singles = [each for each in calls if _tokenizes(program, each) and _takes_one(each, items)]
     if not singles:
         return ""
     models = [each for each in calls if _runs_model(program, each)]
@@ -110,7 +117,7 @@ def _kind_in_loop(program: Program, call: ast.Call, loop: ast.For, items: frozen
 
 def _runs_model(program: Program, call: ast.Call) -> bool:
     """Is it `model.generate(...)`, or `model(...)`?"""
-    is_module = program.value(call.func).kind is Kind.MODULE and not _TOKENIZER.search(api.path_of(call.func))
+    is_module = program.value(call.func).kind is Kind.MODULE and not _tokenizes(program, call)
     return getattr(call.func, "attr", "") == "generate" or is_module
 
 
@@ -118,6 +125,52 @@ def _targets(program: Program, call: ast.Call) -> list[ast.Name]:
     """The variables to which a call's result is assigned."""
     targets = getattr(program.statement_of(call), "targets", [])
     return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+
+
+def _fix(program: Program, call: ast.Call, kind: str) -> Fix:
+    """`batched=True` for a function that only hands columns to a tokenizer; raises Blocked."""
+    function = program.value(call.args[0]).node if kind == "map" else None
+    made = _returned(function)
+    columns = made.args if made is not None else []
+    item = function.args.args[0].arg if isinstance(function, ast.Lambda | ast.FunctionDef) and made is not None else ""
+    if made is None or not columns or not all(_is_column(each, item) for each in columns):
+        raise Blocked("a batch changes what the function, or the loop, is given")
+    if not any(_MADE.match(each) for each in _makers(program, made.func)):
+        raise Blocked(f"it isn't known which tokenizer `{program.segment(made.func)}` is", made)
+    if any(not _is_alike(each) for each in made.keywords) or not {each.arg for each in call.keywords} <= _BESIDE:
+        raise Blocked("an argument means something else for a batch", made)
+    keyword = ("batched", api.expression("True"))
+    return Fix(
+        "add batched=True, if each column holds one text",
+        Safety.BEHAVIOUR,
+        api.rewrite(program, api.AddKeywords(call, (keyword,))),
+    )
+
+
+def _returned(function: ast.AST | None) -> ast.Call | None:
+    """The call that is all that a function of one argument computes."""
+    if not isinstance(function, ast.Lambda | ast.FunctionDef) or len(function.args.args) != 1:
+        return None
+    body = function.body if isinstance(function, ast.FunctionDef) else [ast.Return(function.body)]
+    value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    return value if isinstance(value, ast.Call) else None
+
+
+def _is_column(node: ast.expr, item: str) -> bool:
+    is_named = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+    return is_named and isinstance(node, ast.Subscript) and api.path_of(node.value) == item
+
+
+def _is_alike(keyword: ast.keyword) -> bool:
+    """Does a tokenizer do the same by that to each text of a batch as to a text?"""
+    is_padded = keyword.arg == "padding"
+    fixed = isinstance(keyword.value, ast.Constant) and keyword.value.value in ("max_length", False)
+    return fixed if is_padded else keyword.arg in _ALIKE
+
+
+def _tokenizes(program: Program, call: ast.Call) -> bool:
+    """Is a tokenizer called, by its name or by what made it?"""
+    return bool(_TOKENIZER.search(api.path_of(call.func))) or any(map(_MADE.match, _makers(program, call.func)))
 
 
 def _takes_one(call: ast.Call, items: frozenset[str]) -> bool:
@@ -142,4 +195,4 @@ def _maps_singly(program: Program, call: ast.Call, mapped: ast.expr) -> bool:
     calls = [each for each in ast.walk(function) if isinstance(each, ast.Call)] if function is not None else []
     inner = [each for body in map(program.callee, calls) if body for each in ast.walk(body)]
     calls += [each for each in inner if isinstance(each, ast.Call)]
-    return any(_TOKENIZER.search(api.path_of(each.func)) for each in calls)
+    return any(_tokenizes(program, each) for each in calls)

@@ -12,11 +12,13 @@ from typing import Any
 
 from perflint.cli.program import named
 from perflint.cli.session import configured
+from perflint.documents import NOTEBOOK
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
 from perflint.engine.rule import Safety
 from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made
+from perflint.shim.notebooks import left_out
 from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
@@ -85,6 +87,8 @@ class Session:
         asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
         settings = configured(self._start, typed).settings
         ledger.enter("finding fixes")
+        if self._program.name.lower().endswith(NOTEBOOK) and (lacks := left_out(self._program.name)):
+            tell(lacks)
         tell("looking for fixes")
         with deadline(budget.part(budget.of(Share.FINDING))):
             closure = _closure(self._program, self._root, notes)

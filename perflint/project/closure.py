@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from perflint.documents import NOTEBOOK
 from perflint.documents.document import read
 from perflint.engine.errors import UserError
 
@@ -103,7 +104,7 @@ def _holds_installed(folder: Path) -> bool:
 
 
 def _is_source(path: Path) -> bool:
-    return path.suffix == ".py" and path.is_file()
+    return path.suffix in (".py", NOTEBOOK) and path.is_file()
 
 
 def _joined(top: Path) -> Iterator[Path]:

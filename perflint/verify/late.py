@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perflint.documents.document import read
+from perflint.documents.lines import at_line
 from perflint.engine.errors import UserError
 from perflint.verify.messages import SHORT
 
@@ -41,9 +42,9 @@ class Shortcut:
     def notes(self) -> Iterator[str]:
         """What was shortened, in sentences without full stops."""
         for path, line in sorted(self.loops):
-            yield f"in a copy, the loop at {os.path.relpath(path)}:{line} ended after {SHORT} iterations, to reach more"
+            yield f"in a copy, the loop at {at_line(path, line)} ended after {SHORT} iterations, to reach more"
         for path, line in sorted(self.tests):
-            yield f"in a copy, the test at {os.path.relpath(path)}:{line} held each {SHORT}th time, to reach more"
+            yield f"in a copy, the test at {at_line(path, line)} held each {SHORT}th time, to reach more"
 
 
 def shortcut(frames: Sequence[Place], late: Iterable[Place], paths: Iterable[str]) -> Shortcut:

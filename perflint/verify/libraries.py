@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from perflint.documents.lines import at_line
 from perflint.project.closure import INSTALLED, Closure
 from perflint.verify.forks import AT_START
 
@@ -36,7 +36,7 @@ class Notes:
         if "subprocess" in text or "os." in text:
             calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _starts(node.func))
             own = (call for call in calls if "executable" not in ast.dump(call))
-            self.starts += (f"{os.path.relpath(path)}:{call.lineno}" for call in own)
+            self.starts += (at_line(str(path), call.lineno) for call in own)
 
 
 def libraries(closure: Closure | None, notes: Notes) -> tuple[str, ...] | None:

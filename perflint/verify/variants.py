@@ -185,7 +185,11 @@ class Variants:
 
     def fingerprint(self, key: FixKey) -> str:
         """The fingerprint of the finding, which stays when its line moves."""
-        found = [each for each in self._found.get(key.path, ()) if (each.rule, each.start.line) == (key.rule, key.line)]
+        found = [
+            each
+            for each in self._found.get(key.path, ())
+            if (each.rule, each.start.program_line) == (key.rule, key.line)
+        ]
         same = [each for each in found if key.title in {fix.title for fix in each.fixes}]
         return next((each.fingerprint for each in (*same, *found)), "")
 
@@ -194,7 +198,7 @@ class Variants:
         for path in self.whole.files:
             for each in self._found.get(path, ()):
                 for fix in each.fixes if len(each.fixes) > 1 else ():
-                    yield FixKey(path, each.start.line, each.rule, fix.title, fix.safety)
+                    yield FixKey(path, each.start.program_line, each.rule, fix.title, fix.safety)
 
     def _patched(self, path: str, document: Document, wanted: frozenset[FixKey]) -> PatchedFile:
         places = frozenset(key.place for key in wanted if key.path == path and not key.at_run_time)

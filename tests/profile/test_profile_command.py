@@ -8,6 +8,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from perflint.profile.kept import read
+from perflint.profile.record import LEAST, OPERATION_STEPS, Orders
 from perflint.profile.result import Profile
 from tests.shim.runs import python
 
@@ -80,7 +81,22 @@ def test_what_can_not_be_profiled_is_told_with_what_was_seen(tmp_path: Path) -> 
     assert (nothing.returncode, nothing.stdout) == (2, "3.0\n")
     assert "nothing to profile: the program took no step of an optimizer" in nothing.stderr
     few = profiled(tmp_path, "two_steps.py")
-    assert few.returncode == 2 and "2 optimizer steps: a profile needs 41 steps" in few.stderr
+    assert few.returncode == 2 and "2 optimizer steps: a profile needs 4 steps of a program that" in few.stderr
+
+
+def test_a_program_with_few_steps_is_profiled_by_those_that_there_are(tmp_path: Path) -> None:
+    result = profiled(tmp_path, "six_steps.py")
+    assert result.returncode == 0, result.stderr
+    assert "6 optimizer steps in all: 2 timed, 1 traced, behind a warm-up of 1" in result.stdout
+    assert kept(tmp_path).lines[0].line == marked("six_steps.py")
+
+
+def test_few_steps_leave_room_for_as_many_parts_of_a_profile_as_there_can_be() -> None:
+    orders = Orders(10, 10, 20)
+    for number in range(LEAST, orders.needed + 1):
+        fewer = orders.within("calls", number)
+        assert fewer.needed <= number and min(fewer.warm_up, fewer.timed, fewer.steps) >= 1
+        assert number < 8 or fewer.needed + OPERATION_STEPS < number or fewer.warm_up == 1
 
 
 def test_of_a_program_that_fails_what_was_measured_is_told(tmp_path: Path) -> None:

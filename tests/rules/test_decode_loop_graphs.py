@@ -15,7 +15,7 @@ from tests.fixture_cases import FIXTURES, default_options
 RULE = rules_by_name()["decode-loop"]
 _REASON = re.compile(r"# no graph: (.+)$", re.M)
 HEAD = '"""A file."""\n\nfrom __future__ import annotations\n\nimport os\n\n'
-HELD = "no CUDA graph can hold the loop as it is: "
+HELD = "no CUDA graph can capture the loop as it is: "
 SCAN = """
 
 def scan(x: torch.Tensor, decay: torch.Tensor):

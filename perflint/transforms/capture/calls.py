@@ -98,7 +98,7 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     elif isinstance(node.func, ast.Attribute):
         _method(program, node, node.func, region)
     else:
-        raise Blocked(f"whether a graph can hold what {shown(program, node.func)} does isn't known: {_BY_HAND}", node)
+        raise Blocked(f"it isn't known whether a graph can capture {shown(program, node.func)}: {_BY_HAND}", node)
     return None
 
 
@@ -107,7 +107,7 @@ def _module(program: Program, node: ast.Call, value: Value, strict: bool) -> Non
     if value.name in _READING or ".Lazy" in value.name:
         raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
     if kind is None or (kind == "container" and not value.name.endswith("Sequential")):
-        raise Blocked(f"whether a graph can hold what {shown(program, node.func)} does isn't known: {_BY_HAND}", node)
+        raise Blocked(f"it isn't known whether a graph can capture {shown(program, node.func)}: {_BY_HAND}", node)
     if strict and "BatchNorm" in value.name:
         reason = "may count what is dropped, while training: use a norm without statistics, such as LayerNorm"
         raise Blocked(f"{shown(program, node.func)} {reason}", node)
@@ -117,7 +117,7 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
     head, _, rest = name.partition(".")
     if head == "builtins":
         if rest not in _BUILTINS and not rest.endswith(_ERRORS):
-            raise Blocked(f"`{rest}` does something else than compute: {_LATER}", node)
+            raise Blocked(f"`{rest}` does more than compute: {_LATER}", node)
         return
     if head in ("random", "numpy") and "random" in name:
         reason = "draws a random number on the host: draw by torch, and use `torch.where`"
@@ -125,7 +125,7 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
     if name in _COMPUTES or name in MODES or head in ("math", "typing"):
         return
     if head != "torch":
-        raise Blocked(f"{shown(program, node.func)} does something else than compute on the device: {_APART}", node)
+        raise Blocked(f"{shown(program, node.func)} does more than compute on the device: {_APART}", node)
     for prefix, reason in _REFUSED.items():
         if name.startswith(f"{prefix}."):
             raise Blocked(f"{shown(program, node.func)} {reason}", node)
@@ -137,7 +137,7 @@ def _function(program: Program, node: ast.Call, name: str) -> None:
     if entry is None or entry.result in _OTHER_RESULTS:
         if name in _DESCRIBES:
             return
-        raise Blocked(f"{shown(program, node.func)} does something else than compute: {_APART}", node)
+        raise Blocked(f"{shown(program, node.func)} does more than compute: {_APART}", node)
     if name in _READING:
         raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
     if entry.does("of_data") or (entry.does("factory") and entry.shares):
@@ -203,7 +203,7 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
         return
     entry = torch_ops.of_method(name)
     if (owner.kind is not Kind.TENSOR and not owner.is_blank) or entry is None:
-        raise Blocked(f"whether a graph can hold what {shown(program, func)} does isn't known: {_BY_HAND}", node)
+        raise Blocked(f"it isn't known whether a graph can capture {shown(program, func)}: {_BY_HAND}", node)
     if entry.traits & {"move", "to_device", "to_host"} and not _stays(program, node, func, region):
         moved = f"is read on the host: {_LATER}"
         if not entry.does("to_host"):
@@ -211,7 +211,7 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
         raise Blocked(f"{shown(program, node)} {moved}", node)
     changes_itself = name in _STORAGE or (name.endswith("_") and not entry.writes)
     if entry.does("of_data") or changes_itself or entry.result in _OTHER_RESULTS:
-        raise Blocked(f"{shown(program, node)} does something else than compute on the device: {_APART}", node)
+        raise Blocked(f"{shown(program, node)} does more than compute on the device: {_APART}", node)
     _check_size(program, node)
 
 

@@ -101,7 +101,7 @@ def _check_compiled(program: Program, function: ast.FunctionDef) -> None:
 def _check_scripted(program: Program, loop: PlainLoop) -> None:
     """TorchScript takes no function that it can't compile itself, nor any that calls one."""
     if program.is_compiled_elsewhere:
-        raise Blocked("a file that imports this one compiles with torch.jit: no graph can hold what is scripted", loop)
+        raise Blocked("a file that imports this one uses torch.jit: no graph can capture what is scripted", loop)
     compiler = scripting(program)
     if compiler is not None:
-        raise Blocked("this file compiles with torch.jit: no graph can hold what is scripted", compiler)
+        raise Blocked("this file compiles with torch.jit: no graph can capture what is scripted", compiler)

@@ -138,7 +138,7 @@ class Obstacles:
             return
         if self.program.value(base).kind is Kind.UNKNOWN and base.id in argument_names(region):
             raise Blocked(
-                f"`{base.id}` may be another object at each call: give the function the tensors that it reads", node
+                f"`{base.id}` may be another object in each call: give the function the tensors that it reads", node
             )
 
     def _subscript(self, node: ast.Subscript, region: ast.AST) -> None:
