@@ -17,11 +17,12 @@ What is offered, by the question that a rule asks:
   of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds
   each `Attention`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
-  variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
-  writes to it; `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
-  them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in
-  between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes`
-  asks the alias analysis for each `Write` that a view in the place of a copy would show.
+  variable may have its value of, `origins` through functions and objects, too, `made_by` the functions of libraries;
+  `written_after` and `changing` tell who writes to it; `carrying_loop` tells what a loop carries, `dependents` what is
+  computed of variables, `reads` who names them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and
+  `is_rebound` whether somebody sets it in between; `reading` gives all that becomes of a tensor: a `Reading` of
+  `Consumer`s, each in a `Role`; `shown_writes` asks the alias analysis for each `Write` that a view in the place of a
+  copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`;
@@ -37,14 +38,14 @@ What is offered, by the question that a rule asks:
 - *What of the data?* `loaders`, and `graph_loaders` of graph libraries, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
   something is a part; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
-  the option called `MEASURED`; `is_hf_dataset` and `walks_examples` are about examples of Hugging Face's;
-  `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
+  the option called `MEASURED`; `is_hf_dataset`, `is_hf_tokenizer` and `walks_examples` are about examples of Hugging
+  Face's; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
-  remedies: `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`),
-  `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+  remedies: `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `batched_map`, `time_loop_remedy` (a
+  `Remedy`), `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -65,7 +66,7 @@ from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
-from perflint.analysis.data.examples import is_hf_dataset, walks_examples
+from perflint.analysis.data.examples import is_hf_dataset, is_hf_tokenizer, made_by, walks_examples
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
 from perflint.analysis.data.measured import call_text as _call_text
@@ -106,6 +107,7 @@ from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
 from perflint.torch_ops import Operation, Trait
 from perflint.transforms.aliases import steps_optimizer
+from perflint.transforms.batched import batched_map
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.filled import filled_on_device, moved_at_once
 from perflint.transforms.gradients import without_gradients
@@ -136,16 +138,16 @@ __all__ = [
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait",
     "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned", "attentions", "batch",
-    "bind", "call_like", "call_span", "carrying_loop", "changing", "comments", "converts", "dataset", "dependents",
-    "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention",
-    "graph_loaders", "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_integer",
-    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
-    "loops_around", "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once",
-    "number", "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
-    "own_nodes", "path_of", "placed", "reading", "reads", "restarts", "rewrite", "runs_model_beside", "runs_often",
-    "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords",
-    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "tried", "unused_graphs",
-    "walked_batch", "walks_examples", "without_gradients", "written_after",
+    "batched_map", "bind", "call_like", "call_span", "carrying_loop", "changing", "comments", "converts", "dataset",
+    "dependents", "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name",
+    "fused_attention", "graph_loaders", "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset",
+    "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view",
+    "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "made_by", "makes_rare", "matchers",
+    "measured_workers", "move", "moved_at_once", "number", "numbers", "occurrences", "of_torch", "on_lists",
+    "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads",
+    "restarts", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement",
+    "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method",
+    "torch_name", "tried", "unused_graphs", "walked_batch", "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

@@ -43,14 +43,11 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Finding, Fix, Kind, Options, Program, Rule, Safety, Severity
+from perflint.api import Blocked, Finding, Fix, Kind, Options, Program, Rule, Severity
 
 _TOKENIZER = re.compile(
     r"(^|[._])(tokenizer|processor)(_\w+|\.encode|\.encode_plus|\.apply_chat_template)?$", re.IGNORECASE
 )
-_MADE = re.compile(r"transformers\.(\w+\.)*\w*Tokenizer\w*\.from_pretrained$")
-_ALIKE = frozenset({"truncation", "max_length", "add_special_tokens", "return_attention_mask", "return_token_type_ids"})
-_BESIDE = frozenset({"num_proc", "remove_columns", "desc", "load_from_cache_file", "keep_in_memory"})
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 _AROUND = (*api.LOOPS, *api.FUNCTIONS, *_COMPREHENSIONS)
 _MESSAGES = {
@@ -73,9 +70,15 @@ class OneExampleAtATime(Rule):
         for call in () if program.is_test else program.of_type(ast.Call):
             if kind := _kind(program, call):
                 fixes, blocked = api.tried(_fix, program, call, kind)
-                yield self.finding(
-                    api.call_span(program, call), _MESSAGES[kind], kind=kind, fixes=fixes, blocked=blocked
-                )
+                span = api.call_span(program, call)
+                yield self.finding(span, _MESSAGES[kind], kind=kind, fixes=fixes, blocked=blocked)
+
+
+def _fix(program: Program, call: ast.Call, kind: str) -> Fix:
+    """`batched=True` for `map`; raises Blocked."""
+    if kind != "map":
+        raise Blocked("a batch changes what the function, or the loop, is given")
+    return api.batched_map(program, call)
 
 
 def _kind(program: Program, call: ast.Call) -> str:
@@ -87,7 +90,7 @@ def _kind(program: Program, call: ast.Call) -> str:
     if loop is None or not isinstance(walk, ast.For | ast.comprehension) or not api.walks_examples(program, walk):
         return ""
     items = api.dependents(loop, {each.id for each in ast.walk(walk.target) if isinstance(each, ast.Name)})
-    if any(each.endswith(".pipeline") for each in _makers(program, call.func) if each.startswith("transformers.")):
+    if any(each.endswith(".pipeline") for each in api.made_by(program, call.func) if each.startswith("transformers.")):
         return (
             "pipeline"
             if _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
@@ -108,7 +111,8 @@ def _kind_in_loop(program: Program, call: ast.Call, loop: ast.For, items: frozen
     models = [each for each in calls if _runs_model(program, each)]
     if models:
         return "generate" if call is models[-1] else ""
-    named = {each.id for one in singles for each in _targets(program, one)}
+    targets = [each for one in singles for each in getattr(program.statement_of(one), "targets", [])]
+    named = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
     tokenized = api.dependents(loop, named) - items | named
     kept = [each for each in calls if getattr(each.func, "attr", "") in ("append", "extend") and each.args]
     is_kept = any(api.reads(each.args[0], tokenized) or call in ast.walk(each) for each in kept)
@@ -121,66 +125,14 @@ def _runs_model(program: Program, call: ast.Call) -> bool:
     return getattr(call.func, "attr", "") == "generate" or is_module
 
 
-def _targets(program: Program, call: ast.Call) -> list[ast.Name]:
-    """The variables to which a call's result is assigned."""
-    targets = getattr(program.statement_of(call), "targets", [])
-    return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
-
-
-def _fix(program: Program, call: ast.Call, kind: str) -> Fix:
-    """`batched=True` for a function that only hands columns to a tokenizer; raises Blocked."""
-    function = program.value(call.args[0]).node if kind == "map" else None
-    made = _returned(function)
-    columns = made.args if made is not None else []
-    item = function.args.args[0].arg if isinstance(function, ast.Lambda | ast.FunctionDef) and made is not None else ""
-    if made is None or not columns or not all(_is_column(each, item) for each in columns):
-        raise Blocked("a batch changes what the function, or the loop, is given")
-    if not any(_MADE.match(each) for each in _makers(program, made.func)):
-        raise Blocked(f"it isn't known which tokenizer `{program.segment(made.func)}` is", made)
-    if any(not _is_alike(each) for each in made.keywords) or not {each.arg for each in call.keywords} <= _BESIDE:
-        raise Blocked("an argument means something else for a batch", made)
-    keyword = ("batched", api.expression("True"))
-    return Fix(
-        "add batched=True, if each column holds one text",
-        Safety.BEHAVIOUR,
-        api.rewrite(program, api.AddKeywords(call, (keyword,))),
-    )
-
-
-def _returned(function: ast.AST | None) -> ast.Call | None:
-    """The call that is all that a function of one argument computes."""
-    if not isinstance(function, ast.Lambda | ast.FunctionDef) or len(function.args.args) != 1:
-        return None
-    body = function.body if isinstance(function, ast.FunctionDef) else [ast.Return(function.body)]
-    value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
-    return value if isinstance(value, ast.Call) else None
-
-
-def _is_column(node: ast.expr, item: str) -> bool:
-    is_named = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
-    return is_named and isinstance(node, ast.Subscript) and api.path_of(node.value) == item
-
-
-def _is_alike(keyword: ast.keyword) -> bool:
-    """Does a tokenizer do the same by that to each text of a batch as to a text?"""
-    is_padded = keyword.arg == "padding"
-    fixed = isinstance(keyword.value, ast.Constant) and keyword.value.value in ("max_length", False)
-    return fixed if is_padded else keyword.arg in _ALIKE
-
-
 def _tokenizes(program: Program, call: ast.Call) -> bool:
     """Is a tokenizer called, by its name or by what made it?"""
-    return bool(_TOKENIZER.search(api.path_of(call.func))) or any(map(_MADE.match, _makers(program, call.func)))
+    return bool(_TOKENIZER.search(api.path_of(call.func))) or api.is_hf_tokenizer(program, call.func)
 
 
 def _takes_one(call: ast.Call, items: frozenset[str]) -> bool:
     """Is the call given one of the items, and doesn't pad?"""
     return bool(call.args) and api.reads(call.args[0], items) and not any(k.arg == "padding" for k in call.keywords)
-
-
-def _makers(program: Program, node: ast.expr) -> set[str]:
-    """The functions of libraries whose results `node` may be."""
-    return {program.qualified(each.func) for each in api.origins(program, node) if isinstance(each, ast.Call)}
 
 
 def _maps_singly(program: Program, call: ast.Call, mapped: ast.expr) -> bool:

@@ -12,6 +12,7 @@ from perflint.analysis.values.values import Kind
 _DATASETS = re.compile(
     r"datasets\.(load\.|arrow_dataset\.|combine\.|dataset_dict\.)?(load_|Dataset|concatenate|interl)\w*(\.\w+)?"
 )
+_TOKENIZERS = re.compile(r"transformers\.(\w+\.)*\w*Tokenizer\w*\.from_pretrained$")
 _BATCH = re.compile(r"batch|chunk|loader|epoch|step", re.IGNORECASE)
 _DEPTH = 8  # of methods and items
 
@@ -37,3 +38,13 @@ def walks_examples(program: Program, loop: ast.For | ast.comprehension) -> bool:
     nodes = (each for node in (loop.target, loop.iter) for each in ast.walk(node))
     names = " ".join(each.id for each in nodes if isinstance(each, ast.Name))
     return not is_strided and program.value(loop.iter).kind is not Kind.LOADER and not _BATCH.search(names)
+
+
+def made_by(program: Program, node: ast.expr) -> set[str]:
+    """The functions of libraries whose results `node` may be."""
+    return {program.qualified(each.func) for each in program.get(Origins).of(node) if isinstance(each, ast.Call)}
+
+
+def is_hf_tokenizer(program: Program, node: ast.expr) -> bool:
+    """May it be a tokenizer of transformers?"""
+    return any(map(_TOKENIZERS.match, made_by(program, node)))
