@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.test_files import holds_tests
-from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Says, Summary
+from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Says, Seen, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.values.call_targets import named_functions, targets_of
 from perflint.analysis.values.classes import ClassInfo
@@ -142,6 +142,11 @@ class Program(Module):
             self._known[work_out] = work_out(self)
         fact: Fact = self._known[work_out]
         return fact
+
+    def seen_in(self, function: ast.AST | None) -> dict[str, Seen]:
+        """What a run has seen in the variables of a function, or of the module."""
+        name = getattr(function, "name", "<module>")
+        return {each.name: each for each in self._context.seen if each.function == name}
 
     # -- values
 

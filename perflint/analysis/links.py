@@ -123,6 +123,20 @@ class Summary:
         return not _OF_TENSORS.isdisjoint(self.returns)
 
 
+@dataclass(frozen=True, order=True)
+class Seen:
+    """What the variable `name` of a function held in a `run`: a tensor of so many axes, or an object of a `kind`.
+
+    The kind is the qualified name of a class.
+    """
+
+    function: str
+    name: str
+    kind: str
+    rank: int | None
+    run: str
+
+
 @dataclass(frozen=True)
 class Links:
     """What a file exports to the other files of the run, and what it needs of them.
@@ -167,7 +181,8 @@ class Context:
     `asked` are its functions of whose effects others ask, `quiet` those that others call without gradients,
     `modules` the classes whose bases in other files are modules', of those for which it asked.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
-    `is_compiled`: whether one of these programs compiles with torch.jit, if it asked.
+    `is_compiled`: whether one of these programs compiles with torch.jit, if it asked. `seen`: what a run of the file
+    as it is has shown, which is true of that run.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -177,10 +192,11 @@ class Context:
     asked: tuple[str, ...] = ()
     quiet: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    seen: tuple[Seen, ...] = ()
 
     def __bool__(self) -> bool:
         return (
-            any((self.calls, self.summaries, self.is_compiled, self.asked, self.quiet, self.modules))
+            any((self.calls, self.summaries, self.is_compiled, self.asked, self.quiet, self.modules, self.seen))
             or self.on_host is not None
         )
 

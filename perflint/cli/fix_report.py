@@ -60,7 +60,7 @@ def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: boo
     yield style.paint("bold green", f"Fixed {head}:") if applied else style.paint("bold", f"Would fix {head}:")
     yield from _table([(rule, number, printable(title)) for (rule, title), number in sorted(fixed.items())])
     if not applied:
-        yield "`perflint fix --apply` writes these changes."
+        yield "The same command with `--apply` writes these changes."
 
 
 def _left(patches: Sequence[Patch], style: Style) -> Iterator[str]:

@@ -181,7 +181,7 @@ def _why_hot(by: HotPlace | None) -> str:
 
 
 def _titled(document: Document, fix: Fix) -> PlacedFix:
-    return PlacedFix(document.cited(fix.title), fix.safety, requires=fix.requires)
+    return PlacedFix(document.cited(fix.title), fix.safety, requires=fix.requires, assumes=fix.assumes)
 
 
 def _fixes(document: Document, finding: Finding) -> tuple[tuple[PlacedFix, ...], str]:

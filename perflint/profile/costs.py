@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from perflint.documents.digest import digest
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import decode
 from perflint.engine.catalogue import rules_by_name
@@ -19,7 +20,6 @@ from perflint.profile.kept import read
 from perflint.profile.kinds import Regime
 from perflint.profile.result import LineCost, Profile
 from perflint.project.figures import PROFILES, nearest
-from perflint.shim.plan import digest
 
 EMPTY: Mapping[str, bytes] = {}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # which take time where they are called

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perflint.analysis.data.measured import OPTION, call_text
+from perflint.documents.digest import digest
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.documents.document import read
 from perflint.engine.catalogue import selected_rules
@@ -28,7 +29,7 @@ from perflint.project.patch import Patch
 from perflint.project.patching import patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
-from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan, digest
+from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan
 from perflint.shim.receipts import Basis, Planned, Tree, below
 from perflint.shim.settings import COMPILE_GRAPHS
 
