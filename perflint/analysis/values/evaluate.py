@@ -52,6 +52,7 @@ class Evaluator(ABC):
         self.roles: dict[str, Value] = {}  # what names and paths likely are, by how the file uses them
         self.summaries: dict[str, Summary] = {}  # of other files, by what this one calls their functions
         self.star_imports: list[str] = []
+        self.rebound: tuple[tuple[str, str], ...] = ()  # the names to which modules give another meaning, after these
         self.module_place = default_place  # where modules compute: the host in a program that never leaves it
         self.stays_home = False  # a script that never speaks of a device, whatever those that it calls may assume
         self.default_device_set = False  # by torch.set_default_device and its kin

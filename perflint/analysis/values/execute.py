@@ -261,6 +261,9 @@ class Executor(Evaluator):
         for alias in node.names:
             if alias.name == "*":
                 self.star_imports.append(module)
+                for place, name in self.rebound:
+                    if place == module:
+                        self.frame.env[name] = library(f"{module}.{name}")
             else:
                 self.frame.env[alias.asname or alias.name] = library(f"{module}.{alias.name}")
 
