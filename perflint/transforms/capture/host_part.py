@@ -14,7 +14,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.operations import move
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import keyword_of
-from perflint.syntax.walk import Loop, own_nodes, path_of, receiver_of
+from perflint.syntax.walk import COMPREHENSIONS, Loop, own_nodes, path_of, receiver_of
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.output import is_output
 
@@ -37,6 +37,14 @@ class Late:
     def tensors(self) -> list[ast.expr]:
         """What is read."""
         return [storage_of(each.func.value) for each in self.reads if isinstance(each.func, ast.Attribute)]
+
+
+def changed_by(late: Late) -> set[str]:
+    """The names of the objects that a late statement changes: what it adds to, fills, or calls a method of."""
+    roots = [node.func.value for node in own_nodes(late.statement) if isinstance(node, ast.Call)
+             and isinstance(node.func, ast.Attribute) and node not in late.reads]  # fmt: skip
+    roots += [late.statement.target] if isinstance(late.statement, ast.AugAssign) else []
+    return {path_of(each).partition(".")[0] for each in roots} - {""}
 
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
@@ -198,16 +206,26 @@ def fetched(program: Program, statement: ast.stmt, loop: Loop) -> Iterator[Fetch
     for node in own_nodes(statement):
         if node in inside:
             continue
-        name = ""
-        if isinstance(node, ast.Call):
+        name, always = "", _is_unconditional(program, node, statement)
+        if isinstance(node, ast.Call) and always:
             name = _name_of_move(program, node)
         elif isinstance(node, ast.Subscript) and given(node.slice) and not given(node.value):
             name = _name_of_choice(program, node)
-        elif isinstance(node, ast.Attribute) and given(node.value):
+        elif isinstance(node, ast.Attribute) and given(node.value) and always:
             name = _name_of_part(program, node)
         if name and isinstance(node, ast.expr):
             inside |= set(own_nodes(node))
             yield Fetched(node, name)
+
+
+def _is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bool:
+    """Is the node evaluated once whenever the statement runs?"""
+    for each in program.ancestors(node):
+        if each is statement:
+            return not isinstance(each, ast.If | ast.For | ast.While)
+        if isinstance(each, (ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.Lambda, *COMPREHENSIONS)):
+            return False
+    return True
 
 
 def only_fetches(program: Program, statement: ast.stmt, found: Sequence[Fetched]) -> bool:

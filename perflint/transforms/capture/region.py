@@ -18,7 +18,17 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, integer, own_nodes
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, called
-from perflint.transforms.capture.host_part import Fetched, Late, detaches, draws, early, fetched, late, only_fetches
+from perflint.transforms.capture.host_part import (
+    Fetched,
+    Late,
+    changed_by,
+    detaches,
+    draws,
+    early,
+    fetched,
+    late,
+    only_fetches,
+)
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
 
 _PROCESSES = (
@@ -325,7 +335,8 @@ def _conflict(program: Program, loop: Loop, run: Sequence[Part], part: Part) -> 
         if fetched & _names(each.statement)[0]:
             return Blocked("what it copies to the device is computed in the step", part.statement)
         for one in each.late:
-            if _names(one.statement)[0] & (loads | stores) or _host_names(one) & stores:
+            changed = _names(one.statement)[0] | changed_by(one)
+            if changed & (loads | stores) or _host_names(one) & stores:
                 reason = "the host reads what the step has computed by then: read it behind the step"
                 return Blocked(reason, one.statement)
     return None
@@ -335,7 +346,8 @@ def _may_precede(program: Program, loop: Loop, early: ast.stmt, part: Part) -> b
     """May an early statement run before another part of the step, which stands in front of it?"""
     other = part.statement
     (stores, loads), (set_before, read_before) = _names(early), _names(other)
-    if (loads & set_before) or (stores & (set_before | read_before)):
+    changed = set_before.union(*map(changed_by, part.late))
+    if (loads & changed) or (stores & (set_before | read_before)):
         return False
     if any(draws(program, node) for node in own_nodes(early)) and program.effects(other, Effect.ELSEWHERE):
         return False

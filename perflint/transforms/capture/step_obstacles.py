@@ -129,6 +129,9 @@ class StepObstacles(Obstacles):
             if last in _ON_HOST or node.args or node.keywords:
                 what = f"`{last}`" if last in _ON_HOST else "a closure"
                 raise Blocked(f"{what} decides on the host how to step: use another optimizer", node)
+            own = self.program.callee(node)
+            if isinstance(own, ast.FunctionDef):
+                self.check_function(own)
             return True
         if func.attr in _SCALING and "scaler" in path_of(func.value).lower():
             raise Blocked(
