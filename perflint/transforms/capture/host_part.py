@@ -28,21 +28,27 @@ _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
 
 @dataclass(frozen=True)
 class Late:
-    """A statement that goes behind the step: it reads `tensors` there, by calls of `.item()`."""
+    """A statement that goes behind the step: it reads tensors there, by calls of `.item()`, or adds up its `terms`."""
 
     statement: ast.stmt
     reads: tuple[ast.Call, ...]
+    terms: tuple[ast.Name, ...] = ()
+
+    @property
+    def read(self) -> list[ast.expr]:
+        """What is read by `reads`."""
+        return [storage_of(each.func.value) for each in self.reads if isinstance(each.func, ast.Attribute)]
 
     @property
     def tensors(self) -> list[ast.expr]:
-        """What is read."""
-        return [storage_of(each.func.value) for each in self.reads if isinstance(each.func, ast.Attribute)]
+        """What it needs of the step."""
+        return [*self.read, *self.terms]
 
 
 def changed_by(late: Late) -> set[str]:
     """The names of the objects that a late statement changes: what it adds to, fills, or calls a method of."""
-    roots = [node.func.value for node in own_nodes(late.statement) if isinstance(node, ast.Call)
-             and isinstance(node.func, ast.Attribute) and node not in late.reads]  # fmt: skip
+    funcs = [node.func for node in own_nodes(late.statement) if isinstance(node, ast.Call)]
+    roots = [each.value for each in funcs if isinstance(each, ast.Attribute) and torch_ops.of_method(each.attr) is None]
     roots += [late.statement.target] if isinstance(late.statement, ast.AugAssign) else []
     return {path_of(each).partition(".")[0] for each in roots} - {""}
 
@@ -54,16 +60,34 @@ def late(program: Program, statement: ast.stmt) -> Late | None:
     reads = [each for each in own_nodes(statement) if isinstance(each, ast.Call) and _is_read(program, each)]
     inside = {node for each in reads for node in own_nodes(each)}
     rest = [node for node in own_nodes(statement) if node not in inside]
-    if not reads and not _counts(program, statement):
+    terms = _terms(program, statement)
+    if not reads and not terms and not _counts(program, statement):
         return None
     for node in rest:
         if isinstance(node, ast.Lambda | ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await):
             return None
-        if isinstance(node, ast.Call) and not _is_of_host(program, node):
+        if isinstance(node, ast.Call) and not (_is_of_host(program, node) or storage_of(node) in terms):
             return None
-        if isinstance(node, ast.Name) and _is_tensor(program, node):
+        if (
+            isinstance(node, ast.Name)
+            and node not in terms
+            and isinstance(node.ctx, ast.Load)
+            and _is_tensor(program, node)
+        ):
             return None
-    return Late(statement, tuple(reads))
+    return Late(statement, tuple(reads), terms)
+
+
+def _terms(program: Program, statement: ast.stmt) -> tuple[ast.Name, ...]:
+    """The tensors that are added up from step to step by `total += loss.detach() * n`; none where it is another."""
+    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add):
+        return ()
+    factors = [statement.value]
+    for each in factors:
+        factors += [each.left, each.right] if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult) else []
+    bases = [storage_of(each) for each in factors]
+    names = tuple(each for each in bases if isinstance(each, ast.Name) and program.value(each).kind is Kind.TENSOR)
+    return names if not any(each.id == getattr(statement.target, "id", "") for each in names) else ()
 
 
 def _is_read(program: Program, call: ast.Call) -> bool:

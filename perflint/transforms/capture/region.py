@@ -116,7 +116,7 @@ class Region:
         ]
         found = {}
         for read_late in self.late:
-            for read, tensor in zip(read_late.reads, read_late.tensors, strict=True):
+            for read, tensor in zip(read_late.reads, read_late.read, strict=True):
                 name = tensor.id if isinstance(tensor, ast.Name) else ""
                 if not name or any(each.id == name and _is_behind(each, tensor) for each in stores):
                     found[read] = tensor
@@ -291,7 +291,7 @@ class _Reader:
                     value = value.updates if isinstance(value, Definition) and value.updates else value
                 if not isinstance(value, Definition) or value.node not in inside or value.node is node.target:
                     name = node.target.id
-                    raise Blocked(f"`{name}` is added to in place: write `{name} = {name} + ...`", node)
+                    raise Blocked(f"`{name}` is changed in place: write `{name} = {name} + ...` or the like", node)
 
 
 def _runs(program: Program, loop: Loop, parts: Sequence[Part]) -> Iterator[list[Part]]:
