@@ -39,7 +39,7 @@ def test_a_stall_is_named_by_its_line_and_costs_what_was_planted(tmp_path: Path)
     result = profiled(tmp_path, "stall.py", options=QUICK)
     assert result.returncode == 0, result.stderr
     profile = kept(tmp_path)
-    assert profile.regime == "overhead"
+    assert (profile.regime, profile.unit) == ("overhead", "optimizer steps")
     dearest = profile.lines[0]
     assert dearest.line == marked("stall.py")
     assert 99 < dearest.own_ms < profile.step_ms + 0.1
