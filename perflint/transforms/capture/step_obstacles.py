@@ -29,9 +29,8 @@ _DISTRIBUTION = "distribution"
 _DRAWS = frozenset("sample rsample log_prob entropy mode mean cdf icdf perplexity".split())
 _WALKED = (Kind.SEQUENCE, Kind.TENSOR, Kind.MAPPING, Kind.MODULE, Kind.STRING)
 _DEFAULT_OFF = "set_default_validate_args(False)"
-_KNOWN = frozenset(
-    {"torch", "builtins", "math", "numpy", "random", "typing", "logging", "time"}
-)  # of which more is known
+_KNOWN = frozenset({"torch", "builtins", "math", "numpy", "random", "typing", "logging", "time"})  # more is known
+_MODELS = ("torchvision.", "timm.", "transformers.")
 _BY_HAND = "decorate the step by hand, with `graphed_step` of perflint.runtime.graphs"
 
 
@@ -98,7 +97,7 @@ class StepObstacles(Obstacles):
                 if not isinstance(body, ast.FunctionDef):
                     raise Blocked(f"what {shown(program, func)} runs isn't known", node)
                 self.check_function(body)
-        elif value.kind is Kind.MODULE and (not value.name or value.name == "module"):
+        elif value.kind is Kind.MODULE and (value.name in ("", "module") or value.name.startswith(_MODELS)):
             pass  # of another file: what it keeps of a call, its run shows
         elif isinstance(func, ast.Attribute) and func.attr in ("requires_grad_", "detach_"):
             if not is_own(program, region, func.value):
