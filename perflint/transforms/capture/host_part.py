@@ -275,10 +275,16 @@ def _name_of_move(program: Program, node: ast.Call) -> str:
 def _name_of_choice(program: Program, node: ast.Subscript) -> str:
     """A name for `rows[indices]`."""
     base, index = node.value, node.slice
+    while isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and not (base.args or base.keywords):
+        base = base.func.value  # of `rows.long()`
     if not isinstance(node.ctx, ast.Load) or not isinstance(base, ast.Name) or not isinstance(index, ast.Name):
         return ""
     kinds = (Kind.NUMPY, Kind.SEQUENCE, Kind.TENSOR)
-    if program.value(base).kind is not Kind.TENSOR or program.value(index).kind not in kinds:
+    if (
+        program.value(node.value).kind is not Kind.TENSOR
+        or program.value(base).kind is not Kind.TENSOR
+        or program.value(index).kind not in kinds
+    ):
         return ""
     first, _, rest = index.id.partition("_")
     short, _, stem = base.id.partition("_")

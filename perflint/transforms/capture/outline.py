@@ -20,6 +20,7 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Late, detaches
 from perflint.transforms.capture.region import Part, Region
+from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.names import check_alone, taken_around
 from perflint.transforms.operations import (
     FIT,
@@ -184,7 +185,9 @@ class Outline:
 
     def _check_gradients(self) -> None:
         """Raise Blocked where what is differentiated is computed in front of the region."""
-        if not any(self.program.effects(each, Effect.RECORDS) for each in self.region.captured):
+        if not any(
+            self.program.effects(each, Effect.RECORDS) or _runs(self.program, each) for each in self.region.captured
+        ):
             first = self.region.parts[0]
             before = [each.blocked for each in self.region.block[: self.region.block.index(first)] if each.blocked]
             none = Blocked("it runs no model that is known: a step begins with a forward pass", first.statement)
@@ -199,7 +202,8 @@ class Outline:
                 continue
             if self.program.grad_mode(source, callers=False) is GradMode.OFF:
                 continue
-            if self.program.effects(source, Effect.RECORDS) or self._may_record(source):
+            is_run = self.program.effects(source, Effect.RECORDS) or _runs(self.program, source)
+            if is_run or self._may_record(source):
                 raise self._reason(source)
             names = (node for node in own_nodes(source) if isinstance(node, ast.Name))
             found = [each for name in names for each in self._graph.definitions(name) if each not in seen]
@@ -323,6 +327,11 @@ class Outline:
         stem = last.replace(word, "").strip("_")
         names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else _NAMES
         return self._taken.fresh(next((each for each in names if each not in self._taken.names), names[0]))
+
+
+def _runs(program: Program, node: ast.AST) -> bool:
+    """Does it run a module of another file?"""
+    return any(isinstance(each, ast.Call) and is_model(program, each.func) for each in own_nodes(node))
 
 
 def _is_deleted(name: ast.Name) -> bool:

@@ -304,16 +304,23 @@ def _runs(program: Program, loop: Loop, parts: Sequence[Part]) -> Iterator[list[
                 run.append(part)
                 continue
             part.blocked, part.is_early = reason, False
-        yield _trimmed(run)
+        yield _trimmed(program, run)
         run = []
 
 
-def _trimmed(run: list[Part]) -> list[Part]:
+def _trimmed(program: Program, run: list[Part]) -> list[Part]:
     while run and (run[0].is_early or run[0].is_late or not _works(run[0])):
         run = run[1:]
-    while run and (run[-1].is_early or run[-1].is_late or not _works(run[-1])):
+    while run and (run[-1].is_early or run[-1].is_late or not _works(run[-1]) or _gives_none(program, run[-1])):
         run = run[:-1]
     return run
+
+
+def _gives_none(program: Program, part: Part) -> bool:
+    """Does it only give names to what is no tensor?"""
+    targets = part.statement.targets if isinstance(part.statement, ast.Assign) else []
+    kinds = {program.value(each).kind for each in targets if isinstance(each, ast.Name)}
+    return bool(kinds) and kinds.isdisjoint({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD})
 
 
 def _works(part: Part) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from perflint.analysis.autograd.effects import ModuleCalls, runs_backward
+from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import keyword_of
 from perflint.syntax.walk import LOOPS, own_nodes, path_of
@@ -30,7 +31,6 @@ _DRAWS = frozenset("sample rsample log_prob entropy mode mean cdf icdf perplexit
 _WALKED = (Kind.SEQUENCE, Kind.TENSOR, Kind.MAPPING, Kind.MODULE, Kind.STRING)
 _DEFAULT_OFF = "set_default_validate_args(False)"
 _KNOWN = frozenset({"torch", "builtins", "math", "numpy", "random", "typing", "logging", "time"})  # more is known
-_MODELS = ("torchvision.", "timm.", "transformers.")
 _BY_HAND = "decorate the step by hand, with `graphed_step` of perflint.runtime.graphs"
 
 
@@ -97,7 +97,7 @@ class StepObstacles(Obstacles):
                 if not isinstance(body, ast.FunctionDef):
                     raise Blocked(f"what {shown(program, func)} runs isn't known", node)
                 self.check_function(body)
-        elif value.kind is Kind.MODULE and (value.name in ("", "module") or value.name.startswith(_MODELS)):
+        elif is_model(program, func):
             pass  # of another file: what it keeps of a call, its run shows
         elif isinstance(func, ast.Attribute) and func.attr in ("requires_grad_", "detach_"):
             if not is_own(program, region, func.value):
@@ -160,6 +160,21 @@ class StepObstacles(Obstacles):
             raise Blocked(
                 f"{shown(self.program, base)} is changed, which a replay would not do: do that behind the step", node
             )
+
+
+def is_model(program: Program, func: ast.expr) -> bool:
+    """Is what is called a module of another file, by its class, or as this one trains it or takes its parameters?"""
+    value = program.value(func)
+    if value.kind is Kind.MODULE:
+        return not value.name.startswith("torch.")
+    return value.kind in (Kind.UNKNOWN, Kind.TENSOR) and path_of(func) in program.get(_models)
+
+
+def _models(program: Program) -> frozenset[str]:
+    """The paths of what is used as a module is."""
+    funcs = (each.func for each in program.of_type(ast.Call) if not each.args and not each.keywords)
+    used = (each for each in funcs if isinstance(each, ast.Attribute) and each.attr in ("parameters", "train", "eval"))
+    return frozenset(map(path_of, (each.value for each in used))) - {""}
 
 
 def leaves(statement: ast.stmt) -> Iterator[ast.AST]:
