@@ -73,7 +73,7 @@ class Agent:
         if kind not in self._tallies:
             self._tallies[kind] = Tally(self._run, STEPS, kind)
         self._tallies[kind].add()
-        if kind not in _ORDER:
+        if kind not in KINDS:
             return
         recording = self._recording
         if recording and KINDS.index(kind) >= KINDS.index(recording.unit):
