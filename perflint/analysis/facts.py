@@ -257,6 +257,13 @@ class Program(Module):
         told = [each.differentiates for each in found if each is not None and each.differentiates is not None]
         return max(told) if told else None
 
+    def only_calls_elsewhere(self, decorator: Value, calls: int) -> bool:
+        """Does a function of another file, called so often, make a decorator that but keeps and calls a function?"""
+        targets = [*targets_of(decorator, ())]
+        self.asked.effects.update(targets)
+        found = [self._facts.summaries.get(each) for each in targets] if self._context.summaries else []
+        return bool(found) and all(each is not None and calls in each.decorates for each in found)
+
     def is_called_without_gradients(self, function: Function) -> bool:
         """Do other files call `function` where gradients are switched off?"""
         self.asked.whether_quiet = True

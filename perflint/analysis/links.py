@@ -94,7 +94,8 @@ class Summary:
     `trains`: a call does one step of training; `draws`: on data that it fetches itself. `starts`: a call starts
     processes; `loads`: iterating over the result, or over an object of the class, does. `memory`: what a call does with
     each of its parameters, and with nothing else that its caller could know; None where that is unknown.
-    `differentiates`: a call takes gradients, or asks for some; None where nobody asked.
+    `differentiates`: a call takes gradients, or asks for some; None where nobody asked. `decorates` are the numbers of
+    calls that make it a decorator which does nothing with what it decorates but keep, call and return it.
     """
 
     target: str
@@ -105,12 +106,13 @@ class Summary:
     loads: Likelihood = Likelihood.NO
     memory: tuple[ParameterEffect, ...] | None = None
     differentiates: Likelihood | None = None
+    decorates: tuple[int, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Does it hold nothing that a caller could use?"""
         known = (self.memory, self.differentiates) != (None, None)
-        return not (self.returns or self.trains or self.starts_processes or known)
+        return not (self.returns or self.trains or self.starts_processes or known or self.decorates)
 
     @property
     def starts_processes(self) -> bool:
@@ -148,7 +150,8 @@ class Links:
     `imports` names what it imports at module level; `says` is where it computes; `compile_query`: it asks whether
     others compile it. `quiet` are the targets that it calls where gradients are switched off, or may be; `quiet_query`:
     it asks which of its functions others call so. `module_queries` are its classes of which it asks
-    whether a base in another file is a module's.
+    whether a base in another file is a module's. It `hands_on` what it imports and doesn't use, by the name that it has
+    there, or all of a module by a star.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -166,6 +169,7 @@ class Links:
     quiet: tuple[str, ...] = ()
     quiet_query: bool = False
     module_queries: tuple[str, ...] = ()
+    hands_on: tuple[tuple[str, str], ...] = ()
 
     @property
     def queries(self) -> frozenset[str]:

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from perflint import torch_ops
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_abstract, is_metadata
 from perflint.analysis.memory.python import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
@@ -210,13 +212,17 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
             moved = "may be copied to the device: let the caller do that"
         raise Blocked(f"{shown(program, node)} {moved}", node)
     changes_itself = name in _STORAGE or (name.endswith("_") and not entry.writes)
-    if entry.does("of_data") or changes_itself or entry.result in _OTHER_RESULTS:
+    converts = name == "type" and len(node.args) == 1 and _is_type(program, node.args[0])
+    if entry.does("of_data") or changes_itself or (entry.result in _OTHER_RESULTS and not converts):
         raise Blocked(f"{shown(program, node)} does more than compute on the device: {_APART}", node)
     _check_size(program, node)
 
 
 def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST) -> bool:
-    """Is a tensor only given another type, or where it is to go already? Arguments may still come from the host."""
+    """Is a tensor only given another type, or where it is to go already? Arguments may still come from the host.
+
+    That of another tensor, as in `state.to(x)`, is mostly its own device; else no graph is captured.
+    """
     if not torch_ops.does(func.attr, "to_device"):
         return False
     owner, root = program.value(func.value), func.value
@@ -224,12 +230,17 @@ def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AS
     if owner.on_device and owner.sure and not is_argument:
         return program.value(node).place is not Place.HOST
     given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
-    whole = len(given) == len(node.args) + len(node.keywords)
-    return bool(given) and whole and all(_is_type(program, each) for each in given)
+    whole = len(given) == len(node.args) + sum(keyword.arg != "memory_format" for keyword in node.keywords)
+    follows = [each for each in given if owner.place is not Place.HOST and _is_value(program, each)]
+    return bool(given) and whole and all(each in follows or _is_type(program, each) for each in given)
 
 
 def _is_type(program: Program, node: ast.expr) -> bool:
     name = program.qualified(node)
     if isinstance(node, ast.Attribute) and node.attr == "dtype":
         return True
+    if isinstance(node, ast.Name) and not name:
+        made = program.get(Flow).graph(node).definitions(node)
+        given = [each.given if isinstance(each, Definition) else None for each in made]
+        return bool(given) and all(isinstance(each, ast.Attribute) and each.attr == "dtype" for each in given)
     return name.startswith("torch.") and name.islower() and "." not in name.removeprefix("torch.")

@@ -43,7 +43,7 @@ def _whole(program: Program, loop: PlainLoop) -> Fix:
     quiet = program.grad_mode(function.body[0], callers=False) is GradMode.OFF
     if "create_graph" in program.text and not quiet:
         raise Blocked("this file takes second derivatives, which go through no graph", function)
-    Obstacles(program, quiet).check_function(function)
+    Obstacles(program, quiet).check_function(function, is_whole=True)
     _check_sites(program, function)
     name, imported = importing(program, RUNTIME, "cuda_graph")
     return Fix(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from perflint import torch_ops
+from perflint.analysis.decorators import may_do_more
 from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.locations import NOWHERE, Locations
@@ -64,13 +65,15 @@ class Obstacles:
     owned: Locations = NOWHERE
     _seen: set[ast.AST] = field(default_factory=set)
 
-    def check_function(self, function: ast.FunctionDef) -> None:
-        """Check all that a function does."""
+    def check_function(self, function: ast.FunctionDef, *, is_whole: bool = False) -> None:
+        """Check all that a function does; where the graph holds the whole of it, decorators stay outside."""
         if function in self._seen:
             return
         self._seen.add(function)
         for decorator in function.decorator_list:
-            if self.program.qualified(called(decorator)) not in _TRANSPARENT:
+            if self.program.qualified(called(decorator)) in _TRANSPARENT:
+                continue
+            if not is_whole or may_do_more(self.program, decorator):
                 raise Blocked(
                     f"`@{self.program.segment(decorator)}` may do something else than call it: {_OUTSIDE}", decorator
                 )
