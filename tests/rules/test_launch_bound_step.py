@@ -23,11 +23,11 @@ from tests.fixture_cases import FIXTURES, load  # noqa: E402
 STEPS = FIXTURES / "launch_bound_step"
 
 
-class Reads(TorchDispatchMode):
+class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Raises where the host reads a tensor, but for what optimizers do on a CPU alone."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.steps = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
