@@ -15,8 +15,8 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 TRIES: tuple[type[ast.stmt], ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
 PlainLoop = ast.For | ast.While
-_DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})
-_LARGE = _DEFINITIONS | {ast.Module, *LOOPS}  # what is worth remembering
+DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})
+_LARGE = DEFINITIONS | {ast.Module, *LOOPS}  # what is worth remembering
 BLOCKS = ("body", "orelse", "finalbody")  # the fields of statements that hold statements; others hold handlers, cases
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -98,10 +98,17 @@ class Walk:
 
     def function_of(self, node: ast.AST) -> Function | None:
         """The function or lambda that holds `node`, or None at module level."""
-        for parent in self.ancestors(node):
-            if isinstance(parent, FUNCTIONS):
-                return parent
-        return None
+        around = self.definition_around(node)
+        while around.__class__ is ast.ClassDef:
+            around = self.definition_around(around)
+        return around  # type: ignore[return-value]
+
+    def definition_around(self, node: ast.AST) -> ast.AST | None:
+        """The innermost function, lambda or class that holds `node`, or None at module level."""
+        parents, parent = self._parents, self._parents.get(node)
+        while parent is not None and parent.__class__ not in DEFINITIONS:
+            parent = parents.get(parent)
+        return parent
 
     def class_around(self, node: ast.AST) -> ast.ClassDef | None:
         """The innermost class that holds `node`."""
@@ -137,7 +144,7 @@ def _own_nodes(root: ast.AST) -> list[ast.AST]:
             continue
         found.append(node)
         cls = node.__class__
-        for field in () if cls in _DEFINITIONS else _FIELDS[cls][::-1]:
+        for field in () if cls in DEFINITIONS else _FIELDS[cls][::-1]:
             child = getattr(node, field)
             if child.__class__ is list:
                 stack += child[::-1]

@@ -13,7 +13,7 @@ from perflint.analysis.heat.freshness import brings_data, steps_an_environment
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.loops.recognition import time_loop
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes, receiver_of
+from perflint.syntax.walk import DEFINITIONS, LOOPS, Function, Loop, body_of, children, own_nodes, receiver_of
 
 _OF_CONTAINERS = frozenset(name for kind in (list, dict, set, str) for name in dir(kind)) | {"_replace", "_asdict"}
 _TRAINING = ("backward(", ".zero_grad(", ".step(")
@@ -77,7 +77,7 @@ class Loops:
         while stack:
             node = stack.pop()
             yield node
-            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            if node.__class__ in DEFINITIONS:
                 continue
             if isinstance(node, LOOPS) and self.kind(node) is not LoopKind.OTHER:
                 stack.append(node.test if isinstance(node, ast.While) else node.iter)

@@ -130,7 +130,7 @@ class Executor(Evaluator):
             self.evaluate(part)
         info = self.functions.get(node)
         if info is None:
-            info = self.functions[node] = FunctionInfo(node, self.frame, owner)
+            info = self.functions[node] = FunctionInfo(node, self.frame, owner, self.usages.get(node, {}))
             self._receive_from_outside(info)
         if info.parent is not self.frame:
             info.parent, info.frame = self.frame, None
