@@ -26,6 +26,7 @@ class Frame:
     env: dict[str, Value]
     parent: Frame | None = None
     function: FunctionInfo | None = None
+    given: dict[str, Value] = field(default_factory=dict)  # the parameters as the evaluation began
     dead: bool = False  # control has left the block under evaluation
     rooted: set[str] = field(default_factory=set)  # the names for which `env` holds longer paths
     outer: set[str] = field(default_factory=set)  # declared global or nonlocal
