@@ -78,14 +78,14 @@ class Walk:
         """The node directly around `node`."""
         return self._parents.get(node)
 
-    def of_type(self, *classes: type[Node]) -> list[Node]:
+    def of_type(self, *classes: type[Node]) -> Sequence[Node]:
         """The nodes of these classes, in source order."""
         if classes not in self._sorted:
             found = [node for cls in classes for node in self._walked[1].get(cls, ())]
             self._sorted[classes] = sorted(found, key=_place)
-        return list(self._sorted[classes])  # type: ignore[arg-type]
+        return self._sorted[classes]  # type: ignore[return-value]
 
-    def plain_loops(self) -> list[PlainLoop]:
+    def plain_loops(self) -> Sequence[PlainLoop]:
         """The loops that don't wait for another task, in source order."""
         return self.of_type(ast.For, ast.While)
 
@@ -125,7 +125,7 @@ class Walk:
         parent = self._parents[statement]
         for field in BLOCKS:
             block = getattr(parent, field, None)
-            if isinstance(block, list) and any(each is statement for each in block):
+            if isinstance(block, list) and statement in block:
                 return block
         return [statement]
 

@@ -125,6 +125,8 @@ class ModuleCalls(CallGraph):
         return self._callees[call]
 
     def _found(self, call: ast.Call) -> Sequence[Function]:
+        if self.program.value(call.func).kind is Kind.LIBRARY:
+            return ()
         found = super().callees(call) or self.program.get(Modules).forwards(call) or self._of_parameter(call)
         return (
             [*found, *self._overriding(call)]
