@@ -74,7 +74,7 @@ class AttentionByHand(Rule):
             if any(_REFERENCE.search(getattr(each, "name", "")) for each in program.ancestors(found.softmax)):
                 continue
             fixes, blocked = api.tried(api.fused_attention, program, found)
-            message = "the scores of all queries and keys are a tensor in memory, which one kernel would do without"
+            message = "the scores of all queries and keys are written to memory: a fused kernel doesn't need that"
             span = api.call_span(program, found.softmax)
             severity = Severity.WARNING if fixes else Severity.ADVICE
             yield self.finding(span, message, kind="attention", fixes=fixes, blocked=blocked, severity=severity)

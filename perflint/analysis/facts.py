@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.test_files import holds_tests
-from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Says, Summary
+from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Says, Seen, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.values.call_targets import named_functions, targets_of
 from perflint.analysis.values.classes import ClassInfo
@@ -143,6 +143,11 @@ class Program(Module):
         fact: Fact = self._known[work_out]
         return fact
 
+    def seen_in(self, function: ast.AST | None) -> dict[str, Seen]:
+        """What a run has seen in the variables of a function, or of the module."""
+        name = getattr(function, "name", "<module>")
+        return {each.name: each for each in self._context.seen if each.function == name}
+
     # -- values
 
     @cached_property
@@ -252,6 +257,13 @@ class Program(Module):
         found = (self._facts.summaries.get(each) for each in targets) if self._context.summaries else ()
         told = [each.differentiates for each in found if each is not None and each.differentiates is not None]
         return max(told) if told else None
+
+    def only_calls_elsewhere(self, decorator: Value, calls: int) -> bool:
+        """Does a function of another file, called so often, make a decorator that but keeps and calls a function?"""
+        targets = [*targets_of(decorator, ())]
+        self.asked.effects.update(targets)
+        found = [self._facts.summaries.get(each) for each in targets] if self._context.summaries else []
+        return bool(found) and all(each is not None and calls in each.decorates for each in found)
 
     def is_called_without_gradients(self, function: Function) -> bool:
         """Do other files call `function` where gradients are switched off?"""

@@ -98,7 +98,8 @@ class Summary:
     `trains`: a call does one step of training; `draws`: on data that it fetches itself. `starts`: a call starts
     processes; `loads`: iterating over the result, or over an object of the class, does. `memory`: what a call does with
     each of its parameters, and with nothing else that its caller could know; None where that is unknown.
-    `differentiates`: a call takes gradients, or asks for some; None where nobody asked.
+    `differentiates`: a call takes gradients, or asks for some; None where nobody asked. `decorates` are the numbers of
+    calls that make it a decorator which does nothing with what it decorates but keep, call and return it.
     """
 
     target: str
@@ -109,12 +110,13 @@ class Summary:
     loads: Likelihood = Likelihood.NO
     memory: tuple[ParameterEffect, ...] | None = None
     differentiates: Likelihood | None = None
+    decorates: tuple[int, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Does it hold nothing that a caller could use?"""
         known = (self.memory, self.differentiates) != (None, None)
-        return not (self.returns or self.trains or self.starts_processes or known)
+        return not (self.returns or self.trains or self.starts_processes or known or self.decorates)
 
     @property
     def starts_processes(self) -> bool:
@@ -125,6 +127,20 @@ class Summary:
     def returns_tensor(self) -> bool:
         """Is there a tensor in what the function returns?"""
         return not _OF_TENSORS.isdisjoint(self.returns)
+
+
+@dataclass(frozen=True, order=True)
+class Seen:
+    """What the variable `name` of a function held in a `run`: a tensor of so many axes, or an object of a `kind`.
+
+    The kind is the qualified name of a class.
+    """
+
+    function: str
+    name: str
+    kind: str
+    rank: int | None
+    run: str
 
 
 @dataclass(frozen=True)
@@ -138,7 +154,8 @@ class Links:
     `imports` names what it imports at module level; `says` is where it computes; `compile_query`: it asks whether
     others compile it. `quiet` are the targets that it calls where gradients are switched off, or may be; `quiet_query`:
     it asks which of its functions others call so. `module_queries` are its classes of which it asks
-    whether a base in another file is a module's.
+    whether a base in another file is a module's. It `hands_on` what it imports and doesn't use, by the name that it has
+    there, or all of a module by a star.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -156,6 +173,7 @@ class Links:
     quiet: tuple[str, ...] = ()
     quiet_query: bool = False
     module_queries: tuple[str, ...] = ()
+    hands_on: tuple[tuple[str, str], ...] = ()
 
     @property
     def queries(self) -> frozenset[str]:
@@ -171,7 +189,8 @@ class Context:
     `asked` are its functions of whose effects others ask, `quiet` those that others call without gradients,
     `modules` the classes whose bases in other files are modules', of those for which it asked.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
-    `is_compiled`: whether one of these programs compiles with torch.jit, if it asked.
+    `is_compiled`: whether one of these programs compiles with torch.jit, if it asked. `seen`: what a run of the file
+    as it is has shown, which is true of that run.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -181,10 +200,11 @@ class Context:
     asked: tuple[str, ...] = ()
     quiet: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    seen: tuple[Seen, ...] = ()
 
     def __bool__(self) -> bool:
         return (
-            any((self.calls, self.summaries, self.is_compiled, self.asked, self.quiet, self.modules))
+            any((self.calls, self.summaries, self.is_compiled, self.asked, self.quiet, self.modules, self.seen))
             or self.on_host is not None
         )
 

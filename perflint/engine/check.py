@@ -167,7 +167,7 @@ def _located(document: Document, by: HotPlace) -> HotPlace:
     """A place of the program as one of the user's file: in a notebook, of a cell."""
     if document.notebook is None or by.file or not by.line:
         return by
-    place = document.position(Source(document.text).line_start(by.line))
+    place = document.at_line(by.line)
     return replace(by, cell=place.cell, line=place.line)
 
 
@@ -181,7 +181,7 @@ def _why_hot(by: HotPlace | None) -> str:
 
 
 def _titled(document: Document, fix: Fix) -> PlacedFix:
-    return PlacedFix(document.cited(fix.title), fix.safety, requires=fix.requires)
+    return PlacedFix(document.cited(fix.title), fix.safety, requires=fix.requires, assumes=fix.assumes)
 
 
 def _fixes(document: Document, finding: Finding) -> tuple[tuple[PlacedFix, ...], str]:

@@ -20,6 +20,7 @@ from perflint.project.checker import Checked, Checker, Task
 from perflint.project.files import Discovery
 from perflint.project.fingerprint import source_digest
 from perflint.project.payload import decode, decode_contexts, decode_links, encode, encode_contexts
+from perflint.project.seen import ByFile, seen_in, with_seen
 from perflint.project.selection import RulesByFile
 from perflint.project.ties import contexts_of
 
@@ -60,7 +61,8 @@ def check_files(
     """
     started = time.perf_counter()
     checker, tasks = _plan(discovery.files, settings, edits)
-    run = _Run(checker, Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None, settings.jobs)
+    cache = Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None
+    run = _Run(checker, cache, settings.jobs, seen_in(settings.root.resolve()))
     checked, contexts = run.check_all(tasks, progress)
     files = [_decoded(path, each.payload) for path, each in checked.items()]
     files += [FileResult(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
@@ -70,11 +72,15 @@ def check_files(
 
 @dataclass(frozen=True)
 class _Run:
-    """What checks the files of a run, what remembers their results, and how many processes it may use."""
+    """What checks the files of a run, what remembers their results, and how many processes it may use.
+
+    `seen` is what runs of the program have shown of its files.
+    """
 
     checker: Checker
     cache: Cache | None
     jobs: int | None
+    seen: ByFile
 
     def check_all(self, tasks: Sequence[Task], progress: Progress | None) -> tuple[dict[str, Checked], Contexts]:
         """The results and the contexts by path.
@@ -85,7 +91,7 @@ class _Run:
         keys = {path: each.key for path, each in seen.items() if each.key}
         whole = key_of_all(keys) if 1 < len(tasks) == len(keys) else None
         if whole and self.cache and (known := self.cache.load([whole])):
-            contexts = decode_contexts(known[whole])
+            contexts = with_seen(decode_contexts(known[whole]), seen, self.seen)
             tasks_in_context = [each.in_context(contexts.get(path, ALONE)) for path, each in seen.items()]
             return self._check(tasks_in_context, progress), contexts
         checked, contexts = self._follow_links(seen, progress)
@@ -93,18 +99,19 @@ class _Run:
             each.key == seen[path].in_context(contexts.get(path, ALONE)).key for path, each in checked.items()
         )
         if whole and self.cache and as_seen:
-            self.cache.store({whole: encode_contexts(contexts)})
+            told = {path: replace(context, seen=()) for path, context in contexts.items()}
+            self.cache.store({whole: encode_contexts({path: each for path, each in told.items() if each})})
         return checked, contexts
 
     def _follow_links(self, seen: dict[str, _Seen], progress: Progress | None) -> tuple[dict[str, Checked], Contexts]:
         """Check each file by itself; then again, until a fixpoint, those whose context has changed."""
-        checked = self._check(list(seen.values()), progress)
-        contexts: Contexts = {}
+        contexts = with_seen({}, seen, self.seen)
+        checked = self._check([each.in_context(contexts.get(path, ALONE)) for path, each in seen.items()], progress)
         links: dict[str, Links] = {}
         changed = list(seen)
         for _ in range(_ROUNDS if len(seen) > 1 else 0):
             links |= {path: decode_links(checked[path].payload) for path in changed}
-            news = contexts_of(links)
+            news = with_seen(contexts_of(links), seen, self.seen)
             changed = [path for path in {**contexts, **news} if news.get(path, ALONE) != contexts.get(path, ALONE)]
             if not changed:
                 break

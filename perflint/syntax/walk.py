@@ -261,6 +261,11 @@ def name_called(node: ast.AST | None) -> str:
     return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
 
 
+def operands(test: ast.expr, operator: type[ast.boolop]) -> list[ast.expr]:
+    """What `and`, or `or`, joins in a test; the test itself where it does not."""
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, operator) else [test]
+
+
 def receiver_of(node: ast.AST | None, *methods: str) -> ast.expr | None:
     """The object of which `node` calls a method, one of these if there are any; None if it is no such call."""
     func = node.func if isinstance(node, ast.Call) else None

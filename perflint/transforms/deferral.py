@@ -48,7 +48,7 @@ def deferral(program: Program, syncs: Sequence[Sync]) -> Fix:
     statements += [each for old in statements for each in _others(program, old) if each not in statements]
     name, imported = importing(program, RUNTIME, "later")
     operations = [*imported, *(each for old in dict.fromkeys(statements) for each in _deferred(program, old, name))]
-    title = "report it when the value has arrived, and don't wait for that"
+    title = "report the value when it has arrived, without waiting for it"
     return Fix(title, Safety.EXACT, rewrite(program, *operations), DISTRIBUTION)
 
 

@@ -11,6 +11,7 @@ from math import ceil
 from typing import Any
 
 from perflint import __version__
+from perflint.documents.lines import at_line
 from perflint.engine.rule import Safety
 from perflint.verify import statistics
 from perflint.verify.agent.timeline import Timeline
@@ -78,8 +79,7 @@ class FixVerdict:
     @property
     def place(self) -> str:
         """The rule, and the place relative to the working directory."""
-        path = os.path.relpath(self.path)
-        return f"{self.rule} {path}:{self.line}" if self.line else f"{self.rule} {path}"
+        return f"{self.rule} {at_line(self.path, self.line) if self.line else os.path.relpath(self.path)}"
 
     @property
     def gain(self) -> Estimate | None:

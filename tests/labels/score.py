@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-RULE_OF = {"unsynchronized-timing": "timing"}
+RULE_OF = {"unsynchronized-timing": "timing", "one-example-at-a-time": "hf-arguments"}
 BATCH = 40
 
 

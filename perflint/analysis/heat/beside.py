@@ -1,11 +1,11 @@
-"""Tells what runs as often as an optimizer steps, in whatever loop that stands, and what is made before."""
+"""Tells what runs as often as an optimizer steps or a model runs, in whatever loop, and what is made before."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from perflint.analysis.autograd.effects import trains
+from perflint.analysis.autograd.effects import runs_module, trains
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.rarity import makes_rare
@@ -32,6 +32,28 @@ def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
             return False
         child = parent
     return False
+
+
+def runs_model_beside(program: Program, node: ast.AST) -> bool:
+    """Does the innermost loop around `node`, in its function, run a module in each iteration, other than of epochs?"""
+    child = node
+    for parent in program.ancestors(node):
+        if isinstance(parent, (*FUNCTIONS, ast.ClassDef)) or makes_rare(program, parent, child):
+            return False
+        if isinstance(parent, LOOPS) and child in parent.body:
+            calls = (each for statement in parent.body for each in _unlooped(statement) if isinstance(each, ast.Call))
+            is_epoch = isinstance(parent, ast.For) and "epoch" in ast.unparse(parent.target).lower()
+            return not is_epoch and any(runs_module(program, each) for each in calls)
+        child = parent
+    return False
+
+
+def _unlooped(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a statement that don't run in a loop of its own."""
+    yield node
+    if not isinstance(node, (*LOOPS, *FUNCTIONS, ast.ClassDef)):
+        for each in children(node):
+            yield from _unlooped(each)
 
 
 def _is_short(program: Program, guard: ast.AST) -> bool:

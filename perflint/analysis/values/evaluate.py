@@ -138,7 +138,7 @@ class Evaluator(ABC):
         if path and path in self.roles and is_vague(value):
             value = self.by_role(node, value)
         is_guess = not value.sure or (base.kind is Kind.LOADER and not base.sure)  # which may only hold a loader
-        is_guess &= value.kind in (Kind.UNKNOWN, Kind.METHOD)
+        is_guess = value.kind is Kind.UNKNOWN or (is_guess and value.kind is Kind.METHOD)
         return (by_name(node.attr) if is_guess else None) or value
 
     def attribute_of(self, base: Value, name: str) -> Value:

@@ -1,0 +1,40 @@
+"""Tells conditions that ask how a run is set up, which no step changes, from those that ask what a step found."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import elements_of, integer, path_of
+
+
+def asks_for_setting(program: Program, test: ast.expr) -> bool:
+    """Is the condition the same in each step: of constants, attributes, settings given, and what no step makes?"""
+    if isinstance(test, ast.BoolOp):
+        return all(asks_for_setting(program, each) for each in test.values)
+    if isinstance(test, ast.UnaryOp):
+        return asks_for_setting(program, test.operand)
+    sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
+        return False  # what may be missing
+    return all(_is_setting(program, part) for side in sides for part in elements_of(side))
+
+
+def _is_setting(program: Program, node: ast.expr) -> bool:
+    if isinstance(node, ast.Attribute):
+        return bool(path_of(node)) and program.value(node).kind is not Kind.TENSOR
+    if not isinstance(node, ast.Name):
+        return isinstance(node, ast.Constant)
+    definitions = [each for each in program.get(Flow).graph(node).definitions(node) if isinstance(each, Definition)]
+    if any(isinstance(each.node, ast.arg) for each in definitions):
+        compared = program.parent(node)
+        others = [compared.left, *compared.comparators] if isinstance(compared, ast.Compare) else []
+        return bool(others) and not any(integer(each) == 0 for each in others)  # a count of what was found
+    loop = program.hot_loop(node)
+    if loop is not None:
+        inside = set(ast.walk(loop))
+        return not any(each.node in inside for each in definitions)
+    return all(isinstance(each.source, ast.Attribute | ast.Constant) for each in definitions)  # none for globals
