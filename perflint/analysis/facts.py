@@ -19,7 +19,7 @@ from perflint.analysis.values.call_targets import named_functions, targets_of
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
-from perflint.analysis.values.hints import roles
+from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
 from perflint.syntax.arguments import Bound, bind, is_of_class, is_static
 from perflint.syntax.module import Module
@@ -206,6 +206,7 @@ class Program(Module):
             default_place=Place.HOST if self.is_host_only else Place.DEVICE,
             default_device_set=self.starts_on_device,
         )
+        executor.usages = usages(self)
         executor.roles = roles(self.of_type(ast.Attribute), self.of_type(ast.Call))
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls

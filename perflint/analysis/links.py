@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from operator import attrgetter
 
 _OF_TENSORS = frozenset("DdHhT")
 
@@ -70,11 +71,14 @@ class HotCall:
     by: HotPlace = NOWHERE
 
 
+_all_of = attrgetter("target", "heat", "positional", "keywords", "by")  # as tuples, which compare fast
+
+
 def nearest(calls: Iterable[HotCall]) -> tuple[HotCall, ...]:
     """`calls`, sorted; of those that differ but in what makes them hot, the one that is so by the nearest loop."""
-    found: dict[HotCall, HotCall] = {}
-    for call in sorted(calls):
-        found.setdefault(replace(call, by=NOWHERE), call)
+    found: dict[tuple[object, ...], HotCall] = {}
+    for call in sorted(calls, key=_all_of):
+        found.setdefault(_all_of(call)[:-1], call)
     return tuple(found.values())
 
 

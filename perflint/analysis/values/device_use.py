@@ -10,7 +10,7 @@ from perflint import torch_ops
 from perflint.analysis.links import Says
 from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.syntax.module import Module
-from perflint.syntax.walk import TRIES, path_of, statements_of
+from perflint.syntax.walk import TRIES, path_of
 
 # A seed of the generators of a device is no word of using one.
 _DEVICE = re.compile(
@@ -50,7 +50,7 @@ def scripting(program: Module) -> ast.expr | None:
     modules = {alias.asname: alias.name for each in program.of_type(ast.Import) for alias in each.names if alias.asname}
     known = modules | imports
     called = {name for name, whole in known.items() if f".{whole}".endswith(_SCRIPTS)}
-    for node in program.of_type(ast.Name, ast.Attribute):
+    for node in program.of_type(ast.Name, ast.Attribute) if called else program.of_type(ast.Attribute):
         if isinstance(node, ast.Name):
             if node.id in called:
                 return node
@@ -129,8 +129,8 @@ def _in_code(program: Module, words: re.Pattern[str]) -> bool:
         if documentation is None:
             documentation = [
                 (each.lineno, each.end_lineno or each.lineno)
-                for each in statements_of(program.tree)
-                if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+                for each in program.of_type(ast.Expr)
+                if isinstance(each.value, ast.Constant)
             ]
         line = text.count("\n", 0, offset) + 1
         if not any(first <= line <= last for first, last in documentation):
