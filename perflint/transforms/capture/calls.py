@@ -9,8 +9,10 @@ from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_abstract, is_metadata
+from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.python import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
+from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.analysis.values.values import Kind, Place, Value
 from perflint.syntax.arguments import keyword_of
 from perflint.syntax.walk import FUNCTIONS, elements_of
@@ -93,6 +95,8 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
         return callee
     if any(keyword.arg in ("out", "inplace", None) for keyword in node.keywords):  # None: any of `**options`
         raise Blocked(f"{shown(program, node)} changes something in place: let it give a new tensor", node)
+    if _is_of_project(program, node, value) and program.computes_elsewhere(node):
+        return None
     if value.kind is Kind.MODULE:
         _module(program, node, value, strict)
     elif value.kind is Kind.LIBRARY:
@@ -102,6 +106,16 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     else:
         raise Blocked(f"it isn't known whether a graph can capture {shown(program, node.func)}: {_BY_HAND}", node)
     return None
+
+
+def _is_of_project(program: Program, node: ast.Call, value: Value) -> bool:
+    """Is a function of another file called, or a module whose class is there, and that was built here?"""
+    if value.kind is Kind.LIBRARY:
+        return value.name.partition(".")[0] not in ELSEWHERE
+    if not isinstance(node.func, ast.Attribute) or "." not in value.name or value.name.startswith("torch."):
+        return False
+    given = program.get(Modules).values_of(node.func)
+    return {program.qualified(each.func) if isinstance(each, ast.Call) else "" for each in given} == {value.name}
 
 
 def _module(program: Program, node: ast.Call, value: Value, strict: bool) -> None:
