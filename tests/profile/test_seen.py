@@ -10,6 +10,7 @@ import pytest
 
 from perflint.analysis.links import Seen
 from perflint.documents.digest import digest
+from perflint.engine.rule import Safety
 from perflint.profile.kept import keep
 from perflint.profile.result import Fact
 from perflint.project.config import load
@@ -18,6 +19,8 @@ from perflint.project.patching import patch_files
 from perflint.project.run import check_files
 from perflint.project.seen import seen_in
 from perflint.project.settings import Settings
+from perflint.shim.planning import Project, plan_for
+from perflint.verify.variants import Variants
 from tests.profile.test_costs import profile
 
 TEXT = b"""\
@@ -62,6 +65,14 @@ def test_a_profile_makes_a_candidate_of_a_blocked_fix(file: Path) -> None:
         used = settings(file.parent, unsafe=unsafe)
         (patch,) = patch_files(discover([file], used), used)
         assert ("x.dim() == 3" in patch.after) is unsafe
+
+
+def test_a_run_has_candidates_if_asked_to_and_verify_tries_them(file: Path) -> None:
+    for unsafe in (False, True):
+        project = Project(file.parent, file.parent, settings(file.parent, unsafe=unsafe))
+        assert bool(plan_for(project).plan.files) is unsafe
+        (key,) = Variants(project).fixes
+        assert key.title == titles(file)[0] and key.safety is Safety.ROUNDING
 
 
 def test_what_was_seen_counts_until_the_file_changes_also_in_the_cache(file: Path) -> None:
