@@ -43,16 +43,14 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Finding, Fix, Kind, Options, Program, Rule, Safety, Severity
+from perflint.api import Finding, Kind, Options, Program, Rule, Severity
 
 _TOKENIZER = re.compile(
     r"(^|[._])(tokenizer|processor)(_\w+|\.encode|\.encode_plus|\.apply_chat_template)?$", re.IGNORECASE
 )
-_MADE = re.compile(r"transformers\.(\w+\.)*\w*Tokenizer\w*\.from_pretrained$")
-_ALIKE = frozenset({"truncation", "max_length", "add_special_tokens", "return_attention_mask", "return_token_type_ids"})
-_BESIDE = frozenset({"num_proc", "remove_columns", "desc", "load_from_cache_file", "keep_in_memory"})
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 _AROUND = (*api.LOOPS, *api.FUNCTIONS, *_COMPREHENSIONS)
+_BATCHED = "a batch changes what the loop is given"
 _MESSAGES = {
     "map": "the tokenizer is called for one example at a time, which batched=True would hand over as lists",
     "pipeline": "the pipeline runs for one example at a time: it takes a list, or a dataset, and batch_size",
@@ -72,10 +70,9 @@ class OneExampleAtATime(Rule):
         """Yield each such call."""
         for call in () if program.is_test else program.of_type(ast.Call):
             if kind := _kind(program, call):
-                fixes, blocked = api.tried(_fix, program, call, kind)
-                yield self.finding(
-                    api.call_span(program, call), _MESSAGES[kind], kind=kind, fixes=fixes, blocked=blocked
-                )
+                fixes, blocked = api.tried(api.batched_map, program, call) if kind == "map" else ((), _BATCHED)
+                span = api.call_span(program, call)
+                yield self.finding(span, _MESSAGES[kind], kind=kind, fixes=fixes, blocked=blocked)
 
 
 def _kind(program: Program, call: ast.Call) -> str:
@@ -88,11 +85,8 @@ def _kind(program: Program, call: ast.Call) -> str:
         return ""
     items = api.dependents(loop, {each.id for each in ast.walk(walk.target) if isinstance(each, ast.Name)})
     if any(each.endswith(".pipeline") for each in _makers(program, call.func) if each.startswith("transformers.")):
-        return (
-            "pipeline"
-            if _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
-            else ""
-        )
+        is_single = _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
+        return "pipeline" if is_single else ""
     if isinstance(loop, ast.ListComp):
         is_made = re.search(r"tokenizer(\.encode)?$", api.path_of(call.func))
         return "tokenize" if is_made and call.args and api.reads(call.args[0], items) else ""
@@ -127,50 +121,9 @@ def _targets(program: Program, call: ast.Call) -> list[ast.Name]:
     return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
 
 
-def _fix(program: Program, call: ast.Call, kind: str) -> Fix:
-    """`batched=True` for a function that only hands columns to a tokenizer; raises Blocked."""
-    function = program.value(call.args[0]).node if kind == "map" else None
-    made = _returned(function)
-    columns = made.args if made is not None else []
-    item = function.args.args[0].arg if isinstance(function, ast.Lambda | ast.FunctionDef) and made is not None else ""
-    if made is None or not columns or not all(_is_column(each, item) for each in columns):
-        raise Blocked("a batch changes what the function, or the loop, is given")
-    if not any(_MADE.match(each) for each in _makers(program, made.func)):
-        raise Blocked(f"it isn't known which tokenizer `{program.segment(made.func)}` is", made)
-    if any(not _is_alike(each) for each in made.keywords) or not {each.arg for each in call.keywords} <= _BESIDE:
-        raise Blocked("an argument means something else for a batch", made)
-    keyword = ("batched", api.expression("True"))
-    return Fix(
-        "add batched=True, if each column holds one text",
-        Safety.BEHAVIOUR,
-        api.rewrite(program, api.AddKeywords(call, (keyword,))),
-    )
-
-
-def _returned(function: ast.AST | None) -> ast.Call | None:
-    """The call that is all that a function of one argument computes."""
-    if not isinstance(function, ast.Lambda | ast.FunctionDef) or len(function.args.args) != 1:
-        return None
-    body = function.body if isinstance(function, ast.FunctionDef) else [ast.Return(function.body)]
-    value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
-    return value if isinstance(value, ast.Call) else None
-
-
-def _is_column(node: ast.expr, item: str) -> bool:
-    is_named = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
-    return is_named and isinstance(node, ast.Subscript) and api.path_of(node.value) == item
-
-
-def _is_alike(keyword: ast.keyword) -> bool:
-    """Does a tokenizer do the same by that to each text of a batch as to a text?"""
-    is_padded = keyword.arg == "padding"
-    fixed = isinstance(keyword.value, ast.Constant) and keyword.value.value in ("max_length", False)
-    return fixed if is_padded else keyword.arg in _ALIKE
-
-
 def _tokenizes(program: Program, call: ast.Call) -> bool:
     """Is a tokenizer called, by its name or by what made it?"""
-    return bool(_TOKENIZER.search(api.path_of(call.func))) or any(map(_MADE.match, _makers(program, call.func)))
+    return bool(_TOKENIZER.search(api.path_of(call.func))) or api.is_hf_tokenizer(program, call.func)
 
 
 def _takes_one(call: ast.Call, items: frozenset[str]) -> bool:
@@ -185,11 +138,8 @@ def _makers(program: Program, node: ast.expr) -> set[str]:
 
 def _maps_singly(program: Program, call: ast.Call, mapped: ast.expr) -> bool:
     """Does a dataset hand a tokenizer one example after the other?"""
-    if (
-        any(each.arg in ("batched", None) for each in call.keywords)
-        or not call.args
-        or not api.is_hf_dataset(program, mapped)
-    ):
+    is_told = any(each.arg in ("batched", None) for each in call.keywords)
+    if is_told or not call.args or not api.is_hf_dataset(program, mapped):
         return False
     function = program.value(call.args[0]).node
     calls = [each for each in ast.walk(function) if isinstance(each, ast.Call)] if function is not None else []

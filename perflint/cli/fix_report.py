@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from perflint.report.words import count
 if TYPE_CHECKING:
     from perflint.project.patch import Patch, Unfixed
 
+_LINE = re.compile(r"\bline \d+(?: of cell \d+)?: ")  # where an obstacle is
 _PLACES = 3  # shown of those that were left for the same reason, unless verbose
 
 
@@ -62,16 +64,18 @@ def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: boo
 
 
 def _left(patches: Sequence[Patch], style: Style) -> Iterator[str]:
-    left: dict[tuple[str, str], list[str]] = {}
+    left: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for patch in patches:
         for item in patch.remaining:
-            left.setdefault((item.rule, item.reason), []).append(_place(patch, item))
+            same = _LINE.sub("", item.reason)  # which many files may share
+            left.setdefault((item.rule, same), []).append((item.reason, _place(patch, item)))
     if left:
         yield style.paint("bold", f"Left {count(sum(map(len, left.values())), 'finding')}:")
+        rows = [(rule, found[0][0] if len(found) == 1 else same, found) for (rule, same), found in left.items()]
         yield from _table(
             [
-                (rule, len(places), f"{printable(reason)} ({_some(places, style.verbose)})")
-                for (rule, reason), places in sorted(left.items())
+                (rule, len(found), f"{printable(reason)} ({_some([where for _, where in found], style.verbose)})")
+                for rule, reason, found in sorted(rows)
             ]
         )
 

@@ -1,4 +1,4 @@
-"""Recognises datasets of Hugging Face, and loops over examples, texts or rows of any number."""
+"""Recognises datasets and tokenizers of Hugging Face, and loops over examples, texts or rows of any number."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from perflint.analysis.values.values import Kind
 _DATASETS = re.compile(
     r"datasets\.(load\.|arrow_dataset\.|combine\.|dataset_dict\.)?(load_|Dataset|concatenate|interl)\w*(\.\w+)?"
 )
+_TOKENIZER = re.compile(r"transformers\.(\w+\.)*\w*Tokenizer\w*\.from_pretrained$")
 _BATCH = re.compile(r"batch|chunk|loader|epoch|step", re.IGNORECASE)
 _DEPTH = 8  # of methods and items
 
@@ -25,6 +26,12 @@ def is_hf_dataset(program: Program, node: ast.expr, depth: int = _DEPTH) -> bool
         if isinstance(part, ast.Attribute | ast.Subscript) and is_hf_dataset(program, part.value, depth - 1):
             return True
     return False
+
+
+def is_hf_tokenizer(program: Program, node: ast.expr) -> bool:
+    """May it be what `from_pretrained` of a tokenizer of transformers has made?"""
+    made = (each for each in program.get(Origins).of(node) if isinstance(each, ast.Call))
+    return any(_TOKENIZER.match(program.qualified(each.func)) for each in made)
 
 
 def walks_examples(program: Program, loop: ast.For | ast.comprehension) -> bool:

@@ -93,18 +93,7 @@ class Obstacles:
             raise Blocked(f"it {does or 'defines a function'}: {_OUTSIDE}", node)
         _check_reads(self.program, node)
         if isinstance(node, ast.Call):
-            callee = check_call(self.program, node, region, self.strict)
-            owner = self.program.class_of(callee) if callee is not None else None
-            if callee is not None and owner is not None and any(True for _ in owner.overriding(callee.name)):
-                raise Blocked(f"a subclass has its own `{callee.name}`: decorate the methods of both by hand", node)
-            if callee is not None:
-                self.check_function(callee)
-            elif (entry := entry_of(self.program, node)) is not None:
-                for base in (each for argument in entry.writes for each in argument.of(node)):
-                    self._written(node, base, region)
-            elif works_in_place(self.program, node):
-                for base in node.args:
-                    self._written(node, base, region)
+            self._call(node, region)
         elif isinstance(node, ast.With):
             self._contexts(node)
         elif isinstance(node, ast.For) and self.program.value(node.iter).kind is Kind.LOADER:
@@ -115,6 +104,20 @@ class Obstacles:
             self._attribute(node, region)
         elif isinstance(node, ast.AugAssign) and self._is_changed(node.target):
             self._written(node, node.target, region)
+
+    def _call(self, node: ast.Call, region: ast.AST) -> None:
+        callee = check_call(self.program, node, region, self.strict)
+        owner = self.program.class_of(callee) if callee is not None else None
+        if callee is not None and owner is not None and any(True for _ in owner.overriding(callee.name)):
+            raise Blocked(f"a subclass has its own `{callee.name}`: decorate the methods of both by hand", node)
+        if callee is not None:
+            self.check_function(callee)
+        elif (entry := entry_of(self.program, node)) is not None:
+            for base in (each for argument in entry.writes for each in argument.of(node)):
+                self._written(node, base, region)
+        elif works_in_place(self.program, node):
+            for base in node.args:
+                self._written(node, base, region)
 
     def _is_changed(self, target: ast.expr) -> bool:
         """Is what `+=` adds to the same object before and after it, as a number is not?"""
