@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perflint.analysis.links import Seen
 from perflint.documents.digest import digest
 from perflint.engine.rule import Safety
+from perflint.profile.agent.facts import Facts
 from perflint.profile.kept import keep
 from perflint.profile.result import Fact
 from perflint.project.config import load
@@ -94,3 +97,22 @@ def test_values_of_several_kinds_are_no_fact(file: Path) -> None:
     assert found == (Seen("scores", "w", "torch.Tensor", 2, "train.py, 2026-11-22"),)
     kept.write_text("{")
     assert seen_in(file.parent) == {}
+
+
+def test_what_a_method_is_given_is_noted_with_the_modules_in_its_own_one() -> None:
+    torch = pytest.importorskip("torch")
+    facts = Facts()
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            facts.note(sys._getframe())
+            return self.head(x)
+
+    Net()(torch.ones(3, 4))
+    noted = {name: said for (_, function, name), said in facts.seen.items() if function == "forward"}
+    assert noted["self.head"] == {"torch.nn.modules.linear.Linear"}
+    assert noted["x"] == {"float32 tensor of rank 2 on cpu"}
