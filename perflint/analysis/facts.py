@@ -146,8 +146,9 @@ class Program(Module):
 
     def seen_in(self, function: ast.AST | None) -> dict[str, Seen]:
         """What a run has seen in the variables of a function, or of the module."""
-        name = getattr(function, "name", "<module>")
-        return {each.name: each for each in self._context.seen if each.function == name}
+        return {
+            each.name: each for each in self._context.seen if each.function == getattr(function, "name", "<module>")
+        }
 
     # -- values
 
@@ -264,10 +265,17 @@ class Program(Module):
         told = [each.differentiates for each in found if each is not None and each.differentiates is not None]
         return max(told) if told else None
 
-    def only_calls_elsewhere(self, decorator: Value, calls: int) -> bool:
-        """Does a function of another file, called so often, make a decorator that but keeps and calls a function?"""
-        targets = [*targets_of(decorator, ())]
+    def computes_elsewhere(self, node: ast.Call) -> bool:
+        """Does a call run a function, or the forward of a module, of another file that only computes on the device?"""
+        is_plain = self.value(node.func).kind is Kind.LIBRARY
+        targets = {each for each in self.targets(node) if is_plain or each.endswith(".forward")}
         self.asked.effects.update(targets)
+        found = [each for each in self.summaries(node) if each.target in targets]
+        return bool(found) and all(each.computes for each in found)
+
+    def only_calls_elsewhere(self, decorator: Value, calls: int) -> bool:
+        """Does a function of another file, after so many calls, only keep and call what it decorates?"""
+        self.asked.effects.update(targets := [*targets_of(decorator, ())])
         found = [self._facts.summaries.get(each) for each in targets] if self._context.summaries else []
         return bool(found) and all(each is not None and calls in each.decorates for each in found)
 

@@ -103,7 +103,8 @@ class Summary:
     processes; `loads`: iterating over the result, or over an object of the class, does. `memory`: what a call does with
     each of its parameters, and with nothing else that its caller could know; None where that is unknown.
     `differentiates`: a call takes gradients, or asks for some; None where nobody asked. `decorates` are the numbers of
-    calls that make it a decorator which does nothing with what it decorates but keep, call and return it.
+    calls that make it a decorator which does nothing with what it decorates but keep, call and return it. `computes`:
+    a call does nothing but compute on the device, so that a CUDA graph may hold it.
     """
 
     target: str
@@ -115,12 +116,13 @@ class Summary:
     memory: tuple[ParameterEffect, ...] | None = None
     differentiates: Likelihood | None = None
     decorates: tuple[int, ...] = ()
+    computes: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Does it hold nothing that a caller could use?"""
         known = (self.memory, self.differentiates) != (None, None)
-        return not (self.returns or self.trains or self.starts_processes or known or self.decorates)
+        return not (self.returns or self.trains or self.starts_processes or known or self.decorates or self.computes)
 
     @property
     def starts_processes(self) -> bool:

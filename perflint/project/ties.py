@@ -146,7 +146,8 @@ def _summaries(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple
 
 
 def _tells_no_effects(summary: Summary) -> bool:
-    return (summary.memory, summary.differentiates, summary.decorates) == (None, None, ())
+    told = (summary.memory, summary.differentiates) != (None, None)
+    return not (told or summary.decorates or summary.computes)
 
 
 def _agreed(summaries: set[Summary]) -> Summary | None:
