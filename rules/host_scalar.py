@@ -71,7 +71,9 @@ class HostScalar(Rule):
 def _is_hot(program: Program, call: ast.Call) -> bool:
     """Does it run in every step, beside a model, or for each batch that a function collates?"""
     collates = "collate" in getattr(program.function_of(call), "name", "")
-    return collates or api.runs_often(program, call) or api.runs_model_beside(program, call)
+    if collates or api.runs_often(program, call) or api.runs_model_beside(program, call):
+        return True
+    return api.computes_for_callers(program, call)
 
 
 def _is_moved(program: Program, call: ast.Call) -> bool:
