@@ -22,14 +22,14 @@ loss = torch.tensor(0.0, device=device)
 ## Use instead
 
 ```python
-loss = torch.full((), 0.0, device=device)
+loss = torch.zeros((), device=device)
 ```
 
 ## Fix safety
 
-`exact`: `torch.full` and `torch.arange` give the dtype that `torch.tensor` gives, for Python's own numbers. There is no
-fix where it isn't sure that the number is one of these: one of numpy's would keep its dtype. A table of several numbers
-has none: make it once, in front of the loop, or as a buffer of the module.
+`exact`: `torch.full`, `torch.zeros`, `torch.ones` and `torch.arange` give the dtype that `torch.tensor` gives, for
+Python's own numbers. There is no fix where it isn't sure that the number is one of these: one of numpy's would keep its
+dtype. A table of several numbers has none: make it once, in front of the loop, or as a buffer of the module.
 
 ## Measured
 

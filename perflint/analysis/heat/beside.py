@@ -16,7 +16,9 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, path_of
 
 _DEPTH = 4  # of calls
 _FEW = 4  # steps
-_MAKING = re.compile(r"_*(init|reset|build|make|create|setup|load|prepare|from|main|test)", re.IGNORECASE)
+_SELDOM = re.compile(
+    r"^_*(init|reset|build|make|create|setup|load|prepare|from|main|test)|metric|score|calculate", re.I
+)
 
 
 def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
@@ -57,7 +59,7 @@ def computes_for_callers(program: Program, made: ast.expr) -> bool:
     Such a function computes for whoever calls it, in other files as a rule in every step.
     """
     function = program.function_of(made)
-    if not isinstance(function, ast.FunctionDef) or _MAKING.match(function.name) or program.is_tried_out(made):
+    if not isinstance(function, ast.FunctionDef) or _SELDOM.search(function.name) or program.is_tried_out(made):
         return False
     sites = program.call_sites(function)
     parameters = {each.arg for each in parameters_of(function)} - {"self", "cls", "model", "module", "net"}
