@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.iteration import WRAPS, Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, State
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.syntax.walk import Loop, integer, own_nodes, path_of
 
@@ -65,14 +66,14 @@ def _is_endless(program: Program, loader: LoaderCall) -> bool:
 
 def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:
     """The calls of other files' functions that are given what `made` makes, itself."""
-    iteration = program.get(Iteration)
+    origins = program.get(Origins)
     for call in program.of_type(ast.Call):
         name = program.qualified(call.func) or path_of(call.func)
         if program.callee(call) is not None or _KEEPING.search(name) or WRAPS.fullmatch(name):
             continue
         given = (*call.args, *(each.value for each in call.keywords))
         named = (each for each in given if isinstance(each, ast.Name | ast.Attribute) and path_of(each))
-        if any(origin is made and not held for each in named for origin, held, _ in iteration.reached(each)):
+        if any(program.value(each).node is made or made in origins.of(each) for each in named):
             yield call
 
 
