@@ -158,7 +158,7 @@ def _left(patches: Sequence[Patch]) -> Iterator[Left]:
     for patch in patches:
         if patch.problem:
             yield Left(patch.path, patch.problem.line or 1, "", patch.problem.message)
-        for each in patch.remaining:
+        for each in patch.left:
             yield Left(patch.path, each.start.program_line, each.rule, each.reason)
 
 

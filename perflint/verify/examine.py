@@ -139,7 +139,9 @@ class Examination:
         together = [fix for fix in fixes if fix.activations and self._variants.holds(everything, self._keys[fix.name])]
         if not right:
             likeness = next(iter(later.values()), None) or self._graded(together, whole)
-            return replace(shared, likeness=likeness, fixes=tuple(fixes))
+            effects = [self._variants.effect(self._keys[fix.name], everything, whole) for fix in fixes]
+            is_idle = all(each.obstacle and not each.times for each in effects)
+            return replace(shared, likeness=likeness, fixes=tuple(fixes), is_idle=is_idle)
         self._course.ledger.enter("race")
         reserve = self._reserve(len(right))
         budget = self._budget.part(self._budget.left - reserve)

@@ -62,7 +62,8 @@ def sentence(verdict: Verdict) -> str:
     if outcome is Outcome.FAILED:
         return closed(f"No verdict: {verdict.failure}")
     if outcome is Outcome.UNFIXED:
-        return "Nothing to fix: perflint has no fix for this program."
+        fixes = "none of the fixes takes effect in" if verdict.is_idle else "perflint has no fix for"
+        return f"Nothing to fix: {fixes} this program."
     if outcome in (Outcome.UNCHECKED, Outcome.DIFFERENT):
         said, likeness = "Rejected: the patch changes the results", verdict.likeness
         if outcome is Outcome.UNCHECKED:
