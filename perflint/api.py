@@ -32,8 +32,9 @@ What is offered, by the question that a rule asks:
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
-  what runs as often as an optimizer, `runs_model_beside` as a model, and `made_before_steps` what is made earlier;
-  `loops_around` gives the loops, callers' too, and `walked_batch` what a loop walks sample by sample.
+  what runs as often as an optimizer, `runs_model_beside` as a model, `computes_for_callers` where whoever calls it
+  does, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too, and `walked_batch`
+  what a loop walks sample by sample.
 - *What of the data?* `loaders`, and `graph_loaders` of graph libraries, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
   something is a part; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
@@ -72,7 +73,7 @@ from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.restarts import Restarts, restarts
 from perflint.analysis.data.starts import Start, Starts
-from perflint.analysis.heat.beside import made_before_steps, runs_model_beside, steps_beside
+from perflint.analysis.heat.beside import computes_for_callers, made_before_steps, runs_model_beside, steps_beside
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.settings import asks_for_setting
 from perflint.analysis.heat.syncs import Sync
@@ -139,16 +140,16 @@ __all__ = [
     "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
     "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned",
     "attentions", "batch", "batched_map", "bind", "call_like", "call_span", "carrying_loop", "changing", "comments",
-    "converts", "dataset", "dependents", "evaluations", "expression", "filled_on_device", "first_process_start", "flow",
-    "fresh_name", "fused_attention", "graph_loaders", "hands_out_own_items", "head_span", "host_reads", "integer",
-    "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
-    "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "makes_rare", "matchers",
-    "measured_workers", "move", "moved_at_once", "number", "numbers", "occurrences", "of_torch", "on_lists",
-    "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads",
-    "restarts", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement",
-    "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method",
-    "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch", "walks_examples",
-    "without_gradients", "written_after",
+    "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression", "filled_on_device",
+    "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders", "hands_out_own_items", "head_span",
+    "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook",
+    "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps",
+    "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers", "occurrences",
+    "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed",
+    "reading", "reads", "restarts", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes",
+    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
+    "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch",
+    "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

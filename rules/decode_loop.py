@@ -58,7 +58,8 @@ where it would share the memory of what was computed at once. Losses are taken s
 what a step ignores or averages over stays its own. It assumes that the sequence has at least one step, that it is as
 long as the loop goes, that inputs of an RNN with `batch_first` have an axis for the batch, and that no other file
 registers hooks, builds the parts of a module otherwise in a subclass, or calls it under autocast on a CPU, where Cells
-and the RNN compute in other types. Where a proof fails, the message names the line and the reason.
+and the RNN compute in other types. Where a proof fails, the message names the line and the reason. Where a profile has
+seen the rank or class that is missing, there is a candidate with a guard (`perflint docs profiling`).
 
 Where a test whose answer is the same in every step stands in the way, it is asked before the loop, even if no step
 is taken then, and the loop is rewritten for the answer that allows it. Where a test tells the first step (`t == 0`) of

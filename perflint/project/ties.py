@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import PurePath
 
-from perflint.analysis.links import Context, HotCall, Links, Summary, nearest
+from perflint.analysis.links import Context, HotCall, Links, Says, Summary, nearest
 from perflint.analysis.values.classes import MODULES, kind_of_base
-from perflint.project.programs import compiled, on_host
+from perflint.project.programs import edited, on_host, rebound, said
 
 _LIKELY = "d"  # the guess itself, which answers no query about it
 _HANDS = 4  # modules that hand a function on to each other
@@ -27,15 +27,15 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     calls, summaries = _calls(links, modules), _summaries(links, modules)
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
     host = on_host(links, imports)
-    scripted = {path for path in compiled(links, imports) if links[path].compile_query}
+    told, edits, rebinds = said(links, imports), edited(links, imports), rebound(links, modules.starred(links))
     asked, quiet = _asked(links, modules), _quiet(links, modules)
     derived = _derived(links, modules)
-    paths = {**calls, **summaries, **host, **asked, **quiet, **dict.fromkeys(scripted), **derived}
+    paths = {**calls, **summaries, **host, **asked, **quiet, **told, **edits, **rebinds, **derived}
     return {
         path: Context(
             *(calls.get(path, ()), summaries.get(path, ()), host.get(path)),
-            *(path in scripted, asked.get(path, ()), quiet.get(path, ())),
-            modules=derived.get(path, ()),
+            *(told.get(path, Says.NOTHING), edits.get(path, ()), rebinds.get(path, ())),
+            *(asked.get(path, ()), quiet.get(path, ()), derived.get(path, ())),
         )
         for path in paths
     }
@@ -146,7 +146,8 @@ def _summaries(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple
 
 
 def _tells_no_effects(summary: Summary) -> bool:
-    return (summary.memory, summary.differentiates, summary.decorates) == (None, None, ())
+    told = (summary.memory, summary.differentiates) != (None, None)
+    return not (told or summary.decorates or summary.computes)
 
 
 def _agreed(summaries: set[Summary]) -> Summary | None:
@@ -221,6 +222,12 @@ class _Modules:
     def imported(self, path: str, names: Iterable[str]) -> set[str]:
         """The other files of the modules which the file at `path` imports by these names."""
         return {place for name in names for place in self._of_import(path, name) if place != path}
+
+    def starred(self, links: Mapping[str, Links]) -> dict[str, dict[str, str]]:
+        """The other files of the modules of which each file imports all names, by their names there."""
+        names = {path: [name[:-2] for name in each.imports if name.endswith(".*")] for path, each in links.items()}
+        found = {path: {name: self.imported(path, [name]) for name in each} for path, each in names.items() if each}
+        return {path: {name: min(places) for name, places in each.items() if places} for path, each in found.items()}
 
     def _of_import(self, path: str, name: str) -> Iterator[str]:
         folder, parts, relative = _resolved(path, name)

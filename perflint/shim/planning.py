@@ -35,7 +35,8 @@ from perflint.shim.settings import COMPILE_GRAPHS
 
 WORKERS, PINNED = "num_workers", "pin_memory"
 # files that decide what becomes of those below them
-_ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", f"{figures.FOLDER}/{figures.FILE}")
+_MEASURED = tuple(f"{figures.FOLDER}/{name}" for name in (figures.FILE, figures.PROFILES))
+_ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", *_MEASURED)
 
 
 @dataclass(frozen=True)

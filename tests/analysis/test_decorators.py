@@ -51,7 +51,11 @@ MORE = [
 
 
 def is_captured(package: dict[str, str], used: str) -> bool:
-    files = {"caller.py": CALLER.format(used=used), **package}
+    return is_found_fix({"caller.py": CALLER.format(used=used), **package})
+
+
+def is_found_fix(files: dict[str, str]) -> bool:
+    """Has the loop of caller.py a fix, among these files?"""
     known: dict[str, Context] = {}
     for _ in range(5):
         found = {path: find(text, RULES, {}, known.get(path, ALONE)) for path, text in files.items()}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from perflint.analysis.autograd.effects import Effects
 from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.call_graph import CallGraph
+from perflint.analysis.data.attributes import edits_of
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.decorators import exported
 from perflint.analysis.facts import Program
@@ -18,7 +19,7 @@ from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Say
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.call_targets import ELSEWHERE, named_functions
 from perflint.analysis.values.codes import argument_code, result_code
-from perflint.analysis.values.device_use import imported
+from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
@@ -45,7 +46,10 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     imports, says = _membership(program)
     return Links(
         *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, imports, says),
-        compile_query=program.asked.whether_compiled,
+        says_query=program.asked.says,
+        edits=edits_of(program),
+        edit_queries=tuple(sorted(program.asked.edits)),
+        rebinds=rebinds_of(program),
         quiet=tuple(sorted(set(_quiet(program, reaching)))),
         quiet_query=program.asked.whether_quiet,
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
@@ -95,7 +99,14 @@ def links_without_torch(program: Program) -> Links:
     functions = tuple(name for name, _ in named_functions(program.tree))
     imports, says = _membership(program)
     summaries, hands_on = tuple(map(Summary, functions)), tuple(_handed_on(program))
-    return Links(functions=functions, summaries=summaries, imports=imports, says=says, hands_on=hands_on)
+    return Links(
+        functions=functions,
+        summaries=summaries,
+        imports=imports,
+        says=says,
+        hands_on=hands_on,
+        rebinds=rebinds_of(program),
+    )
 
 
 def _handed_on(program: Program) -> Iterator[tuple[str, str]]:

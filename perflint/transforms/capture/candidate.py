@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.heat.scale import Heat
+from perflint.analysis.links import Says
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.edits import Fix, Safety
@@ -100,7 +101,7 @@ def _check_compiled(program: Program, function: ast.FunctionDef) -> None:
 
 def _check_scripted(program: Program, loop: PlainLoop) -> None:
     """TorchScript takes no function that it can't compile itself, nor any that calls one."""
-    if program.is_compiled_elsewhere:
+    if program.is_said(Says.COMPILES):
         raise Blocked("a file that imports this one uses torch.jit: no graph can capture what is scripted", loop)
     compiler = scripting(program)
     if compiler is not None:

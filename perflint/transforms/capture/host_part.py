@@ -14,7 +14,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.operations import move
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import keyword_of
-from perflint.syntax.walk import Loop, own_nodes, path_of, receiver_of
+from perflint.syntax.walk import COMPREHENSIONS, Loop, own_nodes, path_of, receiver_of
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.output import is_output
 
@@ -28,15 +28,29 @@ _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
 
 @dataclass(frozen=True)
 class Late:
-    """A statement that goes behind the step: it reads `tensors` there, by calls of `.item()`."""
+    """A statement that goes behind the step: it reads tensors there, by calls of `.item()`, or adds up its `terms`."""
 
     statement: ast.stmt
     reads: tuple[ast.Call, ...]
+    terms: tuple[ast.Name, ...] = ()
+
+    @property
+    def read(self) -> list[ast.expr]:
+        """What is read by `reads`."""
+        return [storage_of(each.func.value) for each in self.reads if isinstance(each.func, ast.Attribute)]
 
     @property
     def tensors(self) -> list[ast.expr]:
-        """What is read."""
-        return [storage_of(each.func.value) for each in self.reads if isinstance(each.func, ast.Attribute)]
+        """What it needs of the step."""
+        return [*self.read, *self.terms]
+
+
+def changed_by(late: Late) -> set[str]:
+    """The names of the objects that a late statement changes: what it adds to, fills, or calls a method of."""
+    funcs = [node.func for node in own_nodes(late.statement) if isinstance(node, ast.Call)]
+    roots = [each.value for each in funcs if isinstance(each, ast.Attribute) and torch_ops.of_method(each.attr) is None]
+    roots += [late.statement.target] if isinstance(late.statement, ast.AugAssign) else []
+    return {path_of(each).partition(".")[0] for each in roots} - {""}
 
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
@@ -46,16 +60,34 @@ def late(program: Program, statement: ast.stmt) -> Late | None:
     reads = [each for each in own_nodes(statement) if isinstance(each, ast.Call) and _is_read(program, each)]
     inside = {node for each in reads for node in own_nodes(each)}
     rest = [node for node in own_nodes(statement) if node not in inside]
-    if not reads and not _counts(program, statement):
+    terms = _terms(program, statement)
+    if not reads and not terms and not _counts(program, statement):
         return None
     for node in rest:
         if isinstance(node, ast.Lambda | ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await):
             return None
-        if isinstance(node, ast.Call) and not _is_of_host(program, node):
+        if isinstance(node, ast.Call) and not (_is_of_host(program, node) or storage_of(node) in terms):
             return None
-        if isinstance(node, ast.Name) and _is_tensor(program, node):
+        if (
+            isinstance(node, ast.Name)
+            and node not in terms
+            and isinstance(node.ctx, ast.Load)
+            and _is_tensor(program, node)
+        ):
             return None
-    return Late(statement, tuple(reads))
+    return Late(statement, tuple(reads), terms)
+
+
+def _terms(program: Program, statement: ast.stmt) -> tuple[ast.Name, ...]:
+    """The tensors that are added up from step to step by `total += loss.detach() * n`; none where it is another."""
+    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add):
+        return ()
+    factors = [statement.value]
+    for each in factors:
+        factors += [each.left, each.right] if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult) else []
+    bases = [storage_of(each) for each in factors]
+    names = tuple(each for each in bases if isinstance(each, ast.Name) and program.value(each).kind is Kind.TENSOR)
+    return names if not any(each.id == getattr(statement.target, "id", "") for each in names) else ()
 
 
 def _is_read(program: Program, call: ast.Call) -> bool:
@@ -198,16 +230,26 @@ def fetched(program: Program, statement: ast.stmt, loop: Loop) -> Iterator[Fetch
     for node in own_nodes(statement):
         if node in inside:
             continue
-        name = ""
-        if isinstance(node, ast.Call):
+        name, always = "", _is_unconditional(program, node, statement)
+        if isinstance(node, ast.Call) and always:
             name = _name_of_move(program, node)
         elif isinstance(node, ast.Subscript) and given(node.slice) and not given(node.value):
             name = _name_of_choice(program, node)
-        elif isinstance(node, ast.Attribute) and given(node.value):
+        elif isinstance(node, ast.Attribute) and given(node.value) and always:
             name = _name_of_part(program, node)
         if name and isinstance(node, ast.expr):
             inside |= set(own_nodes(node))
             yield Fetched(node, name)
+
+
+def _is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bool:
+    """Is the node evaluated once whenever the statement runs?"""
+    for each in program.ancestors(node):
+        if each is statement:
+            return not isinstance(each, ast.If | ast.For | ast.While)
+        if isinstance(each, (ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.Lambda, *COMPREHENSIONS)):
+            return False
+    return True
 
 
 def only_fetches(program: Program, statement: ast.stmt, found: Sequence[Fetched]) -> bool:
@@ -233,10 +275,16 @@ def _name_of_move(program: Program, node: ast.Call) -> str:
 def _name_of_choice(program: Program, node: ast.Subscript) -> str:
     """A name for `rows[indices]`."""
     base, index = node.value, node.slice
+    while isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and not (base.args or base.keywords):
+        base = base.func.value  # of `rows.long()`
     if not isinstance(node.ctx, ast.Load) or not isinstance(base, ast.Name) or not isinstance(index, ast.Name):
         return ""
     kinds = (Kind.NUMPY, Kind.SEQUENCE, Kind.TENSOR)
-    if program.value(base).kind is not Kind.TENSOR or program.value(index).kind not in kinds:
+    if (
+        program.value(node.value).kind is not Kind.TENSOR
+        or program.value(base).kind is not Kind.TENSOR
+        or program.value(index).kind not in kinds
+    ):
         return ""
     first, _, rest = index.id.partition("_")
     short, _, stem = base.id.partition("_")

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from perflint import torch_ops
 from perflint.analysis.decorators import may_do_more
 from perflint.analysis.heat.syncs import Sync, syncs
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.memory.hooks import may_be_hooked
 from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.program import GradMode, Program
+from perflint.analysis.values.call_targets import named_functions
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
@@ -165,6 +168,31 @@ class Obstacles:
                 f"{shown(self.program, base)} is changed in place, which others may see: make a new tensor instead",
                 node,
             )
+
+
+def computed(program: Program, functions: Iterable[str]) -> frozenset[str]:
+    """Those functions of the program, named as other files do, which only compute, whoever calls them."""
+    named = {name: node for name, node in named_functions(program.tree) if name in functions}
+    return frozenset(name for name, node in named.items() if _only_computes(program, node))
+
+
+def _only_computes(program: Program, function: ast.AST) -> bool:
+    owner = program.class_of(function) if isinstance(function, ast.FunctionDef) else None
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+        return False
+    if owner is not None:  # a call of a module runs its forward, unless it says itself what calls do
+        says = any("__call__" in each.methods for each in owner.lineage())
+        bases = [base for each in owner.lineage() for base in each.base_names]
+        is_plain = bool(bases) and all(base == "torch.nn.Module" for base in bases)
+        if function.name != "forward" or says or not is_plain or may_be_hooked(program):
+            return False
+    elif [each.node for each in program.get(Flow).graph_of(program.tree).bindings[function.name]] != [function]:
+        return False
+    try:
+        Obstacles(program, quiet=False, strict=True).check_function(function)
+    except Blocked:
+        return False
+    return True
 
 
 def _check_reads(program: Program, node: ast.AST) -> None:

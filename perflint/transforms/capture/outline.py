@@ -20,6 +20,7 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Late, detaches
 from perflint.transforms.capture.region import Part, Region
+from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.names import check_alone, taken_around
 from perflint.transforms.operations import (
     FIT,
@@ -36,6 +37,7 @@ from perflint.transforms.template import assignment, expression, reference, stat
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
 _NAMES = ("step", "train_step", "training_step", "graphed")
+_SCOPES = (*FUNCTIONS, ast.ClassDef)
 _WORDS = ("optimizer", "optimiser", "optim", "opt")
 
 
@@ -118,6 +120,8 @@ class Outline:
             value = self._graph.read(name)
             if value is not None and name not in self.region.nodes and any(map(self._is_inside, sources_of(value))):
                 found.add(name.id)
+        deleted = [node.id for node in own_nodes(self._outermost) if isinstance(node, ast.Name) and _is_deleted(node)]
+        found.update(name for name in deleted if name in self._stored)
         for phi in self._graph.carried(self.region.loop):
             left = (each for value in self._graph.back_edge_values(self.region.loop, phi) for each in sources_of(value))
             if phi.name in self.parameters and any(map(self._is_inside, left)):
@@ -127,6 +131,11 @@ class Outline:
             is_shape = isinstance(value, Definition) and value.given is not None
             if each.id in found and self.program.value(each).kind in _OF_HOST and not is_shape:
                 raise Blocked(f"`{each.id}` is a value of the host: set it outside of the step", each)
+        sure = _sets_surely(self.region.captured) | set(self.parameters)
+        for each in self._stores:
+            if each.id in found - sure:
+                reason = "is set in one branch only, and read behind the step: set it in the other one, too"
+                raise Blocked(f"`{each.id}` {reason}", each)
         return list(dict.fromkeys(each.id for each in self._stores if each.id in found))
 
     @cached_property
@@ -159,6 +168,9 @@ class Outline:
     # -- checks
 
     def _check_scope(self) -> None:
+        around = next((each for each in self.program.ancestors(self.region.loop) if isinstance(each, _SCOPES)), None)
+        if isinstance(around, ast.ClassDef):
+            raise Blocked("it trains while a class is made: do that in a function", self.region.loop)
         shared = self._graph.shared | self._graph.captured.keys()
         for name in self._stores:
             if name.id in shared:
@@ -173,7 +185,9 @@ class Outline:
 
     def _check_gradients(self) -> None:
         """Raise Blocked where what is differentiated is computed in front of the region."""
-        if not any(self.program.effects(each, Effect.RECORDS) for each in self.region.captured):
+        if not any(
+            self.program.effects(each, Effect.RECORDS) or _runs(self.program, each) for each in self.region.captured
+        ):
             first = self.region.parts[0]
             before = [each.blocked for each in self.region.block[: self.region.block.index(first)] if each.blocked]
             none = Blocked("it runs no model that is known: a step begins with a forward pass", first.statement)
@@ -188,7 +202,8 @@ class Outline:
                 continue
             if self.program.grad_mode(source, callers=False) is GradMode.OFF:
                 continue
-            if self.program.effects(source, Effect.RECORDS) or self._may_record(source):
+            is_run = self.program.effects(source, Effect.RECORDS) or _runs(self.program, source)
+            if is_run or self._may_record(source):
                 raise self._reason(source)
             names = (node for node in own_nodes(source) if isinstance(node, ast.Name))
             found = [each for name in names for each in self._graph.definitions(name) if each not in seen]
@@ -231,6 +246,10 @@ class Outline:
                     raise Blocked(f"`{name.id}` is written to behind the step: write to a copy there", write.node)
         for late in self.region.late:
             for tensor in late.tensors:
+                for write in [*points.writes]:
+                    is_later = write.is_in_sight and self._graph.runs_after(write.node, late.statement)
+                    if is_later and write.node in self.region.nodes and write.reaches(points.of(tensor)):
+                        raise Blocked("it reads what the step writes to after that: read a copy", tensor)
                 is_made = points.of(tensor) and is_own(self.program, self.region.loop, tensor)
                 if not (is_made or self._is_new(tensor)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
@@ -308,6 +327,30 @@ class Outline:
         stem = last.replace(word, "").strip("_")
         names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else _NAMES
         return self._taken.fresh(next((each for each in names if each not in self._taken.names), names[0]))
+
+
+def _runs(program: Program, node: ast.AST) -> bool:
+    """Does it run a module of another file?"""
+    return any(isinstance(each, ast.Call) and is_model(program, each.func) for each in own_nodes(node))
+
+
+def _is_deleted(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Del)
+
+
+def _sets_surely(statements: Sequence[ast.stmt]) -> set[str]:
+    """The names that statements set whichever branches they take."""
+    found = set[str]()
+    for each in statements:
+        if isinstance(each, ast.With):
+            found |= _sets_surely(each.body)
+        elif isinstance(each, ast.If):
+            found |= _sets_surely(each.body) & _sets_surely(each.orelse)
+        elif isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            names = (node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+            found |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return found
 
 
 def _tuple(names: Sequence[str], ctx: ast.expr_context | None = None) -> ast.expr:

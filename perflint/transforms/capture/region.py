@@ -18,7 +18,17 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, integer, own_nodes
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, called
-from perflint.transforms.capture.host_part import Fetched, Late, detaches, draws, early, fetched, late, only_fetches
+from perflint.transforms.capture.host_part import (
+    Fetched,
+    Late,
+    changed_by,
+    detaches,
+    draws,
+    early,
+    fetched,
+    late,
+    only_fetches,
+)
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
 
 _PROCESSES = (
@@ -106,7 +116,7 @@ class Region:
         ]
         found = {}
         for read_late in self.late:
-            for read, tensor in zip(read_late.reads, read_late.tensors, strict=True):
+            for read, tensor in zip(read_late.reads, read_late.read, strict=True):
                 name = tensor.id if isinstance(tensor, ast.Name) else ""
                 if not name or any(each.id == name and _is_behind(each, tensor) for each in stores):
                     found[read] = tensor
@@ -281,7 +291,7 @@ class _Reader:
                     value = value.updates if isinstance(value, Definition) and value.updates else value
                 if not isinstance(value, Definition) or value.node not in inside or value.node is node.target:
                     name = node.target.id
-                    raise Blocked(f"`{name}` is added to in place: write `{name} = {name} + ...`", node)
+                    raise Blocked(f"`{name}` is changed in place: write `{name} = {name} + ...` or the like", node)
 
 
 def _runs(program: Program, loop: Loop, parts: Sequence[Part]) -> Iterator[list[Part]]:
@@ -299,14 +309,21 @@ def _runs(program: Program, loop: Loop, parts: Sequence[Part]) -> Iterator[list[
 
 
 def _trimmed(program: Program, run: list[Part]) -> list[Part]:
-    while run and (run[0].is_early or run[0].is_late or not _works(program, run[0])):
+    while run and (run[0].is_early or run[0].is_late or not _works(run[0])):
         run = run[1:]
-    while run and (run[-1].is_early or run[-1].is_late or not _works(program, run[-1])):
+    while run and (run[-1].is_early or run[-1].is_late or not _works(run[-1]) or _gives_none(program, run[-1])):
         run = run[:-1]
     return run
 
 
-def _works(program: Program, part: Part) -> bool:
+def _gives_none(program: Program, part: Part) -> bool:
+    """Does it only give names to what is no tensor?"""
+    targets = part.statement.targets if isinstance(part.statement, ast.Assign) else []
+    kinds = {program.value(each).kind for each in targets if isinstance(each, ast.Name)}
+    return bool(kinds) and kinds.isdisjoint({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD})
+
+
+def _works(part: Part) -> bool:
     """Does it do anything on the device?"""
     opaque = {node for each in part.fetched for node in own_nodes(each.value)}
     nodes = (node for node in own_nodes(part.statement) if node not in opaque)
@@ -316,38 +333,59 @@ def _works(program: Program, part: Part) -> bool:
 
 def _conflict(program: Program, loop: Loop, run: Sequence[Part], part: Part) -> Blocked | None:
     """Why a part may not be moved before those in front of it, or they not behind it."""
-    stores, loads = _names(part.statement)
-    fetched = {node.id for each in part.fetched for node in ast.walk(each.value) if isinstance(node, ast.Name)}
     before = [each for each in run if not each.is_early]
     if part.is_early and not all(_may_precede(program, loop, part.statement, each) for each in before):
         return part.reason
+    stores, loads = _names_captured(part)
+    fetched = {node.id for each in part.fetched for node in ast.walk(each.value) if isinstance(node, ast.Name)}
     for each in before:
         if fetched & _names(each.statement)[0]:
             return Blocked("what it copies to the device is computed in the step", part.statement)
         for one in each.late:
-            if _names(one.statement)[0] & (loads | stores) or _host_names(one) & stores:
+            changed = _names(one.statement)[0] | changed_by(one)
+            if changed & (loads | stores) or _host_names(one) & stores:
                 reason = "the host reads what the step has computed by then: read it behind the step"
                 return Blocked(reason, one.statement)
     return None
+
+
+def _names_captured(part: Part) -> tuple[set[str], set[str]]:
+    """The names that a part stores and loads in the graph."""
+    late = {node for each in part.late for node in ast.walk(each.statement)}
+    late -= {node for each in part.late for tensor in each.tensors for node in ast.walk(tensor)}
+    names = [node for node in ast.walk(part.statement) if isinstance(node, ast.Name) and node not in late]
+    stores = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    return stores, {node.id for node in names} - (stores - _names(part.statement)[1])
 
 
 def _may_precede(program: Program, loop: Loop, early: ast.stmt, part: Part) -> bool:
     """May an early statement run before another part of the step, which stands in front of it?"""
     other = part.statement
     (stores, loads), (set_before, read_before) = _names(early), _names(other)
-    if (loads & set_before) or (stores & (set_before | read_before)):
+    changed = set_before.union(*map(changed_by, part.late))
+    if (loads & changed) or (stores & (set_before | read_before)):
         return False
     if any(draws(program, node) for node in own_nodes(early)) and program.effects(other, Effect.ELSEWHERE):
         return False
     late_nodes = {node for each in part.late for node in own_nodes(each.statement)}
     if not _steps(program, other) and late_nodes.issuperset(written_names(program, other)):
         return True
-    graph, names = program.get(Flow).graph(early), (each for each in own_nodes(early) if isinstance(each, ast.Name))
-    return all(
-        any(graph.is_within(value, loop) for value in graph.reaching(each))
-        for each in names
-        if isinstance(each.ctx, ast.Load) and program.value(each).kind in (Kind.TENSOR, Kind.UNKNOWN)
-    )
+    names = (each for each in own_nodes(early) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+    return all(_is_fresh(program, loop, each) for each in names)
+
+
+def _is_fresh(program: Program, loop: Loop, name: ast.Name) -> bool:
+    """Is it no tensor that a step may change: one that the iteration has made, and not taken from a module?"""
+    if program.value(name).kind not in (Kind.TENSOR, Kind.UNKNOWN):
+        return True
+    graph = program.get(Flow).graph(name)
+    for value in graph.definitions(name):
+        source = value.source if isinstance(value, Definition) else None
+        if source is None or not graph.is_within(source, loop):
+            return False
+        if any(isinstance(each, ast.expr) and program.value(each).kind is Kind.MODULE for each in own_nodes(source)):
+            return False
+    return True
 
 
 def _host_names(late: Late) -> set[str]:

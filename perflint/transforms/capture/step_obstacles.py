@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from perflint.analysis.autograd.effects import ModuleCalls, runs_backward
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.python import FILLS, TAKES
+from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import keyword_of
-from perflint.syntax.walk import LOOPS, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, path_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import argument_names
@@ -25,13 +28,12 @@ _TRAINING = frozenset(  # functions that leave nothing behind but on the device
 )
 _ON_HOST = frozenset({"LBFGS", "SparseAdam"})
 _SCALING = frozenset({"scale", "unscale_", "step", "update"})
+_NOT_FILLED = (Kind.TENSOR, Kind.MODULE, Kind.OPTIMIZER, Kind.LIBRARY, Kind.LOADER, Kind.FUNCTION, Kind.CLASS)
 _DISTRIBUTION = "distribution"
 _DRAWS = frozenset("sample rsample log_prob entropy mode mean cdf icdf perplexity".split())
 _WALKED = (Kind.SEQUENCE, Kind.TENSOR, Kind.MAPPING, Kind.MODULE, Kind.STRING)
 _DEFAULT_OFF = "set_default_validate_args(False)"
-_KNOWN = frozenset(
-    {"torch", "builtins", "math", "numpy", "random", "typing", "logging", "time"}
-)  # of which more is known
+_KNOWN = frozenset({"torch", "builtins", "math", "numpy", "random", "typing", "logging", "time"})  # more is known
 _BY_HAND = "decorate the step by hand, with `graphed_step` of perflint.runtime.graphs"
 
 
@@ -62,7 +64,23 @@ class StepObstacles(Obstacles):
             )
         if isinstance(node, ast.For | ast.comprehension):
             self._walked(node.iter, region)
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            self._held(node, region)
         super()._node(node, region)
+
+    def _held(self, node: ast.Name | ast.Attribute, region: ast.AST) -> None:
+        """What the host fills is no part of what a replay looks at."""
+        last = node.id if isinstance(node, ast.Name) else node.attr
+        if last not in self.program.get(_filled) or self.program.value(node).kind in _NOT_FILLED:
+            return
+        around = region if isinstance(region, FUNCTIONS) else None
+        if isinstance(node, ast.Name):
+            graph = self.program.get(Flow).graph(node)
+            if around is not None and graph.reaching(node):
+                return  # its own, or what it is given
+            if around is None and any(graph.is_within(each, region) for each in graph.reaching(node)):
+                return
+        raise Blocked(f"{shown(self.program, node)} is filled on the host: give the step a tensor instead", node)
 
     def _walked(self, node: ast.expr, region: ast.AST) -> None:
         """What a loop in the step walks is the same for all steps."""
@@ -98,7 +116,7 @@ class StepObstacles(Obstacles):
                 if not isinstance(body, ast.FunctionDef):
                     raise Blocked(f"what {shown(program, func)} runs isn't known", node)
                 self.check_function(body)
-        elif value.kind is Kind.MODULE and (not value.name or value.name == "module"):
+        elif is_model(program, func):
             pass  # of another file: what it keeps of a call, its run shows
         elif isinstance(func, ast.Attribute) and func.attr in ("requires_grad_", "detach_"):
             if not is_own(program, region, func.value):
@@ -129,6 +147,9 @@ class StepObstacles(Obstacles):
             if last in _ON_HOST or node.args or node.keywords:
                 what = f"`{last}`" if last in _ON_HOST else "a closure"
                 raise Blocked(f"{what} decides on the host how to step: use another optimizer", node)
+            own = self.program.callee(node)
+            if isinstance(own, ast.FunctionDef):
+                self.check_function(own)
             return True
         if func.attr in _SCALING and "scaler" in path_of(func.value).lower():
             raise Blocked(
@@ -158,6 +179,34 @@ class StepObstacles(Obstacles):
             raise Blocked(
                 f"{shown(self.program, base)} is changed, which a replay would not do: do that behind the step", node
             )
+
+
+def _filled(program: Program) -> frozenset[str]:
+    """The last names of containers and arrays of which the program sets items, or that it fills or shuffles."""
+    found = [each.value for each in program.of_type(ast.Subscript) if not isinstance(each.ctx, ast.Load)]
+    for call in program.of_type(ast.Call):
+        func = call.func
+        if isinstance(func, ast.Attribute) and func.attr in FILLS | TAKES:
+            found.append(func.value)
+        if isinstance(func, ast.Attribute) and func.attr in ("shuffle", "fill"):
+            found += [func.value, *call.args[:1]]
+    paths = (path_of(each) for each in found if program.value(each).kind not in _NOT_FILLED)
+    return frozenset(each.rpartition(".")[2] for each in paths) - {""}
+
+
+def is_model(program: Program, func: ast.expr) -> bool:
+    """Is what is called a module of another file, by its class, or as this one trains it or takes its parameters?"""
+    value = program.value(func)
+    if value.kind is Kind.MODULE:
+        return not value.name.startswith("torch.")
+    return value.kind in (Kind.UNKNOWN, Kind.TENSOR) and path_of(func) in program.get(_models)
+
+
+def _models(program: Program) -> frozenset[str]:
+    """The paths of what is used as a module is."""
+    funcs = (each.func for each in program.of_type(ast.Call) if not each.args and not each.keywords)
+    used = (each for each in funcs if isinstance(each, ast.Attribute) and each.attr in ("parameters", "train", "eval"))
+    return frozenset(map(path_of, (each.value for each in used))) - {""}
 
 
 def leaves(statement: ast.stmt) -> Iterator[ast.AST]:
