@@ -11,7 +11,7 @@ from perflint.analysis.links import HotCall, Links, Summary
 from perflint.engine.results import RunResult
 from perflint.project import run
 from perflint.project.checker import Checker, Task
-from perflint.project.files import discover
+from perflint.project.files import discover, in_project
 from perflint.project.patching import patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
@@ -71,7 +71,14 @@ def settings(root: Path) -> Settings:
 
 
 def check(root: Path) -> RunResult:
-    return check_files(discover([root], settings(root)), settings(root))
+    """The findings in a folder: those in each of its files, too, if that alone is named."""
+    whole = check_files(discover([root], settings(root)), settings(root))
+    for file in whole.files:
+        alone = in_project(discover([Path(file.path)], settings(root)), root, settings(root))
+        (same,) = check_files(alone, settings(root)).files
+        places = [[(each.start, each.end, each.kind, each.blocked) for each in it.diagnostics] for it in (file, same)]
+        assert places[0] == places[1], file.path
+    return whole
 
 
 def write(root: Path, **texts: str) -> None:

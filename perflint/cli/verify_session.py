@@ -17,7 +17,7 @@ from perflint.engine.errors import UserError
 from perflint.engine.rule import Safety
 from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made
-from perflint.shim.plan import project_of
+from perflint.project.root import project_of
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
 from perflint.verify import verdicts

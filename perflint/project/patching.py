@@ -37,7 +37,7 @@ def patch_files(
     rules = RulesByFile(settings)
     contexts: Mapping[str, Context] = {}
     places: Mapping[str, frozenset[Place]] = {}
-    if wanted or len(discovery.files) > 1:
+    if wanted or len(discovery.files) + len(discovery.around) > 1:
         result = check_files(discovery, settings)
         contexts, places = result.contexts, wanted(result) if wanted else {}
     tasks = [

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from perflint.analysis.links import NONE, Context, Links
 from perflint.documents.places import Problem
 from perflint.engine.problems import InternalProblem
 from perflint.engine.results import FileResult
+
+_WORDS = re.compile(r"[^\W\d]\w*")
+_CLASSES = re.compile(r"^\s*class\s+(\w+)\s*\(", re.MULTILINE)  # with bases
 
 
 def encode(result: FileResult, links: Links = NONE) -> str:
@@ -28,6 +32,28 @@ def decode_links(payload: str) -> Links:
     """The links that `encode` was given; raises as `decode` does."""
     links: Links = _reader(Links)(json.loads(payload.partition("\n")[2])) if payload else NONE
     return links
+
+
+class Outline(NamedTuple):
+    """What is seen of a file at once: its links as far as they need no values, its classes, and all words in it."""
+
+    links: Links
+    classes: tuple[str, ...]
+    words: frozenset[str]
+
+
+def encode_outline(links: Links, text: str) -> str:
+    """The outline of a file with this text."""
+    words = sorted({*_WORDS.findall(text)})
+    return "\n".join((_dumps(links), " ".join(_CLASSES.findall(text)), " ".join(words)))
+
+
+def decode_outline(payload: str) -> Outline:
+    """What `encode_outline` was given; raises as `decode` does."""
+    if not payload:
+        return Outline(NONE, (), frozenset())
+    links, classes, words = payload.split("\n")
+    return Outline(_reader(Links)(json.loads(links)), tuple(classes.split()), frozenset(words.split()))
 
 
 def decode(path: str, payload: str) -> FileResult:

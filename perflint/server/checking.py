@@ -18,7 +18,7 @@ from perflint.project.patch import patch_document
 from perflint.project.run import check_files
 from perflint.project.selection import RulesByFile
 from perflint.project.settings import Settings
-from perflint.shim.plan import project_of
+from perflint.project.root import project_of
 from perflint.verify.verdicts import with_gains
 
 

@@ -20,7 +20,7 @@ from perflint.project.config_values import READERS
 from perflint.report.pages import page
 from perflint.server.checking import Workspace
 from perflint.server.protocol import FIX_ALL, Checked, Unit
-from perflint.shim.plan import project_of
+from perflint.project.root import project_of
 
 _PAUSE = 0.15  # seconds without a change before a text is checked
 _NOTEBOOKS = types.NotebookDocumentSyncOptions(

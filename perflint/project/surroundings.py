@@ -1,0 +1,84 @@
+"""Finds those files of a project that tell something of the ones which are checked: whom these ask, and who calls them.
+
+What a file tells depends on what others tell of it in turn. So this is asked again whenever more is known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+
+from perflint.analysis.links import Links
+from perflint.project.modules import NAMESAKES, Modules, last
+from perflint.project.payload import Outline
+
+
+class Surroundings:
+    """The files of a project around those that are checked, by name, each with its outline."""
+
+    def __init__(self, outlines: Mapping[str, Outline]) -> None:
+        self.links = {name: each.links for name, each in outlines.items()}
+        self._outlines = outlines
+        self._with_word: defaultdict[str, list[str]] = defaultdict(list)
+        self._with_class: defaultdict[str, list[str]] = defaultdict(list)
+        for name, each in outlines.items():
+            for word in each.words:
+                self._with_word[word].append(name)
+            for word in each.classes:
+                self._with_class[word].append(name)
+
+    def telling(self, checked: Iterable[str], links: Mapping[str, Links]) -> set[str]:
+        """The files whose `links` tell something of those that are `checked`, or may when they are known.
+
+        `links` are those known by now; of the other files an outline is.
+        """
+        modules = Modules({**self.links, **links})
+        callers = list(checked)
+        found = {*callers}
+        for path in callers:  # those whose heat counts, as they call what is checked, directly or not
+            if path in links:
+                news = {*self._callers(path, links[path], modules), *_bases(path, links[path], modules)} - found
+                callers += sorted(news)
+                found |= news
+        asked = list(found)
+        for path in asked:
+            if path in links:
+                news = {*self._asked(path, links[path], modules)} - found
+                asked += sorted(news)
+                found |= news
+        return found
+
+    def _callers(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
+        """The files that may call functions of the one at `path` whose heat depends on that."""
+        owners = {each.partition(".")[0] for each in (*links.functions, *(name for name, _ in links.bases))}
+        names = {*map(last, links.functions), *owners}
+        importers = set(self._with_word[_own_name(path)])
+        if PurePath(path).name == "__init__.py":
+            folder = PurePath(path).parent
+            importers.update(each for each in self._outlines if PurePath(each).is_relative_to(folder))
+        yield from (each for each in importers if not names.isdisjoint(self._outlines[each].words))
+        for method in {last(each) for each in links.functions if "." in each}:
+            if modules.methods(method):
+                yield from self._with_word[method]
+
+    def _asked(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
+        """The files that a file asks: of functions that it calls, of classes that it derives from."""
+        for target in links.queries:
+            yield from (place for place, _ in modules.answering(path, target))
+        yield from _bases(path, links, modules)
+        for _, base in links.bases:
+            yield from self._with_class[last(base)][:NAMESAKES]
+
+
+def _bases(path: str, links: Links, modules: Modules) -> Iterator[str]:
+    """The files with the bases of classes of one."""
+    for _, base in links.bases:
+        if not base.startswith("@"):
+            yield from (place for place, _ in modules.definitions(path, base))
+
+
+def _own_name(path: str) -> str:
+    """The last part of the name by which a file is imported."""
+    pure = PurePath(path)
+    return pure.parent.name if pure.name == "__init__.py" else pure.stem
