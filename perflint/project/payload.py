@@ -16,8 +16,10 @@ from perflint.documents.places import Problem
 from perflint.engine.problems import InternalProblem
 from perflint.engine.results import FileResult
 
-_WORDS = re.compile(r"[^\W\d]\w*")
-_CLASSES = re.compile(r"^\s*class\s+(\w+)\s*\(", re.MULTILINE)  # with bases
+_NAME = re.compile(r"[^\W\d]\w*")
+_WORDS = re.compile(r"\.?[^\W\d]\w*")
+_CLASSES = re.compile(r"^\s*class\s+(\w+)\s*\(", re.MULTILINE)
+_IMPORTS = re.compile(r"^\s*(?:from\b[^\n(]*\([^)]*\)|(?:from|import)\b[^\n]*(?:\\\n[^\n]*)*)", re.MULTILINE)
 
 
 def encode(result: FileResult, links: Links = NONE) -> str:
@@ -35,25 +37,29 @@ def decode_links(payload: str) -> Links:
 
 
 class Outline(NamedTuple):
-    """What is seen of a file at once: its links as far as they need no values, its classes, and all words in it."""
+    """What is seen of a file at once: its links as far as they need no values, and the names in its text.
+
+    That is the classes that derive from others, the words of imports, and all words, those of attributes with a dot.
+    """
 
     links: Links
-    classes: tuple[str, ...]
-    words: frozenset[str]
+    classes: frozenset[str] = frozenset()
+    imported: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
 
 
 def encode_outline(links: Links, text: str) -> str:
     """The outline of a file with this text."""
-    words = sorted({*_WORDS.findall(text)})
-    return "\n".join((_dumps(links), " ".join(_CLASSES.findall(text)), " ".join(words)))
+    found = _CLASSES.findall(text), _NAME.findall(" ".join(_IMPORTS.findall(text))), _WORDS.findall(text)
+    return "\n".join((_dumps(links), *(" ".join(sorted({*names})) for names in found)))
 
 
 def decode_outline(payload: str) -> Outline:
     """What `encode_outline` was given; raises as `decode` does."""
     if not payload:
-        return Outline(NONE, (), frozenset())
-    links, classes, words = payload.split("\n")
-    return Outline(_reader(Links)(json.loads(links)), tuple(classes.split()), frozenset(words.split()))
+        return Outline(NONE)
+    links, *names = payload.split("\n")
+    return Outline(_reader(Links)(json.loads(links)), *(frozenset(each.split()) for each in names))
 
 
 def decode(path: str, payload: str) -> FileResult:

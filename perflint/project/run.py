@@ -202,9 +202,7 @@ def _look(work: Checker | Linker, task: Task) -> _Seen:
     return _Seen(task, len(data), work.key(task, data))
 
 
-def _do_each(
-    work: Work, todo: Mapping[str, _Seen], jobs: int | None
-) -> Generator[tuple[str, Checked], None, None]:
+def _do_each(work: Work, todo: Mapping[str, _Seen], jobs: int | None) -> Generator[tuple[str, Checked], None, None]:
     """The results as they come: the largest files first, so that no core is left alone with one at the end."""
     names = sorted(todo, key=lambda name: -todo[name].size)
     tasks = [todo[name].task for name in names]

@@ -20,13 +20,9 @@ class Surroundings:
     def __init__(self, outlines: Mapping[str, Outline]) -> None:
         self.links = {name: each.links for name, each in outlines.items()}
         self._outlines = outlines
-        self._with_word: defaultdict[str, list[str]] = defaultdict(list)
-        self._with_class: defaultdict[str, list[str]] = defaultdict(list)
-        for name, each in outlines.items():
-            for word in each.words:
-                self._with_word[word].append(name)
-            for word in each.classes:
-                self._with_class[word].append(name)
+        self._importing = _files_of((name, each.imported) for name, each in outlines.items())
+        self._using = _files_of((name, each.words) for name, each in outlines.items())
+        self._defining = _files_of((name, each.classes) for name, each in outlines.items())
 
     def telling(self, checked: Iterable[str], links: Mapping[str, Links]) -> set[str]:
         """The files whose `links` tell something of those that are `checked`, or may when they are known.
@@ -53,14 +49,15 @@ class Surroundings:
         """The files that may call functions of the one at `path` whose heat depends on that."""
         owners = {each.partition(".")[0] for each in (*links.functions, *(name for name, _ in links.bases))}
         names = {*map(last, links.functions), *owners}
-        importers = set(self._with_word[_own_name(path)])
+        names |= {f".{name}" for name in names}
+        importers = {*self._importing.get(_own_name(path), ())}
         if PurePath(path).name == "__init__.py":
             folder = PurePath(path).parent
             importers.update(each for each in self._outlines if PurePath(each).is_relative_to(folder))
         yield from (each for each in importers if not names.isdisjoint(self._outlines[each].words))
         for method in {last(each) for each in links.functions if "." in each}:
             if modules.methods(method):
-                yield from self._with_word[method]
+                yield from self._using.get(f".{method}", ())
 
     def _asked(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
         """The files that a file asks: of functions that it calls, of classes that it derives from."""
@@ -68,7 +65,16 @@ class Surroundings:
             yield from (place for place, _ in modules.answering(path, target))
         yield from _bases(path, links, modules)
         for _, base in links.bases:
-            yield from self._with_class[last(base)][:NAMESAKES]
+            yield from self._defining.get(last(base), ())[:NAMESAKES]
+
+
+def _files_of(names: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
+    """The files that have each name, in order."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path, each in names:
+        for name in each:
+            found[name].append(path)
+    return dict(found)
 
 
 def _bases(path: str, links: Links, modules: Modules) -> Iterator[str]:
