@@ -107,9 +107,9 @@ class Session:
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
         """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
+        from perflint.analysis.links import ALONE
         from perflint.documents.disk import Unreadable
         from perflint.documents.document import decode
-        from perflint.analysis.links import ALONE
         from perflint.project.patch import Patch, patch_document
 
         path = self.stdin_name
