@@ -74,9 +74,9 @@ from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.dependence import dependents, reads
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_rebound, occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood, Summary
+from perflint.analysis.made import Made, made_on_host
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
@@ -123,14 +123,15 @@ __all__ = [
     "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Batch", "Blocked", "Bound",
     "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function",
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
-    "Loop", "LoopKind", "Move", "Operation", "Optimized", "Option", "Options", "Place", "Placed", "PlainLoop",
+    "Loop", "LoopKind", "Made", "Move", "Operation", "Optimized", "Option", "Options", "Place", "Placed", "PlainLoop",
     "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity",
     "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write",
     "add_guard", "apart", "assigned", "attentions", "batch", "bind", "call_like", "call_span", "carrying_loop",
     "changing", "comments", "converts", "dataset", "dependents", "evaluations", "expression", "first_process_start",
     "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads", "integer",
     "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins",
-    "loaders", "loops_around", "made_before_steps", "makes_rare", "matchers", "measured_workers", "move", "number",
+    "loaders", "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers",
+    "measured_workers", "move", "number",
     "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes",
     "path_of", "placed", "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes",
     "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function",
@@ -173,10 +174,7 @@ def flow(program: Program) -> Flow:
 
 def assigned(program: Program, name: ast.Name) -> list[ast.expr]:
     """The expressions whose values the variable may have there; none where it may have others, or parts of some."""
-    values = flow(program).graph(name).definitions(name)
-    found = [each.source for each in values if isinstance(each, Definition) and each.updates is None and not each.steps]
-    sources = [each for each in found if each is not None]
-    return sources if len(sources) == len(values) else []
+    return flow(program).assigned(name)
 
 
 def origins(program: Program, node: ast.expr) -> list[ast.AST]:
