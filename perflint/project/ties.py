@@ -96,13 +96,15 @@ def _derived(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[st
 
 def _calls(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[HotCall, ...]]:
     offered = {path: frozenset(each.functions) for path, each in links.items()}
-    wanted = {last(name) for names in offered.values() for name in names}
+    offers = {name.removesuffix(".__init__") for names in offered.values() for name in names}
+    wanted = {*map(last, offers)}
     found: defaultdict[str, set[HotCall]] = defaultdict(set)
     for path, each in links.items():
         for call in each.calls:
             if last(call.target) in wanted:
-                for place, name in modules.reached(path, call.target):
-                    if name in offered[place] and place != path:
+                for place, reached in modules.reached(path, call.target):
+                    name = next((each for each in (reached, f"{reached}.__init__") if each in offered[place]), "")
+                    if name and place != path:
                         by = call.by if call.by.file else replace(call.by, file=path)
                         found[place].add(replace(_weakened(call), target=name, by=by))
     return {path: nearest(calls) for path, calls in found.items()}
