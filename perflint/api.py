@@ -15,7 +15,8 @@ What is offered, by the question that a rule asks:
   `Bound` to parameters; `torch_function` and `torch_method` look up a name, `torch_does` asks for a `Trait` and
   `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of each function of another file that it
   may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds each `Attention`.
-- *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
+- *Where does it come from, and where does it go?* `made_on_host` tells what is `Made` on the host of numbers alone;
+  `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
   writes to it;
   `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names them;
@@ -34,6 +35,7 @@ What is offered, by the question that a rule asks:
   an optimizer, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
   loops that read it; `batch` tells of which `Batch` something is a part; `dataset` gives the `Source`;
+  `samples` gives each `Sample` that a dataset makes, with the work that it is;
   `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
   `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
@@ -68,6 +70,7 @@ from perflint.analysis.data.measured import call_text as _call_text
 from perflint.analysis.data.measured import of_option as _of_option
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.data.samples import Sample, samples
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.heat.beside import made_before_steps, steps_beside
 from perflint.analysis.heat.rarity import makes_rare
@@ -124,16 +127,15 @@ __all__ = [
     "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function",
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
     "Loop", "LoopKind", "Made", "Move", "Operation", "Optimized", "Option", "Options", "Place", "Placed", "PlainLoop",
-    "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity",
-    "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write",
-    "add_guard", "apart", "assigned", "attentions", "batch", "bind", "call_like", "call_span", "carrying_loop",
+    "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Sample", "Setting",
+    "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value",
+    "Write", "add_guard", "apart", "assigned", "attentions", "batch", "bind", "call_like", "call_span", "carrying_loop",
     "changing", "comments", "converts", "dataset", "dependents", "evaluations", "expression", "first_process_start",
-    "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads", "integer",
-    "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins",
-    "loaders", "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers",
-    "measured_workers", "move", "number",
-    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes",
-    "path_of", "placed", "reading", "reads", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes",
+    "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer",
+    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
+    "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move", "number",
+    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
+    "placed", "reading", "reads", "rewrite", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes",
     "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function",
     "torch_method", "torch_name", "tried", "walks", "without_gradients", "written_after",
 ]  # fmt: skip
