@@ -128,10 +128,10 @@ class _Run:
         """
         checked = self._do(self.checker, seen, progress)
         links = {name: decode_links(each.payload) for name, each in checked.items()}
-        around = Surroundings(self._outlines(beside))
+        around = Surroundings(self._outlines(beside), seen)
         contexts: Contexts = {}
         for _ in range(_ROUNDS if len(seen) + len(beside) > 1 else 0):
-            while beside and (new := around.telling(seen, links) - {*links}):
+            while beside and (new := around.telling(links) - {*links}):
                 links |= self._linked({name: beside[name] for name in new})
             news = contexts_of({**around.links, **links})
             changed = [name for name in links if news.get(name, ALONE) != contexts.get(name, ALONE)]

@@ -9,28 +9,31 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from perflint.analysis.links import Links
+from perflint.analysis.links import NONE, Links
 from perflint.project.modules import NAMESAKES, Modules, last
 from perflint.project.payload import Outline
 
 
 class Surroundings:
-    """The files of a project around those that are checked, by name, each with its outline."""
+    """The files of a project around those that are `checked`, by name, each with its outline."""
 
-    def __init__(self, outlines: Mapping[str, Outline]) -> None:
+    def __init__(self, outlines: Mapping[str, Outline], checked: Iterable[str]) -> None:
+        self._checked = [*checked]
         self.links = {name: each.links for name, each in outlines.items()}
         self._outlines = outlines
-        self._importing = _files_of((name, each.imported) for name, each in outlines.items())
+        modules = Modules({**self.links, **dict.fromkeys(self._checked, NONE)})
+        imported = ((name, modules.imported(name, each.imported)) for name, each in outlines.items())
+        self._importing = _files_of(imported)
         self._using = _files_of((name, each.words) for name, each in outlines.items())
         self._defining = _files_of((name, each.classes) for name, each in outlines.items())
 
-    def telling(self, checked: Iterable[str], links: Mapping[str, Links]) -> set[str]:
-        """The files whose `links` tell something of those that are `checked`, or may when they are known.
+    def telling(self, links: Mapping[str, Links]) -> set[str]:
+        """The files whose links tell something of those that are checked, or may when they are known.
 
         `links` are those known by now; of the other files an outline is.
         """
         modules = Modules({**self.links, **links})
-        callers = list(checked)
+        callers = [*self._checked]
         found = {*callers}
         for path in callers:  # those whose heat counts, as they call what is checked, directly or not
             if path in links:
@@ -50,10 +53,10 @@ class Surroundings:
         owners = {each.partition(".")[0] for each in (*links.functions, *(name for name, _ in links.bases))}
         names = {*map(last, links.functions), *owners}
         names |= {f".{name}" for name in names}
-        importers = {*self._importing.get(_own_name(path), ())}
-        if PurePath(path).name == "__init__.py":
-            folder = PurePath(path).parent
-            importers.update(each for each in self._outlines if PurePath(each).is_relative_to(folder))
+        packages = [str(each / "__init__.py") for each in PurePath(path).parents]
+        beside = (each for package in packages for each in self._importing.get(package, ()))
+        own = f".{_own_name(path)}"
+        importers = {*self._importing.get(path, ()), *(each for each in beside if own in self._outlines[each].words)}
         yield from (each for each in importers if not names.isdisjoint(self._outlines[each].words))
         for method in {last(each) for each in links.functions if "." in each}:
             if modules.methods(method):
