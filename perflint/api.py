@@ -9,41 +9,45 @@ What is offered, by the question that a rule asks:
   its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`; for annotations and isinstance `Function`,
   `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
-  `is_number` one of Python's.
+  `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
-  with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
-  `Bound` to parameters; `torch_function` and `torch_method` look up a name, `torch_does` asks for a `Trait` and
-  `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of each function of another file that it
-  may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds each `Attention`.
+  with its traits; `move` gives the `Move` to the device, `moved_at_once` that of a call's result; `bind` and
+  `Program.arguments` give what is handed over, `Bound` to parameters; `torch_function` and `torch_method` look up a
+  name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the `Summary`
+  of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds
+  each `Attention`.
 - *Where does it come from, and where does it go?* `made_on_host` tells what is `Made` on the host of numbers alone;
   `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
-  writes to it;
-  `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names them;
-  `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in between;
-  `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the
-  alias analysis for each `Write` that a view in the place of a copy would show.
+  writes to it; `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
+  them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in
+  between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes`
+  asks the alias analysis for each `Write` that a view in the place of a copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
-  `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
+  `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`;
+  `unused_graphs` gives each `UnusedGraph`, of which nobody has a use.
 - *Where is a module?* `placed` tells the `Place` of its parameters, with the call that moved them, as `Placed`;
-  `optimized` whose parameters an optimizer is given, as `Optimized`.
-  `evaluations` is the code that only evaluates a model, though gradients are recorded.
+  `optimized` whose parameters an optimizer is given, as `Optimized`. `evaluations` is the code that only evaluates a
+  model, though gradients are recorded.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
-  is kept, `makes_rare` tells what makes code rare, `steps_beside` what runs as often as
-  an optimizer, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too.
-- *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
-  loops that read it; `batch` tells of which `Batch` something is a part; `dataset` gives the `Source`;
-  `samples` gives each `Sample` that a dataset makes, with the work that it is;
-  `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
-  `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
+  is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
+  what runs as often as an optimizer, `runs_model_beside` as a model, `computes_for_callers` where whoever calls it
+  does, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too, and `walked_batch`
+  what a loop walks sample by sample.
+- *What of the data?* `loaders`, and `graph_loaders` of graph libraries, give each `LoaderCall`, whose options are
+  `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
+  something is a part; `samples` gives each `Sample` that a dataset makes, with the work that it is; `dataset` gives the
+  `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
+  the option called `MEASURED`; `is_hf_dataset`, `is_hf_tokenizer` and `walks_examples` are about examples of Hugging
+  Face's; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
-  remedies: `joined_behind`, `fused_attention`, `on_lists`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
-  `Sync`), `add_guard` (`Guarding`).
+  remedies: `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`),
+  `training_steps` (each a `TrainingStep`), `batched_map`, `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -57,28 +61,30 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import ParamSpec
 
-from perflint import torch_ops
 from perflint.analysis.autograd.evaluations import evaluations
+from perflint.analysis.autograd.unused import UnusedGraph, unused_graphs
 from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
-from perflint.analysis.data.iteration import Iteration
+from perflint.analysis.data.examples import is_hf_dataset, is_hf_tokenizer, walks_examples
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
-from perflint.analysis.data.measured import call_text as _call_text
-from perflint.analysis.data.measured import of_option as _of_option
+from perflint.analysis.data.measured import measured_workers
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.data.restarts import Restarts, restarts
 from perflint.analysis.data.samples import Sample, samples
 from perflint.analysis.data.starts import Start, Starts
-from perflint.analysis.heat.beside import made_before_steps, steps_beside
+from perflint.analysis.heat.beside import computes_for_callers, made_before_steps, runs_model_beside, steps_beside
 from perflint.analysis.heat.rarity import makes_rare
+from perflint.analysis.heat.settings import asks_for_setting
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.dependence import dependents, reads
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import is_rebound, occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood, Summary
+from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.made import Made, made_on_host
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
@@ -91,6 +97,7 @@ from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Ki
 from perflint.analysis.values.attention import Attention, attentions
 from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.operations import Move, TorchCall, move, operation
+from perflint.analysis.values.repeated import Numbers, numbers
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.proof import comments as _comments
@@ -100,8 +107,13 @@ from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
 from perflint.torch_ops import Operation, Trait
+from perflint.torch_ops import canonical as torch_name
+from perflint.torch_ops import does as torch_does
+from perflint.torch_ops import of_function as torch_function
+from perflint.torch_ops import of_method as torch_method
 from perflint.transforms.aliases import steps_optimizer
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.filled import filled_on_device, moved_at_once
 from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.names import Taken, of_torch, taken_around
@@ -117,7 +129,7 @@ from perflint.transforms.operations import (
     takes_keywords,
 )
 from perflint.transforms.operations import Operation as CodeChange
-from perflint.transforms.remedy import Remedy, remedies
+from perflint.transforms.remedy import Remedy, TrainingStep, remedies
 from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import call_like, expression, number, statement, statements
 from perflint.transforms.waits import HostRead
@@ -126,44 +138,24 @@ __all__ = [
     "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Batch", "Blocked", "Bound",
     "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function",
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
-    "Loop", "LoopKind", "Made", "Move", "Operation", "Optimized", "Option", "Options", "Place", "Placed", "PlainLoop",
-    "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Sample", "Setting",
-    "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value",
-    "Write", "add_guard", "apart", "assigned", "attentions", "batch", "bind", "call_like", "call_span", "carrying_loop",
-    "changing", "comments", "converts", "dataset", "dependents", "evaluations", "expression", "first_process_start",
-    "flow", "fresh_name", "fused_attention", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer",
-    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
-    "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move", "number",
+    "Loop", "LoopKind", "Made", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
+    "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
+    "Sample", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
+    "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned",
+    "attentions", "batch", "batched_map", "bind", "call_like", "call_span", "carrying_loop", "changing", "comments",
+    "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression", "filled_on_device",
+    "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders", "hands_out_own_items", "head_span",
+    "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook",
+    "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps",
+    "made_on_host", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers",
     "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
-    "placed", "reading", "reads", "rewrite", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes",
-    "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function",
-    "torch_method", "torch_name", "tried", "walks", "without_gradients", "written_after",
+    "placed", "reading", "reads", "restarts", "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
+    "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy",
+    "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs",
+    "walked_batch", "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
-
-
-# -- what torch does
-
-
-def torch_function(qualified: str) -> Operation | None:
-    """What the table of torch says of a function by its public name, such as "torch.cat"; None where it has none."""
-    return torch_ops.of_function(qualified)
-
-
-def torch_does(name: str, trait: Trait) -> bool:
-    """Whether torch's operation of that last name has the trait, be it called as a method or as a function."""
-    return torch_ops.does(name, trait)
-
-
-def torch_name(qualified: str) -> str:
-    """The one short name of torch's function and its aliases, "cat" for torch.concat; "" if it is not known."""
-    return torch_ops.canonical(qualified)
-
-
-def torch_method(name: str) -> Operation | None:
-    """What the table of torch says of a tensor's method; None where tensors have none of that name."""
-    return torch_ops.of_method(name)
 
 
 # -- where a value comes from, and where it goes
@@ -201,10 +193,7 @@ def changing(program: Program, node: ast.expr, point: ast.AST) -> list[ast.AST]:
 
 
 def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:
-    """The innermost loop in which `use` reads what `definition` has assigned in the iteration before; None if none.
-
-    Both stand in that loop: the value is loop-carried.
-    """
+    """The innermost loop around both that carries what `definition` assigns to `use`, an iteration later, if any."""
     if definition not in flow(program).definitions(use):
         return None
     around = [each for each in program.ancestors(definition) if isinstance(each, LOOPS)]
@@ -260,22 +249,14 @@ def loaders(program: Program) -> list[LoaderCall]:
     return program.get(Loaders).calls
 
 
-def walks(program: Program, loader: LoaderCall) -> list[ast.For]:
-    """The loops of this file that may walk `loader`, also where functions hand it on."""
-    return program.get(Iteration).loops(loader.call)
+def graph_loaders(program: Program) -> list[LoaderCall]:
+    """The calls that build loaders of graph libraries with workers: their keywords are torch's."""
+    return program.get(Loaders).of_graphs
 
 
 def batch(program: Program, node: ast.expr) -> Batch | None:
     """The batch of loaders that `node` is, or is a part or a view of; None where it may be anything else."""
     return program.get(Batches).of(node)
-
-
-def measured_workers(option: str, loader: LoaderCall) -> tuple[int, int] | None:
-    """The workers, and the batches that each keeps ready, which runs of `loader` have found enough; None before.
-
-    `option` is the value of the rule's option called MEASURED.
-    """
-    return _of_option(option).get(_call_text(loader.call))
 
 
 def dataset(program: Program, loader: LoaderCall) -> Source:
@@ -326,6 +307,13 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     return joined_behind(program, growing)
 
 
+def batched_map(program: Program, call: ast.Call) -> Fix:
+    """The fix for a dataset's `map` that only tokenizes columns, one example at a time: batches. Raises Blocked."""
+    from perflint.transforms.batched_map import batched_map  # here: few files have such a call
+
+    return batched_map(program, call)
+
+
 def fused_attention(program: Program, found: Attention) -> Fix:
     """The fix for attention that is computed step by step: torch's fused kernels.
 
@@ -357,6 +345,16 @@ def time_loop_remedy(program: Program, loop: PlainLoop) -> Remedy | None:
     from perflint.transforms.loops import is_captured, remedy  # here: most files have no such loop
 
     return None if is_captured(program, loop) else remedy(program, loop, found.kind, found.because)
+
+
+def training_steps(program: Program) -> list[TrainingStep]:
+    """The hot training steps of a program, each with the fix that runs it as a CUDA graph, or what is in its way.
+
+    What is captured already is left out.
+    """
+    from perflint.transforms.capture.training_step import training_steps  # here: few ask for it
+
+    return training_steps(program)
 
 
 def host_reads(program: Program) -> list[HostRead]:

@@ -171,7 +171,7 @@ class DataloaderDefaults(Rule):
 def _message(missing: list[str], reason: str) -> str:
     parts = {
         "num_workers": "batches are prepared in the training process, while the device waits (num_workers is 0)",
-        "pin_memory": "batches lie in memory that is not pinned, so that copies to the device wait (no pin_memory)",
+        "pin_memory": "batches aren't in pinned memory, so copies to the device wait (no pin_memory)",
     }
     text = "; ".join(parts[name] for name in missing)
     return f"{text}; no workers are added: {reason}" if reason else text

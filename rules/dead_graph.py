@@ -1,10 +1,11 @@
-"""A module builds a graph that is thrown away at once: its result is detached where it is made.
+"""A module builds a graph that nobody uses: its result is detached before anything else is done with it.
 
 ## What it does
 
-Reports `module(x).detach()`, also of a method of a module, and with a subscript or an attribute in between, in code
-that runs in every step while gradients are recorded. Left alone are results of which the graph is used besides
-(`fake = generator(z)`, then `fake.detach()`), modules that differentiate themselves or are frozen, losses, and tests.
+Reports calls of modules, and of methods of one, in code that runs in every step while gradients are recorded, of whose
+results every use begins with `detach` or `data`: `module(x).detach()`, or `fake = generator(z)` where only
+`fake.detach()` is read. Left alone are results of which the graph is used besides, or that others may see, modules that
+differentiate themselves or are frozen, losses, evaluations, which `eval-without-no-grad` reports, and tests.
 
 ## Why it is slow
 
@@ -43,53 +44,75 @@ layers: 999 MB at the peak before, 663 MB after; 218 ms both, within the noise. 
 from __future__ import annotations
 
 import ast
+import contextlib
+import itertools
 import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Effect, Finding, Fix, GradMode, Options, Program, Rule
+from perflint.api import Blocked, Effect, Finding, Fix, Options, Program, Rule, Safety, UnusedGraph
 
 _LAYER = re.compile(r"torch\.nn\.(Linear|Conv\w+|LayerNorm|BatchNorm\w+|Embedding)$")
 
 
 class DeadGraph(Rule):
-    """Detached results of modules, at the method's name."""
+    """Results of modules whose graphs nobody uses: detached ones at the method's name, others at the module's call."""
 
     group = "memory"
-    triggers = (".detach()",)
+    triggers = (".detach()", ".data")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each `detach` of what a module gives."""
-        for detach in () if program.is_test else program.of_type(ast.Call):
-            run = _run(program, detach)
-            if run is None or not api.runs_often(program, detach):
-                continue
-            if program.grad_mode(detach) is not GradMode.ON or program.is_frozen(run.func):
-                continue
-            if program.effects(run, Effect.DIFFERENTIATES):
-                continue
-            fixes, blocked = api.tried(_fix, program, detach, run)
-            message = f"`{program.segment(run.func)}` builds a graph, which `detach` throws away at once"
-            span, by = api.call_span(program, detach), program.hot_by(detach)
+        """Yield each graph that is thrown away."""
+        places = [] if program.is_test else [each for each in api.unused_graphs(program) if _is_hot(program, each.run)]
+        evaluations = api.evaluations(program) if places else ()
+        evaluated = {node for _, place in evaluations for node in ast.walk(place)}
+        dead = [each for each in places if each.run not in evaluated]
+        for each in dead:
+            fixes, blocked = api.tried(_fix, program, each, dead)
+            when = "at once" if each.is_at_once else f"in line {each.cut.lineno}"
+            message = f"`{program.segment(each.run.func)}` builds a graph, which `{each.cut.attr}` throws away {when}"
+            cut = program.parent(each.cut) if each.is_at_once else None
+            span = api.call_span(program, cut) if isinstance(cut, ast.Call) else program.span(each.run)
+            by = program.hot_by(each.run)
             yield self.finding(span, message, kind="detach", fixes=fixes, blocked=blocked, hot_by=by)
 
 
-def _run(program: Program, detach: ast.Call) -> ast.Call | None:
-    """The call of a module whose result is all that is detached."""
-    if not isinstance(detach.func, ast.Attribute) or detach.func.attr != "detach" or detach.args:
-        return None
-    made = detach.func.value
-    while isinstance(made, ast.Attribute | ast.Subscript):
-        made = made.value
-    if not isinstance(made, ast.Call) or made not in program.effects(made, Effect.RECORDS):
-        return None
-    return made
+def _is_hot(program: Program, run: ast.Call) -> bool:
+    return api.runs_often(program, run) or api.runs_model_beside(program, run)
 
 
-def _fix(program: Program, detach: ast.Call, run: ast.Call) -> Fix:
-    """The statement below `with torch.no_grad()`, without `detach`; raises Blocked."""
-    statement = program.statement_of(detach)
-    if not isinstance(statement, ast.Assign) or statement.value is not detach:
+def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
+    """The statement, with those beside it, below `with torch.no_grad()`; raises Blocked."""
+    safety, proviso = _promise(program, found)
+    block = program.block_of(program.statement_of(found.run))
+    promises = {program.statement_of(found.run): (found, safety, proviso)}
+    for each in (each for each in dead if each is not found and program.statement_of(each.run) in block):
+        with contextlib.suppress(Blocked):
+            promises[program.statement_of(each.run)] = (each, *_promise(program, each))
+    here = block.index(program.statement_of(found.run))
+    before = itertools.takewhile(promises.__contains__, reversed(block[:here]))
+    group = [*reversed([*before]), *itertools.takewhile(promises.__contains__, block[here:])]
+    made = [promises[each] for each in group]
+    switch = api.of_torch(program, "no_grad", found.run)
+    quiet = api.statement("with {switch}():\n    {kept}", switch=switch, kept=group)
+    drops = [drop for each, _, _ in made for drop in _without_detach(program, each)]
+    change = api.rewrite(program, api.ReplaceStatements(tuple(group), (quiet,)), *drops)
+    worst = max((each for _, each, _ in made), key=list(Safety).index)
+    provisos = dict.fromkeys(each for _, _, each in made)
+    return Fix(f"compute it below `with torch.no_grad():`{''.join(provisos)}", worst, change)
+
+
+def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
+    """What the statement promises below `torch.no_grad()`; raises Blocked."""
+    run, statement = found.run, program.statement_of(found.run)
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    while value is not None and value is not run:
+        is_plain = isinstance(value, ast.Call) and not any(
+            isinstance(e, ast.Call) for a in value.args for e in ast.walk(a)
+        )
+        inner = value.func if isinstance(value, ast.Call) and is_plain else value
+        value = inner.value if isinstance(inner, ast.Attribute | ast.Subscript) else None
+    if value is None:
         raise Blocked("the statement computes something else besides: give the result a name of its own")
     if any(isinstance(each, ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(run)):
         raise Blocked("the call does more than compute")
@@ -98,15 +121,16 @@ def _fix(program: Program, detach: ast.Call, run: ast.Call) -> Fix:
             raise Blocked("what the module is given is computed by another one", runs[0])
     if "autocast" in program.text:
         raise Blocked("autocast would keep the weights that it converts without gradients for what comes behind")
-    safety, proviso = api.without_gradients(program, run)
-    assert isinstance(detach.func, ast.Attribute)
-    block = api.statement(
-        "with {switch}():\n    {kept}", switch=api.of_torch(program, "no_grad", detach), kept=[statement]
-    )
-    drops = () if _may_return_its_input(program, run) else (api.Replace(detach, detach.func.value),)
-    change = api.rewrite(program, api.ReplaceStatements((statement,), (block,)), *drops)
-    title = f"compute it below `with torch.no_grad():`{proviso}"
-    return Fix(title, safety, change)
+    return api.without_gradients(program, run)
+
+
+def _without_detach(program: Program, found: UnusedGraph) -> list[api.Replace]:
+    """The statement without the `detach` at its end."""
+    detach = program.parent(found.cut)
+    is_last = getattr(program.statement_of(found.run), "value", None) is detach
+    if not is_last or found.cut.attr != "detach" or not isinstance(detach, ast.Call) or detach.args:
+        return []
+    return [] if _may_return_its_input(program, found.run) else [api.Replace(detach, found.cut.value)]
 
 
 def _may_return_its_input(program: Program, run: ast.Call) -> bool:

@@ -2,10 +2,10 @@
 
 ## What it does
 
-Reports, at places that run in every step: *cache* is `torch.cuda.empty_cache()` and *synchronize* is
-`torch.cuda.synchronize()`, with no clock read and nothing profiled in the same function. *anomaly* is
-`torch.autograd.set_detect_anomaly(True)`, or `detect_anomaly()`, wherever it stands. Left
-alone are handlers of exceptions, what stands under a condition, functions that are named for measuring, and tests.
+Reports, at places that run in every step: *cache* is `torch.cuda.empty_cache()`, *synchronize* is
+`torch.cuda.synchronize()` with no clock read and nothing profiled in the same function. *anomaly* is
+`torch.autograd.set_detect_anomaly(True)`, or `detect_anomaly()`, wherever it stands. Left alone are handlers of
+exceptions, what stands under a condition, functions that are named for measuring, and tests.
 
 ## Why it is slow
 
@@ -51,7 +51,7 @@ _ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?(set_)?detect_anomaly"
 _CLOCKS = re.compile(r"time|clock|profil|elapsed|event|bench|latency|throughput|speed|measure|warm_?up", re.IGNORECASE)
 _OTHERS = re.compile(r"stream|ipc|queue|process|thread|dist\.|distributed|cupy|pynvml|memory_allocated", re.IGNORECASE)
 _MESSAGES = {
-    "cache": "the device's memory is given back in every step, and asked for again",
+    "cache": "the device's memory is freed in every step, and allocated again",
     "synchronize": "the host waits in every step until the device has computed all that is queued",
     "anomaly": "each operation is recorded with its traceback, and each gradient looked through for NaN",
 }
@@ -69,7 +69,7 @@ class EmptyCacheInLoop(Rule):
         for call in () if program.is_test else program.of_type(ast.Call):
             kind = _kind(program, call)
             is_chosen = any(isinstance(each, ast.If | ast.IfExp) for each in program.ancestors(call))
-            if not kind or is_chosen or (kind != "anomaly" and not _is_hot(program, call)):
+            if not kind or is_chosen or (kind != "anomaly" and not _is_hot(program, call, kind)):
                 continue
             fixes, blocked = api.tried(_fix, program, call, kind)
             span, by = program.span(call), program.hot_by(call)
@@ -85,16 +85,17 @@ def _kind(program: Program, call: ast.Call) -> str:
     return "cache" if name in _CACHE else "synchronize" if name in _WAITS else ""
 
 
-def _is_hot(program: Program, call: ast.Call) -> bool:
+def _is_hot(program: Program, call: ast.Call, kind: str) -> bool:
     """Does it run in every step, other than to handle an exception, or to measure?"""
     function = program.function_of(call)
     around = {type(each) for each in program.ancestors(call)}
     if ast.ExceptHandler in around or not api.runs_often(program, call):
         return False
-    name = getattr(function, "name", "")
+    if _CLOCKS.search(getattr(function, "name", "")):
+        return False
     scope = function or program.statement_of(call)
     words = (getattr(each, "attr", getattr(each, "id", "")) for each in api.own_nodes(scope))
-    return not _CLOCKS.search(name) and not any(map(_CLOCKS.search, filter(None, words)))
+    return kind == "cache" or not any(map(_CLOCKS.search, filter(None, words)))
 
 
 def _fix(program: Program, call: ast.Call, kind: str) -> Fix:

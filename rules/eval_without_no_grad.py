@@ -109,7 +109,7 @@ def _fix(program: Program, place: PlainLoop | ast.FunctionDef) -> Fix:
         change = api.rewrite(program, api.Decorate(place, api.expression("{switch}()", switch=switch)))
         return Fix(f"put `@torch.no_grad()` on `{place.name}`{title}", safety, change)
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in api.own_nodes(place)):
-        raise Blocked("whoever is given control inside of the loop would compute without gradients, too")
+        raise Blocked("code that gets control inside the loop would compute without gradients, too")
     block = api.statement("with {switch}():\n    {loop}", switch=switch, loop=[place])
     change = api.rewrite(program, api.ReplaceStatements((place,), (block,)))
     return Fix(f"put the loop below `with torch.no_grad():`{title}", safety, change)

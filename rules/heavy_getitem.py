@@ -55,7 +55,7 @@ _MESSAGES = {
     "file": "a file that is the same for all samples is opened for each of them",
     "parse": "a text file is parsed anew in each epoch",
     "tokenize": "the text is tokenized anew in each epoch",
-    "resize": "the picture is brought to the same size anew in each epoch",
+    "resize": "the picture is resized to the same size again in each epoch",
     "loop": "a Python loop goes over the elements of a sample",
 }
 

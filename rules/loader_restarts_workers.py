@@ -1,10 +1,13 @@
-"""A loader's workers are started anew in every epoch.
+"""A loader's workers are started again in every epoch.
 
 ## What it does
 
 Reports loaders that surely have workers and say nothing of `persistent_workers`, where this file walks them again and
-again: in a loop inside of another one, or in a function that is called in a loop, outside of which they were made. Left
-alone are loaders that are made anew each time, those that others walk, and tests.
+again: in a loop inside of another one, in a function that is called in a loop, by `iter` or `yield from` in a loop, or
+where a loop hands them to a function of another file, outside of which they were made. Where no walk is in sight, those
+count that are made for training: that shuffle or drop what is left at the end, that are called so, or are made for
+validation beside one. Loaders of DGL and PyG count, too. Left alone are loaders that are made anew each time, whose
+sampler draws a number of samples of its own, and tests.
 
 ## Why it is slow
 
@@ -31,8 +34,8 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=Tr
 
 `behaviour`: from the second epoch on, workers draw other random numbers, and the order of a shuffling loader is another
 one. Workers that stay keep their memory. There is no fix where the program changes the dataset between epochs, or
-may, which they would not see, and where the number of workers isn't written out or held by a variable. It is advice,
-for it depends on how long an epoch takes.
+may, as functions of other files do, which they would not see, and where the number of workers isn't written out or held
+by a variable. It is advice, for it depends on how long an epoch takes.
 
 ## Measured
 
@@ -46,7 +49,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Finding, Fix, Loop, Options, Program, Rule, Safety, Severity, State
+from perflint.api import Blocked, Finding, Fix, Options, Program, Restarts, Rule, Safety, Severity, State
 
 _SAFE = frozenset({"__len__", "__getitem__", "index", "count", "keys", "values", "items", "get"})
 
@@ -56,34 +59,35 @@ class LoaderRestartsWorkers(Rule):
 
     group = "data"
     severity = Severity.ADVICE
-    triggers = ("Loader",)
+    triggers = ("Loader", "num_workers")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each loader whose workers are started in every iteration of a loop around."""
-        for loader in () if program.is_test else api.loaders(program):
+        loaders = () if program.is_test else (*api.loaders(program), *api.graph_loaders(program))
+        for loader in loaders:
             is_started = loader.workers.state is State.ON and loader.persistent.state is State.ABSENT
-            epochs = _epochs(program, loader.call, api.walks(program, loader)) if is_started else []
-            if not epochs or not loader.certain:
+            found = api.restarts(program, loader) if is_started and loader.certain else None
+            if not found:
                 continue
-            fixes, blocked = api.tried(_fix, program, loader, epochs)
-            message = f"its workers are started anew in every iteration of the loop in line {epochs[0].lineno}"
+            fixes, blocked = api.tried(_fix, program, loader, found)
+            where = (
+                f" of the loop in line {found.loops[0].lineno}" if found.loops else " over it, as training makes them"
+            )
+            message = f"its workers are started again in every {'iteration' if found.loops else 'pass'}{where}"
             span = program.span(loader.call)
             yield self.finding(span, message, kind="epochs", fixes=fixes, blocked=blocked)
 
 
-def _epochs(program: Program, made: ast.Call, walks: list[ast.For]) -> list[Loop]:
-    """The loops that walk what was made outside of them once in each iteration."""
-    makers = {made, *program.ancestors(made)}
-    makers |= {around for each in api.loops_around(program, made) for around in (each, *program.ancestors(each))}
-    around = [each for walk in walks for each in api.loops_around(program, walk) if each is not walk]
-    return [each for each in dict.fromkeys(around) if each not in makers]
-
-
-def _fix(program: Program, loader: api.LoaderCall, epochs: list[Loop]) -> Fix:
+def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
     """The keyword; raises Blocked."""
     workers = loader.workers.value
     dataset = loader.argument("dataset")
-    for epoch in epochs:
+    if not found.loops:
+        raise Blocked("what walks it, in other files, may change the dataset, which workers that stay would not see")
+    if found.handed:
+        called = program.segment(found.handed[0].func)
+        raise Blocked(f"`{called}` may change the dataset, which workers that stay would not see", found.handed[0])
+    for epoch in found.loops:
         for node in ast.walk(epoch):
             if _may_change(program, node, api.path_of(dataset) if dataset is not None else ""):
                 raise Blocked("the workers would not see what is changed between epochs", node)

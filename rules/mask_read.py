@@ -110,7 +110,7 @@ def _fix(program: Program, read: ast.Subscript, path: str, place: ast.stmt | Non
     """The indices, made in front of the loop, or of the function that a loop calls; raises Blocked."""
     name = path.rpartition(".")[2]
     if place is None:
-        raise Blocked(f"`{path}` may be another one in each call", read.slice)
+        raise Blocked(f"`{path}` may differ between calls", read.slice)
     if not _is_of_bools(program, read.slice) and not (name in _SPLITS and _GRAPHS.search(program.text)):
         raise Blocked(f"`{path}` isn't known to be a mask of bools", read.slice)
     _check_unchanged(program, place, read, path)

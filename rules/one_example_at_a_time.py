@@ -3,9 +3,9 @@
 ## What it does
 
 Reports *map*, where `map` of a dataset calls a tokenizer for one example at a time; *pipeline* and *generate*, where a
-loop over examples runs a pipeline of transformers, or tokenizes one text and generates; *tokenize*, where a list of
-tokenized texts is made one by one. Left alone are functions that don't tokenize, loops over texts that are written out
-or over batches, tokenizers that pad in a loop, and tests.
+loop over examples runs a pipeline of transformers, or tokenizes one text and generates or runs a model; *tokenize*,
+where a list of tokenized texts is made one by one. Left alone are functions that don't tokenize, loops over texts that
+are written out or over batches, tokenizers that pad in a loop, and tests.
 
 ## Why it is slow
 
@@ -30,8 +30,10 @@ for result in pipe(texts, batch_size=16):
 
 ## Fix safety
 
-There is no fix: a batch changes what the function, or the loop, is given, texts of a batch are padded (on the left, to
-generate), and sampling draws in another order. It is advice: it depends on how many examples there are.
+`behaviour` for *map*, where the function returns what a tokenizer of transformers makes of columns, and nothing else:
+`batched=True` gives the same rows, if each of these columns holds one text; a list of texts would be taken for a batch.
+The others have no fix: a batch changes what the function, or the loop, is given, texts of a batch are padded (on the
+left, to generate), and sampling draws in another order. It is advice: it depends on how many examples there are.
 """
 
 from __future__ import annotations
@@ -43,18 +45,17 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Finding, Kind, Options, Program, Rule, Severity
 
-_DATASETS = re.compile(
-    r"datasets\.(load\.|arrow_dataset\.|combine\.|dataset_dict\.)?(load_|Dataset|concatenate|interl)\w*(\.\w+)?"
+_TOKENIZER = re.compile(
+    r"(^|[._])(tokenizer|processor)(_\w+|\.encode|\.encode_plus|\.apply_chat_template)?$", re.IGNORECASE
 )
-_TOKENIZER = re.compile(r"(^|[._])(tokenizer|processor)(_\w+|\.encode|\.apply_chat_template)?$", re.IGNORECASE)
-_BATCH = re.compile(r"batch|chunk|loader|epoch|step", re.IGNORECASE)
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 _AROUND = (*api.LOOPS, *api.FUNCTIONS, *_COMPREHENSIONS)
+_BATCHED = "a batch changes what the loop is given"
 _MESSAGES = {
     "map": "the tokenizer is called for one example at a time, which batched=True would hand over as lists",
     "pipeline": "the pipeline runs for one example at a time: it takes a list, or a dataset, and batch_size",
     "tokenize": "the tokenizer is called for one text at a time, where it takes the list of them",
-    "generate": "each text is generated on its own: a padded batch takes hardly longer than one",
+    "generate": "each text goes through the model on its own: a padded batch takes hardly longer than one",
 }
 
 
@@ -63,14 +64,15 @@ class OneExampleAtATime(Rule):
 
     group = "compute"
     severity = Severity.ADVICE
-    triggers = ("transformers", "datasets")
+    triggers = ("transformers", "datasets", ".generate(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each such call."""
         for call in () if program.is_test else program.of_type(ast.Call):
             if kind := _kind(program, call):
-                blocked = "a batch changes what the function, or the loop, is given"
-                yield self.finding(api.call_span(program, call), _MESSAGES[kind], kind=kind, blocked=blocked)
+                fixes, blocked = api.tried(api.batched_map, program, call) if kind == "map" else ((), _BATCHED)
+                span = api.call_span(program, call)
+                yield self.finding(span, _MESSAGES[kind], kind=kind, fixes=fixes, blocked=blocked)
 
 
 def _kind(program: Program, call: ast.Call) -> str:
@@ -79,22 +81,49 @@ def _kind(program: Program, call: ast.Call) -> str:
         return "map" if _maps_singly(program, call, call.func.value) else ""
     loop = next((each for each in program.ancestors(call) if isinstance(each, _AROUND)), None)
     walk = loop.generators[0] if isinstance(loop, _COMPREHENSIONS) else loop
-    if loop is None or not isinstance(walk, ast.For | ast.comprehension) or not _walks_examples(program, walk):
+    if loop is None or not isinstance(walk, ast.For | ast.comprehension) or not api.walks_examples(program, walk):
         return ""
     items = api.dependents(loop, {each.id for each in ast.walk(walk.target) if isinstance(each, ast.Name)})
     if any(each.endswith(".pipeline") for each in _makers(program, call.func) if each.startswith("transformers.")):
-        return (
-            "pipeline"
-            if _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
-            else ""
-        )
+        is_single = _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
+        return "pipeline" if is_single else ""
+    if isinstance(loop, ast.ListComp):
+        is_made = re.search(r"tokenizer(\.encode)?$", api.path_of(call.func))
+        return "tokenize" if is_made and call.args and api.reads(call.args[0], items) else ""
+    return _kind_in_loop(program, call, loop, items) if isinstance(loop, ast.For) else ""
+
+
+def _kind_in_loop(program: Program, call: ast.Call, loop: ast.For, items: frozenset[str]) -> str:
+    """Does `call`, in a loop over examples, tokenize one of them for a list, or run a model on one tokenized there?"""
     calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call)]
-    singles = [each for each in calls if _TOKENIZER.search(api.path_of(each.func)) and _takes_one(each, items)]
-    generating = [each for each in calls if getattr(each.func, "attr", "") == "generate"]
-    if generating and singles:
-        return "generate" if call in generating else ""
-    is_made = isinstance(loop, ast.ListComp) and re.search(r"tokenizer(\.encode)?$", api.path_of(call.func))
-    return "tokenize" if is_made and call.args and api.reads(call.args[0], items) else ""
+    singles = [each for each in calls if _tokenizes(program, each) and _takes_one(each, items)]
+    if not singles:
+        return ""
+    models = [each for each in calls if _runs_model(program, each)]
+    if models:
+        return "generate" if call is models[-1] else ""
+    named = {each.id for one in singles for each in _targets(program, one)}
+    tokenized = api.dependents(loop, named) - items | named
+    kept = [each for each in calls if getattr(each.func, "attr", "") in ("append", "extend") and each.args]
+    is_kept = any(api.reads(each.args[0], tokenized) or call in ast.walk(each) for each in kept)
+    return "tokenize" if call in singles and is_kept else ""
+
+
+def _runs_model(program: Program, call: ast.Call) -> bool:
+    """Is it `model.generate(...)`, or `model(...)`?"""
+    is_module = program.value(call.func).kind is Kind.MODULE and not _tokenizes(program, call)
+    return getattr(call.func, "attr", "") == "generate" or is_module
+
+
+def _targets(program: Program, call: ast.Call) -> list[ast.Name]:
+    """The variables to which a call's result is assigned."""
+    targets = getattr(program.statement_of(call), "targets", [])
+    return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+
+
+def _tokenizes(program: Program, call: ast.Call) -> bool:
+    """Is a tokenizer called, by its name or by what made it?"""
+    return bool(_TOKENIZER.search(api.path_of(call.func))) or api.is_hf_tokenizer(program, call.func)
 
 
 def _takes_one(call: ast.Call, items: frozenset[str]) -> bool:
@@ -109,42 +138,11 @@ def _makers(program: Program, node: ast.expr) -> set[str]:
 
 def _maps_singly(program: Program, call: ast.Call, mapped: ast.expr) -> bool:
     """Does a dataset hand a tokenizer one example after the other?"""
-    if (
-        any(each.arg in ("batched", None) for each in call.keywords)
-        or not call.args
-        or not _is_dataset(program, mapped)
-    ):
+    is_told = any(each.arg in ("batched", None) for each in call.keywords)
+    if is_told or not call.args or not api.is_hf_dataset(program, mapped):
         return False
     function = program.value(call.args[0]).node
     calls = [each for each in ast.walk(function) if isinstance(each, ast.Call)] if function is not None else []
     inner = [each for body in map(program.callee, calls) if body for each in ast.walk(body)]
     calls += [each for each in inner if isinstance(each, ast.Call)]
-    return any(_TOKENIZER.search(api.path_of(each.func)) for each in calls)
-
-
-def _is_dataset(program: Program, node: ast.expr, depth: int = 8) -> bool:
-    """Is it made by Hugging Face's datasets, perhaps through methods and items of one?"""
-    for each in api.origins(program, node) if depth else ():
-        if isinstance(each, ast.Call) and _DATASETS.fullmatch(program.qualified(each.func)):
-            return True
-        part = each.func if isinstance(each, ast.Call) else each
-        if isinstance(part, ast.Attribute | ast.Subscript) and _is_dataset(program, part.value, depth - 1):
-            return True
-    return False
-
-
-def _walks_examples(program: Program, loop: ast.For | ast.comprehension) -> bool:
-    """Does the loop walk examples, more than are written out, and no batches?"""
-    walked = [each for each in api.origins(program, loop.iter) if isinstance(each, ast.expr)]
-    is_written = any(isinstance(each, ast.List | ast.Tuple) and each.elts for each in walked)
-    names = " ".join(
-        each.id for node in (loop.target, loop.iter) for each in ast.walk(node) if isinstance(each, ast.Name)
-    )
-    calls = (each for each in walked if isinstance(each, ast.Call))
-    is_strided = any(len(each.args) == 3 and program.qualified(each.func) == "builtins.range" for each in calls)
-    return (
-        not is_written
-        and not is_strided
-        and program.value(loop.iter).kind is not Kind.LOADER
-        and not _BATCH.search(names)
-    )
+    return any(_tokenizes(program, each) for each in calls)

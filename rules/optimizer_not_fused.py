@@ -87,7 +87,7 @@ class OptimizerNotFused(Rule):
             if any(each.place is Place.HOST for each in placed) or not (known or program.may_use_device):
                 continue
             fixes, blocked = api.tried(_fix, program, call, given, placed)
-            message = "each operation of its step is a pass over all parameters: fused, they are one"
+            message = "its step passes over all parameters once for each operation: fused=True makes that one pass"
             yield self.finding(api.call_span(program, call), message, kind="device", fixes=fixes, blocked=blocked)
 
 
@@ -100,7 +100,7 @@ def _fix(program: Program, call: ast.Call, given: Optimized, placed: list[Placed
     """The keyword, which asks for the device where it may be another one; raises Blocked."""
     moves = [each.move for each in placed if each.move is not None]
     if not given.complete or len(moves) < len(placed):
-        raise Blocked("it isn't known whether all parameters are on the device by then")
+        raise Blocked("it isn't known whether all parameters are on the device by now")
     if _OTHERS.search(program.text):
         raise Blocked("other libraries may compute the steps, or take the parameters apart")
     model, targets = given.modules[0], [each.args[0] if each.args else None for each in moves]
@@ -110,7 +110,7 @@ def _fix(program: Program, call: ast.Call, given: Optimized, placed: list[Placed
         raise Blocked("the arguments leave no room for a keyword")
     is_local, sure = program.function_of(moves[0]) is program.function_of(call), all(each.sure for each in placed)
     if not sure and len(placed) > 1:
-        raise Blocked("it isn't known whether all models are on the device by then")
+        raise Blocked("it isn't known whether all models are on the device by now")
     if program.function_of(model) is not program.function_of(call) or not api.path_of(model):
         raise Blocked("the model has no name where the optimizer is built")
     target = targets[0]

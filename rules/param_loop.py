@@ -77,7 +77,7 @@ class ParamLoop(Rule):
             if not kind or not _runs_each_step(program, loop, kind):
                 continue
             fixes, blocked = api.tried(_fix, program, loop, kind)
-            message = "each operation is launched for each parameter: on lists of them, it is launched for all at once"
+            message = "each operation is launched once for each parameter: torch._foreach_* launches it once for all"
             span, by = api.head_span(program, loop), program.hot_by(loop)
             yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
 

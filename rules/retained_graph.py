@@ -67,7 +67,7 @@ class RetainedGraph(Rule):
             if not isinstance(loop, api.LOOPS) or not _is_alone(program, call, loop):
                 continue
             fixes, blocked = api.tried(_fix, program, call)
-            message = "the activations of the step are kept for another backward pass, which never comes"
+            message = "the step's activations are kept for another backward pass, which never comes"
             yield self.finding(api.call_span(program, call), message, kind="backward", fixes=fixes, blocked=blocked)
 
 
@@ -116,5 +116,5 @@ def _fix(program: Program, call: ast.Call) -> Fix:
     told = [f"{each.arg}={{{each.arg}}}" for each in call.keywords if each.arg and each.arg != "retain_graph"]
     given = {each.arg: each.value for each in call.keywords if each.arg}
     made = api.expression(f"{{func}}({', '.join(told)})", func=call.func, **given)
-    title = "let go of the graph, if no module goes on from what it computed in an earlier step"
+    title = "free the graph, if no module continues from what it computed in an earlier step"
     return Fix(title, Safety.BEHAVIOUR, api.rewrite(program, api.Replace(call, made)))

@@ -85,7 +85,7 @@ def _looks_at_gradients(program: Program) -> bool:
 def _fix(program: Program, call: ast.Call) -> Fix:
     """The call without the argument; raises Blocked."""
     if len(call.args) + len(call.keywords) > 1:
-        raise Blocked("it isn't known what else the call is told", call)
+        raise Blocked("it isn't known which other arguments the call gets", call)
     change = api.rewrite(program, api.Replace(call, api.expression("{func}()", func=call.func)))
     if _is_plain_descent(program, call):
         return Fix("let the gradients be None", Safety.EXACT, change)

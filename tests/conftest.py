@@ -1,4 +1,4 @@
-"""Generated tests try the same programs in every run; `pytest --hypothesis-profile=default` tries others.
+"""Generated tests try the same few programs in every run; `pytest --hypothesis-profile=many` tries many others.
 
 What keeps a run short: programs of tests/shim, tests/verify and of main guards are forks of a process that has imported
 torch (tests/forks). New interpreters are left where it is about one: workers that are spawned, options of Python,
@@ -8,11 +8,13 @@ torch (tests/forks). New interpreters are left where it is about one: workers th
 import os
 import sys
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 os.environ["OMP_NUM_THREADS"] = "1"  # each worker of xdist has one core
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False  # a thousand processes import perflint
 
-settings.register_profile("repeatable", derandomize=True)
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+settings.register_profile("repeatable", _PATIENT, derandomize=True, max_examples=40)
+settings.register_profile("many", _PATIENT, max_examples=1000)
 settings.load_profile("repeatable")

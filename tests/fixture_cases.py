@@ -10,6 +10,7 @@ import importlib.util
 import re
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -47,11 +48,21 @@ class Case:
 
     def findings(self) -> tuple[Finding, ...]:
         """What the rule finds."""
-        return check_text(self.text, [self.rule], default_options(self.rule))
+        return _findings(self)
 
     def fixed(self, unsafe: bool) -> FixResult:
         """What the fixer makes of it."""
-        return fix_text(self.text, [self.rule], default_options(self.rule), unsafe=unsafe)
+        return _fixed(self, unsafe)
+
+
+@cache  # several tests ask
+def _findings(case: Case) -> tuple[Finding, ...]:
+    return check_text(case.text, [case.rule], default_options(case.rule))
+
+
+@cache
+def _fixed(case: Case, unsafe: bool) -> FixResult:
+    return fix_text(case.text, [case.rule], default_options(case.rule), unsafe=unsafe)
 
 
 def default_options(rule: Rule) -> dict[str, dict[str, bool | int | str]]:

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from perflint.cli.fix_report import fix_report
+from perflint.documents.places import Position
+from perflint.project.patch import Patch, Unfixed
+from perflint.report.style import Style
 from tests.call_rules import Project, project
 
 __all__ = ["project"]
@@ -23,7 +27,7 @@ def test_a_diff_is_shown_and_nothing_is_written(project: Project) -> None:
     result = project.run("fix")
     assert result.exit_code == 1
     assert result.stdout == "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n import torch\n-slow()\n+fast()\n"
-    assert "`perflint fix --apply` writes" in result.stderr
+    assert "with `--apply` writes" in result.stderr
     assert project.read("a.py") == "import torch\nslow()\n"
 
 
@@ -259,3 +263,10 @@ def test_only_what_was_verified_needs_verdicts_that_can_be_read(project: Project
     assert (result.exit_code, result.stdout) == (2, "")
     assert line.endswith("verdicts.json: it holds no verdicts that can be read: delete it or verify again")
     assert project.run("fix", "--apply").exit_code == 0
+
+
+def test_obstacles_that_differ_by_their_line_alone_are_told_together() -> None:
+    reasons = ("no: line 3: it waits", "no: line 9 of cell 2: it waits", "line 5: else")
+    left = tuple(Unfixed("slow", Position(None, 0, line, 1), "", reason) for line, reason in enumerate(reasons, 1))
+    told = fix_report([Patch("a.py", left=left)], Style(False, None, False, False), applied=False)
+    assert _without_blanks(told)[2:] == ["slow 1 line 5: else (a.py:3:1)", "slow 2 no: it waits (a.py:1:1, a.py:2:1)"]

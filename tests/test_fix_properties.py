@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perflint.analysis.program import Program
@@ -201,22 +201,16 @@ def assert_sound(text: str, rules: Sequence[Rule], unsafe: bool) -> FixResult | 
     return result
 
 
-ODD = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@ODD
 @given(st.one_of(PROGRAMS, mutated()))
 def test_clumsy_rules_leave_a_sound_program_or_are_told_of(text: str) -> None:
     assert_sound(text, [Odd()], unsafe=False)
 
 
-@ODD
 @given(st.one_of(PROGRAMS, mutated()), st.booleans())
 def test_the_real_rules_leave_a_sound_program_and_make_no_fix_that_breaks_one(text: str, unsafe: bool) -> None:
     assert_sound(text, REAL, unsafe)
 
 
-@ODD
 @given(PROGRAMS, st.sampled_from(["utf-8", "utf-8-sig", "latin-1"]))
 def test_a_patched_file_keeps_its_encoding_and_mark(text: str, encoding: str) -> None:
     cookie = "# coding: latin-1\n" if encoding == "latin-1" else ""
@@ -226,7 +220,6 @@ def test_a_patched_file_keeps_its_encoding_and_mark(text: str, encoding: str) ->
     assert (after.encoding, after.bom, after.text) == (document.encoding, document.bom, patch.after)
 
 
-@ODD
 @given(
     st.lists(
         st.one_of(BODIES, st.sampled_from(["!ls\nx = x.item()", "%%time\ny = x.cpu()", "%%bash\nls", "f("])), max_size=4

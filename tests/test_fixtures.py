@@ -13,6 +13,7 @@ import pytest
 
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import check_text
+from perflint.engine.fix import fix_text
 from perflint.engine.rule import Safety
 from tests.fixture_cases import FIXTURES, Case, cases, default_options, load
 
@@ -65,14 +66,11 @@ def test_what_has_no_fix_says_what_blocks_it(case: Case) -> None:
 
 @pytest.mark.parametrize("case", BEFORE, ids=_id)
 def test_a_fixed_program_parses_is_settled_and_keeps_its_comments(case: Case) -> None:
-    for unsafe in (False, True):
-        fixed = case.fixed(unsafe).text
-        ast.parse(fixed)
-        again = Case(case.rule, case.path)
-        assert _comments(fixed) == _comments(case.text)
-        from perflint.engine.fix import fix_text
-
-        assert fix_text(fixed, [again.rule], default_options(again.rule), unsafe=unsafe).text == fixed
+    unsafe = case.fixed(True).text
+    for text in {case.fixed(False).text, unsafe} - {case.text}:
+        ast.parse(text)
+        assert _comments(text) == _comments(case.text)
+        assert fix_text(text, [case.rule], default_options(case.rule), unsafe=text == unsafe).text == text
 
 
 def _comments(text: str) -> list[str]:
@@ -83,18 +81,18 @@ def _comments(text: str) -> list[str]:
 @pytest.mark.parametrize("case", [case for case in BEFORE if "\ndef run(" in case.text], ids=_id)
 def test_a_fixed_program_computes_what_it_did(case: Case, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    for unsafe in (False, True):
-        if any(fix.safety is Safety.BEHAVIOUR for finding in case.findings() for fix in finding.fixes) and unsafe:
-            continue  # promises no equal results
-        fixed = tmp_path / f"fixed_{unsafe}.py"
-        fixed.write_text(case.fixed(unsafe).text, encoding="utf-8", newline="")
-        rounding = any(fix.safety is Safety.ROUNDING for finding in case.findings() for fix in finding.fixes)
-        torch.manual_seed(0)
-        expected = load(case.path, f"before_{case.path.stem}").run()
+    safeties = {fix.safety for finding in case.findings() for fix in finding.fixes}
+    # behaviour promises no equal results
+    texts = {case.fixed(unsafe).text for unsafe in ([False] if Safety.BEHAVIOUR in safeties else [False, True])}
+    tolerance = {"rtol": 1e-5, "atol": 1e-6} if Safety.ROUNDING in safeties else {"rtol": 0, "atol": 0}
+    torch.manual_seed(0)
+    expected = load(case.path, f"before_{case.path.stem}").run()
+    for number, text in enumerate(texts - {case.text}):
+        fixed = tmp_path / f"fixed_{number}.py"
+        fixed.write_text(text, encoding="utf-8", newline="")
         torch.manual_seed(0)
         actual = load(fixed, f"after_{case.path.stem}").run()
         assert type(actual) is type(expected)
-        tolerance = {"rtol": 1e-5, "atol": 1e-6} if rounding else {"rtol": 0, "atol": 0}
         torch.testing.assert_close(actual, expected, equal_nan=True, **tolerance)
 
 

@@ -10,7 +10,7 @@ from tests.bench.fuzz import corpus, fault, faults
 from tests.stub_rules import CRASH, EVAL
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-PER_SEED = 50
+PER_SEED = 20
 
 
 @pytest.mark.parametrize("seed", range(6))

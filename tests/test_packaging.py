@@ -5,15 +5,24 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from perflint.cli.commands import cli
+from tests.fixture_cases import cases
+
+Findings = list[dict[str, object]]
 
 ROOT = Path(__file__).parent.parent
+CHECK = ("check", "--isolated", "--no-cache", "--select", "ALL", "--output-format", "json")
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "perflint", "rules", "tests", "fixtures"}
 
 
@@ -43,26 +52,47 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def check(cwd: Path, *arguments: str, path: Path | None) -> list[dict[str, object]]:
-    result = run(
-        "-m", "perflint", "check", "--isolated", "--no-cache", "--output-format", "json", *arguments, cwd=cwd, path=path
-    )
-    assert result.returncode == 1, result.stderr
-    findings: list[dict[str, object]] = json.loads(result.stdout)
+@pytest.fixture(scope="module")
+def expected(examples: Path) -> Findings:
+    """What the checkout finds in the examples: something by every rule."""
+    result = CliRunner().invoke(cli, [*CHECK, str(examples)], catch_exceptions=False)
+    findings: Findings = json.loads(result.stdout)
+    assert {finding["code"] for finding in findings} == {path.name for path in examples.iterdir()}
     return findings
 
 
-def test_an_installed_wheel_finds_what_the_checkout_finds(installed: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the shortest program of each rule's fixtures."""
+    folder = tmp_path_factory.mktemp("examples")
+    programs: dict[str, list[Path]] = defaultdict(list)
+    for case in cases("before"):
+        programs[case.rule.name].append(case.path)
+    for name, paths in programs.items():
+        (folder / name).mkdir()
+        shutil.copy(min(paths, key=lambda path: path.stat().st_size), folder / name)
+    return folder
+
+
+def check(cwd: Path, examples: Path, path: Path) -> Findings:
+    result = run("-m", "perflint", *CHECK, str(examples), cwd=cwd, path=path)
+    assert result.returncode == 1, result.stderr
+    findings: Findings = json.loads(result.stdout)
+    return findings
+
+
+def test_an_installed_wheel_finds_what_the_checkout_finds(
+    installed: Path, examples: Path, expected: Findings, tmp_path: Path
+) -> None:
     where = run(
         "-c", "import perflint.rules; print(perflint.__file__, *perflint.rules.__path__)", cwd=tmp_path, path=installed
     )
     assert all(Path(place).is_relative_to(installed) for place in where.stdout.split())
-    fixtures = str(ROOT / "fixtures")
-    assert check(tmp_path, fixtures, path=installed) == check(tmp_path, fixtures, path=ROOT)
+    assert check(tmp_path, examples, installed) == expected
 
 
-def test_an_installed_wheel_runs_inside_the_checkout(installed: Path) -> None:
-    assert check(ROOT, "fixtures", path=installed) == check(ROOT, "fixtures", path=ROOT)
+def test_an_installed_wheel_runs_inside_the_checkout(installed: Path, examples: Path, expected: Findings) -> None:
+    assert check(ROOT, examples, installed) == expected
 
 
 def test_a_wheel_holds_every_rule_and_template_and_nothing_of_the_tests(built: Path) -> None:

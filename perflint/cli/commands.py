@@ -117,11 +117,20 @@ def check(
         if write_baseline:
             return _write_baseline(result, write_baseline)
         return _add_ignores(session.less_baseline(result)[0], session)
-    later = console.changes(session.discover()[0].files) if watch else ()
+    later = console.changes(lambda: session.discover()[0].files) if watch else ()
     code = _check(session, typed, fixes=fixes)
     for _ in later:
-        code = _check(session, typed, fixes=fixes)
+        code = _check_again(session, typed, fixes=fixes)
     return code
+
+
+def _check_again(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
+    """Do the same where a file may vanish at any moment, to be seen again when it is back."""
+    try:
+        return _check(session, typed, fixes=fixes)
+    except UserError as error:
+        fail(str(error))
+        return FAILED
 
 
 def _check(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:

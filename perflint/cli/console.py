@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from perflint.engine.errors import UserError
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+_REST = 10  # times as long as looking for changes takes, until it is done again
 _PATIENCE = 1.0  # seconds before a progress bar is worth the space
 
 
@@ -81,23 +82,32 @@ def _writing() -> Iterator[None]:
         raise UserError(f"the output can't be written: {error.strerror}") from None
 
 
-def changes(paths: Sequence[Path], every: float = 0.5) -> Iterator[None]:
-    """One for each change of the files at `paths` from now on, until an interrupt; looks every so many seconds."""
-    return _changes(paths, _stamps(paths), every)
+def changes(find: Callable[[], Sequence[Path]], every: float = 0.5) -> Iterator[None]:
+    """One for each change of the files that `find` returns, from now on until an interrupt.
+
+    Looks every so many seconds, and less often where looking takes long. What vanishes is waited for, as long as
+    nothing else is left: editors may rename a file as they save it.
+    """
+    return _changes(find, _stamps(find()), every)
 
 
-def _changes(paths: Sequence[Path], before: list[int], every: float) -> Iterator[None]:
+def _changes(find: Callable[[], Sequence[Path]], before: Mapping[Path, int], every: float) -> Iterator[None]:
+    seconds = 0.0
     with suppress(KeyboardInterrupt):
         while True:
-            time.sleep(every)
-            if (now := _stamps(paths)) != before:
+            time.sleep(max(every, _REST * seconds))
+            now, began = before, time.monotonic()
+            with suppress(UserError, OSError):
+                now = _stamps(find())
+            seconds = time.monotonic() - began
+            if now != before:
                 before = now
                 click.clear()
                 yield
 
 
-def _stamps(paths: Sequence[Path]) -> list[int]:
-    return [path.stat().st_mtime_ns if path.exists() else 0 for path in paths]
+def _stamps(paths: Sequence[Path]) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in paths}
 
 
 def write_file(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from perflint.report.words import count
 if TYPE_CHECKING:
     from perflint.project.patch import Patch, Unfixed
 
+_LINE = re.compile(r"\bline \d+(?: of cell \d+)?: ")  # where an obstacle is
 _PLACES = 3  # shown of those that were left for the same reason, unless verbose
 
 
@@ -23,7 +25,11 @@ def fix_report(patches: Sequence[Patch], style: Style, *, applied: bool, errors:
     if not style.quiet:
         if style.verbose:
             lines += [style.paint("dim", f"{p.path}: {printable(p.skipped)}") for p in patches if p.skipped]
-        lines += [*_fixed(patches, style, applied, failed=failed), *_left(patches, style), *map(printable, style.notes)]
+        lines += [
+            *_fixed(patches, style, applied, failed=failed),
+            *_left(patches, style, applied),
+            *map(printable, style.notes),
+        ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -58,20 +64,22 @@ def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: boo
     yield style.paint("bold green", f"Fixed {head}:") if applied else style.paint("bold", f"Would fix {head}:")
     yield from _table([(rule, number, printable(title)) for (rule, title), number in sorted(fixed.items())])
     if not applied:
-        yield "`perflint fix --apply` writes these changes."
+        yield "The same command with `--apply` writes these changes."
 
 
-def _left(patches: Sequence[Patch], style: Style) -> Iterator[str]:
-    left: dict[tuple[str, str], list[str]] = {}
+def _left(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str]:
+    left: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for patch in patches:
-        for item in patch.remaining:
-            left.setdefault((item.rule, item.reason), []).append(_place(patch, item))
+        for item in patch.remaining if applied else patch.left:  # as they are on the disk now
+            same = _LINE.sub("", item.reason)  # which many files may share
+            left.setdefault((item.rule, same), []).append((item.reason, _place(patch, item)))
     if left:
         yield style.paint("bold", f"Left {count(sum(map(len, left.values())), 'finding')}:")
+        rows = [(rule, found[0][0] if len(found) == 1 else same, found) for (rule, same), found in left.items()]
         yield from _table(
             [
-                (rule, len(places), f"{printable(reason)} ({_some(places, style.verbose)})")
-                for (rule, reason), places in sorted(left.items())
+                (rule, len(found), f"{printable(reason)} ({_some([where for _, where in found], style.verbose)})")
+                for rule, reason, found in sorted(rows)
             ]
         )
 

@@ -10,15 +10,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from perflint.cli.program import named
+from perflint.cli.program import named, start_of
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
-from perflint.engine.results import RunResult
+from perflint.engine.results import RunResult, figure
 from perflint.profile import kept
 from perflint.profile.build import profile_of
 from perflint.profile.costs import Code, with_costs
-from perflint.profile.record import Orders
+from perflint.profile.record import KINDS, LEAST, Orders
 from perflint.profile.report import page
 from perflint.profile.result import Profile
 from perflint.profile.running import Ran, run
@@ -44,29 +44,39 @@ class Session:
     def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
         self._program = named(name, arguments, Kind.MODULE if typed["is_module"] else Kind.SCRIPT)
         self._typed = typed
-        is_script = self._program.kind is Kind.SCRIPT
-        self._start = Path(os.path.realpath(name)).parent if is_script else Path.cwd()
+        self._start = start_of(self._program)
         self._root = project_of(self._start)
         self.page = self._root / FOLDER / _PAGE
 
     def report(self, tell: Tell, trace: str) -> Report:
         """Run the program, and keep its profile and the page on it; raises UserError where there is none."""
         typed = self._typed
-        orders = Orders(typed["steps"], typed["warm_up"], trace=trace)
-        with closing(Guardian()) as guardian:
-            ran = run(self._program, orders, tell, guardian, stops=typed["stop"], to_errors=typed["as_json"])
+        orders = Orders(typed["steps"], typed["warm_up"], 2 * typed["steps"], trace=trace)
+        ran = self._run(orders, tell)
         profile = profile_of(str(self._program), ran.records, ran.workers)
+        if profile is None and (fewer := _within(ran, orders)):
+            whole = f"{ran.steps[fewer.unit]:,} {fewer.unit} in all: {_shares(fewer)}"
+            tell(f"too few for a whole profile, so the program runs once more; {whole}")
+            ran = self._run(fewer, tell)
+            profile = profile_of(str(self._program), ran.records, ran.workers)
+            profile = profile and replace(profile, notes=(whole, *profile.notes))
         if profile is None:
             raise UserError(_why_not(ran, orders))
         if ran.code and not ran.is_interrupted:
             profile = replace(profile, notes=(*profile.notes, f"the program {ending(ran.code, '')}"))
-        report = self._report(profile, ran)
         try:
-            kept.keep(self._root, profile)
+            kept.keep(self._root, profile)  # first: what was seen makes candidates of blocked fixes
+            report = self._report(profile, ran)
             write_text(self.page, page(report))
         except OSError as error:
             tell(f"the profile can't be kept: {error.strerror}")
+            report = self._report(profile, ran)
         return report
+
+    def _run(self, orders: Orders, tell: Tell) -> Ran:
+        stops, to_errors = self._typed["stop"], self._typed["as_json"]
+        with closing(Guardian()) as guardian:
+            return run(self._program, orders, tell, guardian, stops=stops, to_errors=to_errors)
 
     def _report(self, profile: Profile, ran: Ran) -> Report:
         settings = configured(self._start, self._typed).settings
@@ -79,6 +89,18 @@ class Session:
         return Report(profile, with_costs(result, [profile]), {str(each): Code.of(each) for each in below})
 
 
+def _within(ran: Ran, orders: Orders) -> Orders | None:
+    """How a program that came to its end before it was profiled can be: by the best kind of steps that it has."""
+    if ran.code or ran.is_interrupted:
+        return None
+    found = (orders.within(kind, ran.steps[kind]) for kind in KINDS if ran.steps.get(kind, 0) >= LEAST)
+    return next(found, None)
+
+
+def _shares(orders: Orders) -> str:
+    return f"{orders.timed} timed, {orders.steps} traced, behind a warm-up of {orders.warm_up}"
+
+
 def _why_not(ran: Ran, orders: Orders) -> str:
     """Why there is no profile, and what was seen."""
     failed = f"the program {ending(ran.code, '')}" if ran.code and not ran.is_interrupted else ""
@@ -89,7 +111,6 @@ def _why_not(ran: Ran, orders: Orders) -> str:
         )
     seen = ", ".join(f"{number:,} {kind}" for kind, number in ran.steps.items())
     timed = list(pairwise(ran.records[0].timed)) if ran.records else []
-    known = f"; {count(len(timed), 'step')} took {mean(timed) / 1e6:.3g} ms each" if timed else ""
-    needed = orders.warm_up + 3 * orders.steps + 1
-    how = f"a profile needs {needed} steps, or fewer with --warm-up and --steps"
+    known = f"; {count(len(timed), 'step')} took {figure(mean(timed) / 1e6)} ms each" if timed else ""
+    how = f"a profile needs {LEAST} steps of a program that comes to its end, or else {orders.needed}"
     return f"{failed or 'the program ended too soon'}, after {seen}{known}: {how}"

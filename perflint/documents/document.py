@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from perflint.documents import notebook
+from perflint.documents import NOTEBOOK, notebook
 from perflint.documents.disk import Unreadable, Unwritable, read_bytes, replace_bytes
 from perflint.documents.notebook import LostCell, Notebook
 from perflint.documents.places import PlacedEdit, Position, Problem
@@ -51,11 +51,16 @@ class Document:
     def position(self, offset: int) -> Position:
         """The place in the file, or in a cell of it, of the character at `offset` of `text`."""
         if self.notebook is None:
-            return Position(None, offset, *self.unit(None).position(offset))
+            line, column = self.unit(None).position(offset)
+            return Position(None, offset, line, column, line)
         if not self.notebook.cells:
             return Position(None, 0, 1, 1)
         cell, local = self.notebook.locate(offset)
-        return Position(cell.index, local, *self.unit(cell.index).position(local))
+        return Position(cell.index, local, *self.unit(cell.index).position(local), self._program.position(offset)[0])
+
+    def at_line(self, line: int) -> Position:
+        """The place in the file, or in a cell of it, where a line of the program begins."""
+        return self.position(self._program.line_start(min(max(line, 1), self._program.line_count)))
 
     def placed(self, edit: Edit) -> PlacedEdit:
         """`edit` of `text` as an edit of the file, or of a cell of it."""
@@ -68,15 +73,18 @@ class Document:
         return _LINE_CITED.sub(self._cited_line, reason) if self.notebook else reason
 
     def _cited_line(self, cited: re.Match[str]) -> str:
-        source, line = Source(self.text), int(cited[1])
-        if not 1 <= line <= source.line_count:
+        if not 1 <= int(cited[1]) <= self._program.line_count:
             return cited[0]
-        place = self.position(source.line_start(line))
+        place = self.at_line(int(cited[1]))
         return f"line {place.line} of cell {place.cell}"
 
     def unit(self, cell: int | None) -> Source:
         """The user's own text of the file, or of a cell."""
         return self._units[cell]
+
+    @cached_property
+    def _program(self) -> Source:
+        return Source(self.text)
 
     @cached_property
     def _units(self) -> dict[int | None, Source]:
@@ -124,7 +132,7 @@ def read(path: Path) -> Document:
 
 def decode(path: str, data: bytes) -> Document:
     """The document whose bytes are `data`; `path` tells what kind it is. Raises Unreadable."""
-    document = _decode_notebook(path, data) if path.lower().endswith(".ipynb") else _decode_python(path, data)
+    document = _decode_notebook(path, data) if path.lower().endswith(NOTEBOOK) else _decode_python(path, data)
     if len(document.text) > MAX_CHARACTERS:
         raise Unreadable(f"is too large: {len(document.text):,} characters of Python; the limit is {MAX_CHARACTERS:,}")
     return document

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Iterator
 
 # Cell magics that run their cell as Python in the notebook's own namespace; the cells of all others are not Python.
 PYTHON_CELL_MAGICS = frozenset(
@@ -62,6 +63,15 @@ def mask(source: str) -> str:
         parts.append(part)
         position += len(part)
     return "".join(parts)
+
+
+def left_out(source: str) -> Iterator[tuple[int, str]]:
+    """The magics, shell and help lines that `mask` takes out, each with its line from 1; not what it runs as Python."""
+    masked = mask(source)
+    for match in _MASK.finditer(masked):
+        start, end = match.span(match.lastindex or 0)
+        if masked[start] in "0_" and masked[start:end] != source[start:end] and not source.startswith("%%", start):
+            yield source.count("\n", 0, start) + 1, source[source.rfind("\n", 0, start) + 1 : end].strip()
 
 
 def unmask(text: str, source: str) -> str:

@@ -7,6 +7,7 @@ import bisect
 import json
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -78,6 +79,12 @@ class Notebook:
         if edit.start <= end < edit.end:
             return Edit(edit.start, end, text)
         return edit
+
+    @property
+    def left_out(self) -> Iterator[str]:
+        """What of its Python cells is no Python, each with its cell and line."""
+        for cell in self.cells:
+            yield from (f"cell {cell.index}:{line} `{text}`" for line, text in magics.left_out(cell.source))
 
     def split(self, text: str) -> dict[int, str]:
         """The text of every cell by its number, as a changed program says it; raises LostCell."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, order=True)
@@ -10,13 +10,15 @@ class Position:
     """A place in a file, or in one cell of a notebook.
 
     `line` and `column` count from 1, in characters; `offset` counts characters from 0; both from the start of the
-    file, or of the source of cell number `cell` (from 0) where the file is a notebook.
+    file, or of the source of cell number `cell` (from 0) where the file is a notebook. `program_line` is the line of
+    the program that the cells make together.
     """
 
     cell: int | None
     offset: int
     line: int
     column: int
+    program_line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.engine.screen import can_fire, may_use_torch
 from perflint.engine.worst_case import worst_contexts
 from perflint.syntax.source import Source
+from perflint.transforms.capture.obstacles import computed
 
 FRAME_CONTEXT = 2  # lines shown above and below a finding
 FRAME_LIMIT = 12  # lines of a finding that are shown: a loop may be hundreds of lines long
@@ -48,7 +49,11 @@ def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], conte
 
 
 def _links(program: Program, context: Context) -> Links:
-    return links_of(program, context) if _concerns(program.text, context) else links_without_torch(program)
+    links = links_of(program, context) if _concerns(program.text, context) else links_without_torch(program)
+    if computing := computed(program, context.asked) if context.asked else frozenset():
+        summaries = (replace(each, computes=each.target in computing) for each in links.summaries)
+        links = replace(links, summaries=tuple(summaries))
+    return links
 
 
 def check_text(
@@ -190,7 +195,7 @@ def _located(document: Document, by: HotPlace) -> HotPlace:
     """A place of the program as one of the user's file: in a notebook, of a cell."""
     if document.notebook is None or by.file or not by.line:
         return by
-    place = document.position(Source(document.text).line_start(by.line))
+    place = document.at_line(by.line)
     return replace(by, cell=place.cell, line=place.line)
 
 
@@ -204,7 +209,7 @@ def _why_hot(by: HotPlace | None) -> str:
 
 
 def _titled(document: Document, fix: Fix) -> PlacedFix:
-    return PlacedFix(document.cited(fix.title), fix.safety, requires=fix.requires)
+    return PlacedFix(document.cited(fix.title), fix.safety, requires=fix.requires, assumes=fix.assumes)
 
 
 def _fixes(document: Document, finding: Finding) -> tuple[tuple[PlacedFix, ...], str]:

@@ -113,7 +113,8 @@ class _Pass:
     def _obstacle(self, finding: Finding, fix: Fix) -> str:
         if not fix.is_safe and not self.unsafe:
             lesser = fix.safety in (Safety.PRECISION, Safety.BEHAVIOUR)
-            change = f"changes {fix.safety}" if lesser else f"adds a dependency, {fix.requires}"
+            needs = f"adds a dependency, {fix.requires}" if fix.requires else "assumes what a run has shown"
+            change = f"changes {fix.safety}" if lesser else needs
             return f"its fix {change}: --unsafe applies it"
         try:
             fix.edits  # noqa: B018  # written now, and kept

@@ -18,11 +18,12 @@ class PlacedFix:
     safety: Safety
     edits: tuple[PlacedEdit, ...] = ()
     requires: str = ""
+    assumes: str = ""
 
     @property
     def is_safe(self) -> bool:
         """Is it applied without being asked for?"""
-        return is_safe(self.safety, self.requires)
+        return is_safe(self.safety, self.requires, self.assumes)
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class Cost:
 
 
 def figure(value: float) -> str:
-    """A number with two digits, or all of those before the point."""
+    """A number with two digits, or all of those before the point: 0.25, 7.1, 2,041."""
     if 0 < value < 0.01:
         return "<0.01"
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from perflint.documents.digest import digest
 from perflint.profile.kinds import Regime
 from perflint.profile.lines import line_costs, made_costs, worker_lines
 from perflint.profile.partition import Division, divide
 from perflint.profile.record import Fetches, Record
-from perflint.profile.result import Fact, Profile, Rank
+from perflint.profile.result import Fact, LineCost, Made, Profile, Rank
 from perflint.profile.roofline import roofline
-from perflint.shim.plan import digest
 
 _LAUNCHES = ("LaunchKernel", "LaunchCooperativeKernel")
 _LEAST_RECORDED = 0.95  # of the kernels that were launched
@@ -44,7 +44,7 @@ def profile_of(program: str, records: Sequence[Record], workers: Sequence[Fetche
         lines,
         made,
         roofline(record),
-        dict(_digests({line.path for line in lines} | {each.path for each in made})),
+        dict(_digests(_paths(record, lines, made))),
         len(workers),
         statistics.median(batches) * 1e3 if batches else 0.0,
         worker_lines(workers),
@@ -73,6 +73,11 @@ def _notes(record: Record, division: Division) -> Iterator[str]:
     missing = sum(link not in recorded for link in launched)
     if launched and missing > (1 - _LEAST_RECORDED) * len(launched):
         yield f"{missing} of {len(launched)} kernels are missing in the trace: work is underrated"
+
+
+def _paths(record: Record, lines: Iterable[LineCost], made: Iterable[Made]) -> set[str]:
+    """The files that a profile is about."""
+    return {each.path for each in lines} | {each.path for each in made} | {path for path, _, _ in record.facts}
 
 
 def _digests(paths: Iterable[str]) -> Iterator[tuple[str, str]]:

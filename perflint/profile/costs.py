@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from perflint.documents.digest import digest
+from perflint.documents.disk import Unreadable
+from perflint.documents.document import decode
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Cost, Diagnostic, FileResult, RunResult
 from perflint.profile.kept import read
 from perflint.profile.kinds import Regime
 from perflint.profile.result import LineCost, Profile
 from perflint.project.figures import PROFILES, nearest
-from perflint.shim.plan import digest
 
 EMPTY: Mapping[str, bytes] = {}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # which take time where they are called
@@ -72,9 +74,9 @@ class Code:
         """Those of the file at `path`, or of its `data`; none where it can't be read or parsed."""
         ends: dict[int, int] = {}
         names: defaultdict[int, set[str]] = defaultdict(set)
-        with suppress(OSError, SyntaxError, ValueError, RecursionError):
+        with suppress(Unreadable, OSError, SyntaxError, ValueError, RecursionError):
             data = path.read_bytes() if data is None else data
-            for node in ast.walk(ast.parse(data)):
+            for node in ast.walk(ast.parse(decode(str(path), data).text)):
                 if isinstance(node, ast.stmt) and not isinstance(node, _DEFINITIONS):
                     ends[node.lineno] = max(ends.get(node.lineno, 0), node.end_lineno or node.lineno)
                 elif isinstance(node, ast.Name):
@@ -83,7 +85,7 @@ class Code:
 
     def region(self, diagnostic: Diagnostic) -> range:
         """The lines of a finding: all of the statement that it stands at the beginning of, as of a loop."""
-        first, last = diagnostic.start.line, diagnostic.end.line
+        first, last = diagnostic.start.program_line, diagnostic.end.program_line
         return range(first, max(last, self.ends.get(first, last)) + 1)
 
 
@@ -102,7 +104,7 @@ class Costs:
     def of(self, diagnostic: Diagnostic) -> float | None:
         """The milliseconds of a step that its fix can save at most; None if its code did not run in those steps."""
         group = rules_by_name()[diagnostic.rule].group if diagnostic.rule in rules_by_name() else ""
-        region = range(diagnostic.start.line, diagnostic.end.line + 1)
+        region = range(diagnostic.start.program_line, diagnostic.end.program_line + 1)
         owned = [each for each in self.profile.made if each.path == self.code.path and each.line in region]
         if owned or group == "data":
             costs = [each.cost for each in owned]

@@ -4,27 +4,46 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER
 
 AGENT = "perflint.profile.agent.join"
 ORDERS = "profile-orders"  # in the folder of a run: a pickle of Orders
 STEPS = "steps"  # the kind of tallies that count steps
+KINDS = (OPTIMIZER, BATCH, BACKWARD, CALLS)  # of what may be a step, the best first
+OPERATION_STEPS = 2  # whose operations are looked at in the end
+LEAST = 4  # steps of a profile: to warm up, to time, to start the profiler in, to trace
 _RECORD, _WORKER, _DONE = "record.", "worker.", "done."  # prefixes of files in the folder of a run
 
 
 @dataclass(frozen=True)
 class Orders:
-    """Profile `steps` steps after `warm_up` others; write the trace of some of them to the file `trace`, if named.
+    """Profile `steps` steps after `warm_up` others and `timed` ones; write a trace of some to a file, if one is named.
 
-    Lines are those of files below none of the folders `libraries`.
+    Lines are those of files below none of the folders `libraries`. Steps are of the kind `unit`, if that is known.
     """
 
     steps: int
     warm_up: int
+    timed: int
     libraries: tuple[str, ...] = ()
     trace: str = ""
+    unit: str = ""
+
+    @property
+    def needed(self) -> int:
+        """The steps of a program that is profiled: one more goes by while the profiler starts."""
+        return self.warm_up + self.timed + 1 + self.steps
+
+    def within(self, unit: str, number: int) -> Orders:
+        """What a program with so many steps in all, at least LEAST of them, leaves room for."""
+        steps = max(1, min(self.steps, (number - OPERATION_STEPS - 1) // 4))
+        timed = min(2 * steps, number - 2 - steps)
+        warm_up = max(1, min(self.warm_up, number - OPERATION_STEPS - 2 - timed - steps))
+        return replace(self, steps=steps, warm_up=warm_up, timed=timed, unit=unit)
 
 
 class Span(NamedTuple):

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from perflint.documents.lines import at_line
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Diagnostic, RunResult, figure
 from perflint.profile.costs import Code
 from perflint.profile.kinds import Regime
-from perflint.profile.result import LineCost, Profile
+from perflint.profile.result import LineCost, Profile, WorkerLine
 from perflint.report.style import Style, printable
 
 _BAR = 12  # cells
@@ -119,6 +120,8 @@ class Report:
         fixable = [each for each in self.measured if each.fixes and each.cost and each.cost.ms >= least]
         regime = Regime(profile.regime)
         if fixable:
+            if regime.value in rules_by_name()[fixable[0].rule].regimes:
+                return Advice(f"perflint tune {program}", f"{fixable[0].rule} may gain where steps are bound so")
             options = "--tune-loader " if _is_about_input(fixable[0]) else ""
             most = min(sum(each.cost.ms for each in fixable if each.cost), profile.step_ms)
             return Advice(f"perflint verify {options}{program}", f"fixes save at most {figure(most)} ms of a step")
@@ -151,9 +154,14 @@ class Report:
         return f"rank {last} comes last: the others wait for it, up to {figure(longest - waits[last])} ms of a step"
 
 
-def place(line: LineCost) -> str:
+def place(line: LineCost | WorkerLine) -> str:
     """Such as `train.py:12`."""
-    return f"{shown(line.path)}:{line.line}"
+    return at_line(line.path, line.line, shown(line.path))
+
+
+def finding_place(finding: Diagnostic) -> str:
+    """The same for a finding."""
+    return at_line(finding.path, finding.start.program_line, shown(finding.path))
 
 
 def shown(path: str) -> str:
@@ -212,9 +220,7 @@ def _wrapped(text: str, style: Style) -> Iterator[str]:
 
 def _worker_lines(profile: Profile) -> Iterator[str]:
     if profile.worker_lines and profile.shares.get(Regime.INPUT.value, 0.0) >= _WORTH:
-        found = ", ".join(
-            f"{shown(each.path)}:{each.line} {figure(each.batch_ms)} ms" for each in profile.worker_lines[:3]
-        )
+        found = ", ".join(f"{place(each)} {figure(each.batch_ms)} ms" for each in profile.worker_lines[:3])
         yield printable(f"in {profile.workers} workers a batch takes {figure(profile.batch_ms)} ms: {found}")
 
 
@@ -223,8 +229,7 @@ def _findings(report: Report, style: Style) -> Iterator[str]:
         yield style.paint("bold", "Findings by what they cost at most:")
     for each in report.measured[:_FINDINGS]:
         ms = figure(each.cost.ms) if each.cost else ""
-        where = f"{shown(each.path)}:{each.start.line}"
-        yield printable(f"{ms:>9} ms  {where} {each.rule}{'' if each.fixes else ' (no fix)'}")
+        yield printable(f"{ms:>9} ms  {finding_place(each)} {each.rule}{'' if each.fixes else ' (no fix)'}")
     more = len(report.measured) - _FINDINGS
     rest = [f"{more} cheaper ones"] if more > 0 else []
     if report.unmeasured:

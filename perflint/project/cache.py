@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from perflint.documents import NOTEBOOK
 from perflint.engine.rule import Options, Rule
 from perflint.project import cache_folder
 
@@ -40,7 +41,7 @@ class Keys:
 
     def key(self, path: str, data: bytes) -> bytes:
         """The key of a file with the content `data`; of `path` only the kind of file counts."""
-        kind = b"notebook" if path.lower().endswith(".ipynb") else b"python"
+        kind = b"notebook" if path.lower().endswith(NOTEBOOK) else b"python"
         return blake2b(data, digest_size=16, key=self.seed, person=kind).digest()
 
 

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from perflint.analysis.links import Links
 
 NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
+_HANDS = 4  # modules that hand a function on to each other
 
 
 def last(target: str) -> str:
@@ -30,6 +31,7 @@ class Modules:
         self._defined = {(path, summary.target) for path, each in links.items() for summary in each.summaries}
         self._methods = _by_name(self._defined)
         self._offered = {(path, name) for path, each in links.items() for name in each.functions}
+        self._hands_on = {path: each.hands_on for path, each in links.items() if each.hands_on}
         self._bases: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         self._subclasses: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for path, each in links.items():
@@ -50,11 +52,28 @@ class Modules:
         else:
             yield from map(self._inherited, self.definitions(path, target))
 
-    def answering(self, path: str, target: str) -> Iterable[tuple[str, str]]:
-        """As `reached`, but also the methods for which it does not matter who calls them."""
+    def answering(self, path: str, target: str, *, handed_on: bool = False) -> Iterable[tuple[str, str]]:
+        """As `reached`, but also the methods for which it does not matter who calls them.
+
+        If asked, a function that a package hands on is found where it is defined.
+        """
         if not target.startswith("?"):
-            return self.reached(path, target)
+            reached = self.reached(path, target)
+            return map(self._origin, reached) if handed_on else reached
         return self.methods(target[1:])
+
+    def _origin(self, place: tuple[str, str]) -> tuple[str, str]:
+        """Where a function is defined that modules may hand on to each other."""
+        for _ in range(_HANDS):
+            if place in self._defined:
+                break
+            path, name = place
+            first, dot, rest = name.partition(".")
+            given = [target for alias, target in self._hands_on.get(path, ()) if alias == first]
+            given += [f"{target}.{first}" for alias, target in self._hands_on.get(path, ()) if alias == "*"]
+            found = (each for target in given for each in self.definitions(path, f"{target}{dot}{rest}"))
+            place = next(found, place)
+        return place
 
     def methods(self, name: str) -> Sequence[tuple[str, str]]:
         """The methods of this name, where it says something of the class."""
@@ -64,6 +83,12 @@ class Modules:
     def imported(self, path: str, names: Iterable[str]) -> set[str]:
         """The other files of the modules which the file at `path` imports by these names."""
         return {place for name in names for place in self._of_import(path, name) if place != path}
+
+    def starred(self, links: Mapping[str, Links]) -> dict[str, dict[str, str]]:
+        """The other files of the modules of which each file imports all names, by their names there."""
+        names = {path: [name[:-2] for name in each.imports if name.endswith(".*")] for path, each in links.items()}
+        found = {path: {name: self.imported(path, [name]) for name in each} for path, each in names.items() if each}
+        return {path: {name: min(places) for name, places in each.items() if places} for path, each in found.items()}
 
     def _of_import(self, path: str, name: str) -> Iterator[str]:
         folder, parts, relative = _resolved(path, name)

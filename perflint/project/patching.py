@@ -17,6 +17,7 @@ from perflint.engine.rule import Options, Rule
 from perflint.project.cores import available_cores
 from perflint.project.patch import Patch, Place, patch_file
 from perflint.project.run import check_files
+from perflint.project.seen import seen_in, with_seen
 from perflint.project.selection import RulesByFile
 from perflint.project.workers import work
 
@@ -35,7 +36,9 @@ def patch_files(
 ) -> tuple[Patch, ...]:
     """The patch of each file that was found, sorted by path, of what is `wanted` alone if asked; nothing is written."""
     rules = RulesByFile(settings)
-    contexts: Mapping[str, Context] = {}
+    contexts: Mapping[str, Context] = with_seen(
+        {}, {str(each): str(each) for each in discovery.files}, seen_in(settings.root.resolve())
+    )
     places: Mapping[str, frozenset[Place]] = {}
     if wanted or len(discovery.files) + len(discovery.around) > 1:
         result = check_files(discovery, settings)

@@ -29,6 +29,7 @@ from perflint.project.payload import (
     encode,
     encode_contexts,
 )
+from perflint.project.seen import ByFile, seen_in, with_seen
 from perflint.project.selection import RulesByFile
 from perflint.project.surroundings import Surroundings
 from perflint.project.ties import contexts_of
@@ -78,7 +79,7 @@ def check_files(
     checker, linker, tasks = _plan(discovery, settings, edits, held)
     around = {discovery.name(path): Task(str(path), 0) for path in discovery.around}
     cache = Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None
-    run = _Run(checker, linker, cache, settings.jobs)
+    run = _Run(checker, linker, cache, settings.jobs, seen_in(settings.root.resolve()))
     checked, contexts = run.check_all(tasks, around, progress)
     files = [_decoded(tasks[name].path, each.payload) for name, each in checked.items()]
     files += [FileResult(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
@@ -89,12 +90,16 @@ def check_files(
 
 @dataclass(frozen=True)
 class _Run:
-    """What checks the files of a run, what links those around them, what remembers, and how many processes may work."""
+    """What checks the files of a run, what links those around them, what remembers, and how many processes may work.
+
+    `seen` is what runs of the program have shown of its files.
+    """
 
     checker: Checker
     linker: Linker
     cache: Cache | None
     jobs: int | None
+    seen: ByFile
 
     def check_all(
         self, tasks: Mapping[str, Task], around: Mapping[str, Task], progress: Progress | None
@@ -108,7 +113,7 @@ class _Run:
         keys = {name: each.key for name, each in (*seen.items(), *beside.items()) if each.key}
         whole = key_of_all(keys) if 1 < len(seen) + len(beside) == len(keys) else None
         if whole and self.cache and (known := self.cache.load([whole])):
-            contexts = decode_contexts(known[whole])
+            contexts = with_seen(decode_contexts(known[whole]), _paths(seen), self.seen)
             tasks_in_context = {name: each.in_context(contexts.get(name, ALONE)) for name, each in seen.items()}
             return self._do(self.checker, tasks_in_context, progress), contexts
         checked, contexts = self._follow_links(seen, beside, progress)
@@ -116,7 +121,8 @@ class _Run:
             each.key == seen[name].in_context(contexts.get(name, ALONE)).key for name, each in checked.items()
         )
         if whole and self.cache and as_seen:
-            self.cache.store({whole: encode_contexts(contexts)})
+            told = {name: replace(context, seen=()) for name, context in contexts.items()}
+            self.cache.store({whole: encode_contexts({name: each for name, each in told.items() if each})})
         return checked, contexts
 
     def _follow_links(
@@ -126,14 +132,17 @@ class _Run:
 
         Of the files `beside` those are linked that tell something of the others.
         """
-        checked = self._do(self.checker, seen, progress)
+        paths = _paths({**seen, **beside})
+        contexts = with_seen({}, paths, self.seen)
+        checked = self._do(
+            self.checker, {name: each.in_context(contexts.get(name, ALONE)) for name, each in seen.items()}, progress
+        )
         links = {name: decode_links(each.payload) for name, each in checked.items()}
         around = Surroundings(self._outlines(beside), seen)
-        contexts: Contexts = {}
         for _ in range(_ROUNDS if len(seen) + len(beside) > 1 else 0):
             while beside and (new := around.telling(links) - {*links}):
-                links |= self._linked({name: beside[name] for name in new})
-            news = contexts_of({**around.links, **links})
+                links |= self._linked({name: beside[name].in_context(contexts.get(name, ALONE)) for name in new})
+            news = with_seen(contexts_of({**around.links, **links}), paths, self.seen)
             changed = [name for name in links if news.get(name, ALONE) != contexts.get(name, ALONE)]
             if not changed:
                 break
@@ -190,6 +199,10 @@ def _plan(
         keys = tuple(keys_for(rules, settings.rules, source, edits=edits) for rules in numbers)
     linker = Linker(keys_for((), {}, source) if settings.cache else None)
     return Checker(tuple(numbers), settings.rules, keys, edits), linker, tasks
+
+
+def _paths(seen: Mapping[str, _Seen]) -> dict[str, str]:
+    return {name: each.task.path for name, each in seen.items()}
 
 
 def _look(work: Checker | Linker, task: Task) -> _Seen:

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from perflint.analysis.links import Context, HotCall, Links, Summary, nearest
+from perflint.analysis.links import Context, HotCall, Links, Says, Summary, nearest
 from perflint.analysis.values.classes import MODULES, kind_of_base
 from perflint.project.modules import NAMESAKES, Modules, last
-from perflint.project.programs import compiled, on_host
+from perflint.project.programs import edited, on_host, rebound, said
 
 _LIKELY = "d"  # the guess itself, which answers no query about it
 
@@ -25,15 +25,15 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     calls, summaries = _calls(links, modules), _summaries(links, modules)
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
     host = on_host(links, imports)
-    scripted = {path for path in compiled(links, imports) if links[path].compile_query}
+    told, edits, rebinds = said(links, imports), edited(links, imports), rebound(links, modules.starred(links))
     asked, quiet = _asked(links, modules), _quiet(links, modules)
     derived = _derived(links, modules)
-    paths = {**calls, **summaries, **host, **asked, **quiet, **dict.fromkeys(scripted), **derived}
+    paths = {**calls, **summaries, **host, **asked, **quiet, **told, **edits, **rebinds, **derived}
     return {
         path: Context(
             *(calls.get(path, ()), summaries.get(path, ()), host.get(path)),
-            *(path in scripted, asked.get(path, ()), quiet.get(path, ())),
-            modules=derived.get(path, ()),
+            *(told.get(path, Says.NOTHING), edits.get(path, ()), rebinds.get(path, ())),
+            *(asked.get(path, ()), quiet.get(path, ()), derived.get(path, ())),
         )
         for path in paths
     }
@@ -41,7 +41,7 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
 
 def _asked(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str, ...]]:
     """The functions of each file of whose effects others ask."""
-    return _named(modules, {path: each.effect_queries for path, each in links.items()})
+    return _named(modules, {path: each.effect_queries for path, each in links.items()}, handed_on=True)
 
 
 def _quiet(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str, ...]]:
@@ -50,12 +50,14 @@ def _quiet(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str,
     return {path: names for path, names in found.items() if links[path].quiet_query}
 
 
-def _named(modules: Modules, targets: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-    """The functions of each file that others name, by `targets` of these."""
+def _named(
+    modules: Modules, targets: Mapping[str, Iterable[str]], *, handed_on: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """The functions of each file that others name, by `targets` of these; if asked, as packages hand them on."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for path, names in targets.items():
         for target in names:
-            for place, name in modules.answering(path, target):
+            for place, name in modules.answering(path, target, handed_on=handed_on):
                 if place != path:
                     found[place].add(name)
     return {path: tuple(sorted(names)) for path, names in found.items()}
@@ -128,11 +130,11 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
         for target in sorted(each.queries):
             if last(target) not in useful:
                 continue
-            reached = {known[place] for place in modules.answering(path, target) if place in known and place[0] != path}
-            summary = _agreed(reached)
+            places = modules.answering(path, target, handed_on=target in each.effect_queries)
+            summary = _agreed({known[place] for place in places if place in known and place[0] != path})
             if summary is not None and (
                 summary.trains
-                or ((summary.memory, summary.differentiates) != (None, None) and target in each.effect_queries)
+                or (not _tells_no_effects(summary) and target in each.effect_queries)
                 or (summary.starts_processes and target in each.start_queries)
                 or (summary.returns not in ("", _LIKELY) and target in each.guess_queries)
                 or (summary.returns_tensor and target in each.result_queries)
@@ -141,6 +143,11 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
         if answered:
             found[path] = tuple(answered)
     return found
+
+
+def _tells_no_effects(summary: Summary) -> bool:
+    told = (summary.memory, summary.differentiates) != (None, None)
+    return not (told or summary.decorates or summary.computes)
 
 
 def _agreed(summaries: set[Summary]) -> Summary | None:

@@ -36,4 +36,5 @@ def with_notes(diagnostic: Diagnostic) -> str:
 
 def _fix(fix: PlacedFix) -> str:
     needs = f"; adds a dependency, {fix.requires}: needs --unsafe" if fix.requires else ""
+    needs = needs or ("; assumes what a run has shown: needs --unsafe" if fix.assumes else "")
     return f"{fix.title} ({_PROMISE[fix.safety]}{needs})"

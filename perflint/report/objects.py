@@ -48,6 +48,7 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
                 "title": fix.title,
                 "safety": str(fix.safety),
                 "requires": fix.requires,
+                "assumes": fix.assumes,
                 "edits": list(map(_edit, fix.edits)),
             }
             for fix in diagnostic.fixes

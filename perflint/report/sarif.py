@@ -132,7 +132,7 @@ def _fix(fix: PlacedFix, path: str) -> dict[str, Any]:
     return {
         "description": {"text": f"{fix.title} ({fix.safety})"},
         "artifactChanges": [change],
-        "properties": {"safety": str(fix.safety), "requires": fix.requires},
+        "properties": {"safety": str(fix.safety), "requires": fix.requires, "assumes": fix.assumes},
     }
 
 

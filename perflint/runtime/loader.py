@@ -169,9 +169,11 @@ def _unsendable(dataset: object, given: Mapping[str, Any]) -> str:
     if method == "fork":
         return ""
     try:
-        pickle.dumps((dataset, given.get("collate_fn")))
+        sent = pickle.dumps((dataset, given.get("collate_fn")))
     except Exception as error:
         return f"it can't be sent to workers: {error}"
+    if b"__main__" in sent and not hasattr(sys.modules["__main__"], "__file__"):
+        return f"workers that are started by {method} can't import what a notebook defines"
     return "" if _is_guarded() else f"workers that are started by {method} would run the script again: it has no guard"
 
 

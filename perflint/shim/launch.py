@@ -11,6 +11,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from perflint.documents import NOTEBOOK
 from perflint.engine.errors import UserError
 from perflint.shim.session import Shim
 
@@ -25,6 +26,7 @@ _KEPT = {"__main__", "__mp_main__", "perflint"}
 def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
     """Run what is at `path` as `python path arguments`: a file, or a folder or archive with a `__main__` in it.
 
+    Of a notebook, the Python in its cells is run.
     Raises UserError where that is missing.
     """
     sys.argv[:] = [path, *arguments]
@@ -33,10 +35,14 @@ def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
     if finder := _finder(full):
         _run_inside(full, finder, shim)
         return
-    data = Path(path).read_bytes()
+    text: bytes | str = (data := Path(path).read_bytes())
     _set_path(str(Path(path).resolve().parent))
     main = _main(full, SourceFileLoader("__main__", full), None)
-    _execute(main, lambda: (shim and shim.code(full, data)) or compile(data, full, "exec", dont_inherit=True))
+    if path.lower().endswith(NOTEBOOK):
+        from perflint.shim.notebooks import prepared  # here: few programs are notebooks
+
+        text = prepared(full, data, main, tells=shim is None or shim.plan.tells)
+    _execute(main, lambda: (shim and shim.code(full, data)) or compile(text, full, "exec", dont_inherit=True))
 
 
 def _finder(path: str) -> PathEntryFinderProtocol | None:

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from perflint.documents.digest import digest
 from perflint.project.cache_folder import FOLDER
 
 RUNS = "run"  # the folder of a cache for what is kept of runs
@@ -111,11 +112,6 @@ class Plan(NamedTuple):
         """What is known of the loader at a line of a file: nothing where there are several."""
         known = [each for each in self.loaders.get(os.path.realpath(path), ()) if each.line == line]
         return known[0] if len(known) == 1 else None
-
-
-def digest(data: bytes) -> str:
-    """What tells the content of a file from any other."""
-    return blake2b(data, digest_size=16).hexdigest()
 
 
 def save(plan: Plan, path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perflint.analysis.data.measured import OPTION, call_text
+from perflint.documents.digest import digest
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.documents.document import read
 from perflint.engine.catalogue import selected_rules
@@ -28,13 +29,14 @@ from perflint.project.patch import Patch
 from perflint.project.patching import patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
-from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan, digest
+from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan
 from perflint.shim.receipts import Basis, Planned, Tree, below
 from perflint.shim.settings import COMPILE_GRAPHS
 
 WORKERS, PINNED = "num_workers", "pin_memory"
 # files that decide what becomes of those below them
-_ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", f"{figures.FOLDER}/{figures.FILE}")
+_MEASURED = tuple(f"{figures.FOLDER}/{name}" for name in (figures.FILE, figures.PROFILES))
+_ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", *_MEASURED)
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
     patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
     compiling = {COMPILE, COMPILE_GRAPHS}
     against = tuple(_against_compiling(discovery)) if compiling & {*project.whole} else ()
-    changed = (patch for patch in patches if patch.changed and patch.document and not patch.document.notebook)
+    changed = (patch for patch in patches if patch.changed and patch.document)
     return Plan(
         os.path.realpath(project.root),
         {os.path.realpath(patch.path): patched(patch) for patch in changed},
@@ -156,8 +158,8 @@ def _left(patches: Sequence[Patch]) -> Iterator[Left]:
     for patch in patches:
         if patch.problem:
             yield Left(patch.path, patch.problem.line or 1, "", patch.problem.message)
-        for each in patch.remaining:
-            yield Left(patch.path, each.start.line, each.rule, each.reason)
+        for each in patch.left:
+            yield Left(patch.path, each.start.program_line, each.rule, each.reason)
 
 
 def _known_loaders(
@@ -181,10 +183,13 @@ def _known_loaders(
 
 def _calls(path: str, found: Sequence[Diagnostic]) -> Iterator[tuple[Diagnostic, str]]:
     """The findings of a file, each with the text of the call that it is about."""
+    if not found:
+        return
     with suppress(Unreadable, OSError, SyntaxError):
-        text = read(Path(path)).text if found else ""
+        document = read(Path(path))
         for each in found:
-            call = ast.parse(f"({text[each.start.offset : each.end.offset]})", mode="eval").body
+            text = document.unit(each.start.cell).text[each.start.offset : each.end.offset]
+            call = ast.parse(f"({text})", mode="eval").body
             yield each, call_text(call) if isinstance(call, ast.Call) else ""
 
 
@@ -195,7 +200,7 @@ def _known_loader(found: Diagnostic, call: str, figure: figures.LoaderFigure | N
         provisos = (fix.title.partition(" (")[2].removesuffix(")") for fix in found.fixes if _adds(WORKERS, fix))
         doubt = next(provisos, "") or found.message.partition("no workers are added: ")[2] or found.blocked
     measured = (figure.workers, figure.prefetch) if figure else None
-    return KnownLoader(found.start.line, call, proven, doubt, measured, figure.cores if figure else 0)
+    return KnownLoader(found.start.program_line, call, proven, doubt, measured, figure.cores if figure else 0)
 
 
 def _proves(name: str, fix: PlacedFix) -> bool:

@@ -14,9 +14,10 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from perflint.documents.digest import digest
 from perflint.shim import counts, hooks, loaders
 from perflint.shim.hooks import Undo, Watch
-from perflint.shim.plan import COMPILE, PatchedFile, Plan, digest, read, write
+from perflint.shim.plan import COMPILE, PatchedFile, Plan, read, write
 
 RUN, OFF = "PERFLINT_RUN", "PERFLINT_DISABLE"
 FIRST = "PERFLINT_FIRST"  # the pid of the process that began the run, and keeps it through exec

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from perflint.documents.lines import at_line
 from perflint.report.words import count
 from perflint.shim.counts import FIXES, Tallied, change, graphed, read, tallied
 from perflint.shim.loaders import made
@@ -28,7 +29,7 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
         for offset, fix in enumerate(file.changes, 1):
             times = _times(fixes, path, offset)
             number += bool(times)
-            lines.append(f"  {os.path.relpath(path, plan.start)}:{fix.line} {fix.rule}: {fix.title} ({_shown(times)})")
+            lines.append(f"  {_at(path, fix.line, plan)} {fix.rule}: {fix.title} ({_shown(times)})")
     names = {each.process for each in fixes}
     where = f" in {len(names)} processes" if len(names) > 1 else ""
     yield f"perflint: {count(number, 'fix', 'fixes')} took effect{where}"
@@ -43,7 +44,7 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
         added = ", ".join(f"{name}={value}" for name, value in loader.arguments.items())
         rest = f"no workers: {loader.reason}" if loader.reason else ""
         said = "; ".join(filter(None, [added, rest, loader.note]))
-        yield f"  {os.path.relpath(loader.path, plan.start)}:{loader.line} loader: {said}"
+        yield f"  {_at(loader.path, loader.line, plan)} loader: {said}"
     for setting in settings:
         effect = count(setting.times, "time") if setting.times else f"never took effect: {setting.remark}"
         yield f"  {setting.name}: {KNOWN[setting.name].title} ({effect})"
@@ -53,7 +54,12 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
         yield "  compile: never took effect: no module was called often enough"
     for left in plan.left:
         if left.rule == COMPILE:
-            yield f"  {os.path.relpath(left.path, plan.start)}:{left.line} compile: never took effect: {left.reason}"
+            yield f"  {_at(left.path, left.line, plan)} compile: never took effect: {left.reason}"
+
+
+def _at(path: str, line: int, plan: Plan) -> str:
+    """A line as seen from where the run began."""
+    return at_line(path, line, os.path.relpath(path, plan.start))
 
 
 def _times(fixes: Sequence[Tallied], path: str, number: int) -> dict[str, int]:
@@ -81,17 +87,17 @@ def preview(plan: Plan) -> Iterator[str]:
     """The lines that say what a run would change, what it would leave, and why."""
     for path, file in plan.files.items():
         for each in file.changes:
-            yield f"{os.path.relpath(path)}:{each.line} {each.rule}: {each.title} ({each.safety})"
+            yield f"{at_line(path, each.line)} {each.rule}: {each.title} ({each.safety})"
     if plan.watches:
         yield f"{', '.join(plan.watches)}: decided on as they are made"
     for name in plan.settings:
         yield f"{name}: {KNOWN[name].title} ({KNOWN[name].safety})"
     for path, loaders in plan.loaders.items():
         for loader in loaders:
-            yield f"{os.path.relpath(path)}:{loader.line} loader: {_expected(loader, plan.unsafe)}"
+            yield f"{at_line(path, loader.line)} loader: {_expected(loader, plan.unsafe)}"
     for left in plan.left:
         rule = f" {left.rule}" if left.rule else ""
-        yield f"{os.path.relpath(left.path)}:{left.line}{rule}: left: {left.reason}"
+        yield f"{at_line(left.path, left.line)}{rule}: left: {left.reason}"
 
 
 def _expected(loader: KnownLoader, unsafe: bool) -> str:

@@ -41,13 +41,15 @@ class Fix:
     """A patch: all of its edits are applied, or none.
 
     `change` gives the edits when they are asked for, or is them (see `perflint.transforms.rewrite`). `requires` names
-    the distribution that the fixed program imports and the original one doesn't, if there is one.
+    the distribution that the fixed program imports and the original one doesn't, if there is one. `assumes` says what a
+    run has shown and nothing proves: the fixed program asks, and does what the original one does where it isn't so.
     """
 
     title: str
     safety: Safety
     change: Change = field(compare=False)
     requires: str = ""
+    assumes: str = ""
 
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
@@ -57,13 +59,13 @@ class Fix:
     @property
     def is_safe(self) -> bool:
         """Is it applied without being asked for?"""
-        return is_safe(self.safety, self.requires)
+        return is_safe(self.safety, self.requires, self.assumes)
 
     def __reduce__(self) -> tuple[type[Fix], tuple[object, ...]]:
         """What goes to other processes: the edits, if they are written, and not the program that they are made of."""
-        return Fix, (self.title, self.safety, self.__dict__.get("edits", ()), self.requires)
+        return Fix, (self.title, self.safety, self.__dict__.get("edits", ()), self.requires, self.assumes)
 
 
-def is_safe(safety: Safety, requires: str) -> bool:
-    """Is a fix applied without being asked for: the same results, and nothing new to install?"""
-    return safety in (Safety.EXACT, Safety.ROUNDING) and not requires
+def is_safe(safety: Safety, requires: str, assumes: str) -> bool:
+    """Is a fix applied without being asked for: the same results, nothing new to install, and nothing assumed?"""
+    return safety in (Safety.EXACT, Safety.ROUNDING) and not requires and not assumes

@@ -21,17 +21,18 @@ _PRINTERS = frozenset(
 _METERS = frozenset({"update", "append", "update_state"})
 _COMPUTING = frozenset({"torch", "numpy", "cupy", "scipy"})  # their log() reports nothing
 _TO_TEXT = frozenset({"builtins.str", "builtins.repr", "builtins.format"})
-_DECIDES = "it decides what runs next: test every few steps, or use torch.where"
-_PRINTED = "it is printed in every iteration: print every few steps, or after the loop"
-_TEXT = "it becomes text in every iteration: make the text where it is shown, every few steps or after the loop"
-_COMBINED = "a tensor is computed of it: with a tensor in its place, that stays on the device"
-_INDEX = "a Python index has to be known on the host: keep the sizes there from the start"
-_SIZE = "a size, or a bound, has to be known on the host: keep it there from the start"
+_DECIDES = "the value decides what runs next: test it every few steps, or use torch.where"
+_PRINTED = "the value is printed in every iteration: print every few steps, or after the loop"
+_TEXT = "the value becomes text in every iteration: format it where it is shown, every few steps or after the loop"
+_COMBINED = "a tensor is computed from the number: compute it from the tensor, and all of it stays on the device"
+_KEPT = "keeps the number: put the detached tensor there, and read it where it is shown"
+_INDEX = "Python needs the index on the host: keep the sizes there from the start"
+_SIZE = "torch needs the size or bound on the host: keep it there from the start"
 _STACKED = "torch.stack puts tensors together on the device"
-_COPIED = "it is made of a tensor: detach() and clone() copy that on the device"
-_SELECTED = "the size of the result depends on the mask: torch.where or multiplying by the mask keeps it"
+_COPIED = "a tensor is made from a tensor: detach() and clone() copy it on the device"
+_SELECTED = "the size of the result depends on the mask: torch.where, or a product with the mask, keeps the size"
 _MANY = "the size of the result depends on the values: use a mask, or torch.where with three arguments"
-_UNKNOWN_MATH = "torch has no such function: compute it of the tensors on the device, or every few steps"
+_UNKNOWN_MATH = "torch has no such function: compute it from the tensors on the device, or every few steps"
 _MATH = "torch has the same function, and computes it on the device"
 _SILENT = {  # reads that nobody wrote down as such
     "mask": _SELECTED,
@@ -43,12 +44,12 @@ _SILENT = {  # reads that nobody wrote down as such
     "min": "torch.min of the tensor, or of stacked ones, stays on the device",
     "index": _INDEX,
     "list": _STACKED,
-    "unique": "how many values there are depends on them, and the host has to wait for that",
-    "unique_consecutive": "how many values there are depends on them, and the host has to wait for that",
+    "unique": "the number of values depends on the data, and the host has to wait for it",
+    "unique_consecutive": "the number of values depends on the data, and the host has to wait for it",
 }
 _BUILTINS = {
     **dict.fromkeys(
-        ("abs", "round", "sum", "pow", "divmod"), "torch's function of the same purpose computes it on the device"
+        ("abs", "round", "sum", "pow", "divmod"), "torch has a function for this, which computes on the device"
     ),
     "range": _INDEX,
     "max": _SILENT["max"],
@@ -82,7 +83,7 @@ def _of_value(program: Program, sync: Sync, value: ast.expr) -> str:
         if isinstance(parent, ast.Call) and child is not parent.func:
             return _of_call(program, sync, parent, child)
         if isinstance(parent, ast.Return):
-            return "the function returns it: return the tensor, and read it where it is reported"
+            return "the function returns the number: return the tensor, and read it where it is reported"
         if isinstance(parent, ast.If | ast.While | ast.IfExp | ast.Assert) and child is parent.test:
             return _DECIDES
         if isinstance(parent, ast.Slice) or (isinstance(parent, ast.Subscript) and child is parent.slice):
@@ -91,7 +92,7 @@ def _of_value(program: Program, sync: Sync, value: ast.expr) -> str:
             break
         child = parent
     is_kept = isinstance(program.parent(value), ast.Dict | ast.List) and _is_number(sync)
-    return "a dict or list keeps it: put the detached tensor there, and read it where it is shown" if is_kept else ""
+    return f"a dict or list {_KEPT}" if is_kept else ""
 
 
 def _of_variable(program: Program, sync: Sync, value: ast.expr) -> str:
@@ -99,7 +100,7 @@ def _of_variable(program: Program, sync: Sync, value: ast.expr) -> str:
     statement = program.statement_of(value)
     target = statement.targets[0] if isinstance(statement, ast.Assign) and statement.value is value else None
     if isinstance(target, ast.Subscript | ast.Attribute):
-        return f"`{ast.unparse(target)}` keeps it: keep the detached tensor there, and read it where it is shown"
+        return f"`{ast.unparse(target)}` {_KEPT}"
     if not isinstance(target, ast.Name):
         return ""
     uses = sorted(program.get(Flow).graph(target).uses.get(target, ()), key=lambda use: (use.lineno, use.col_offset))
@@ -127,8 +128,8 @@ def _instead(sync: Sync) -> str:
     """What to write for a read that is followed by arithmetic of the host."""
     if _is_number(sync):
         read = "`.item()`" if sync.kind == "item" else f"`{sync.kind}(...)`"
-        return f"without {read} the tensor takes part in that, and only the last result is read"
-    return "do that on the device, with torch's functions, and copy its result, or copy all behind the loop"
+        return f"without {read} the tensor takes its place, and only the last result is read"
+    return "compute on the device with torch's functions and copy the result, or copy everything once after the loop"
 
 
 def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) -> str:
@@ -139,18 +140,18 @@ def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) ->
     if head in ("math", "cmath"):
         return _of_math(program, call)
     if _reports(program, call):
-        return "it is reported in every iteration: report every few steps, or after the loop"
+        return "the value is reported in every iteration: report every few steps, or after the loop"
     if qualified in _TO_TEXT or (name == "format" and _owner(program, call) is Kind.STRING):
         return _of_text(program, call)
     if head == "builtins":
         return _BUILTINS.get(rest, "")
     if _is_meter(program, call):
-        return f"`{ast.unparse(call.func)}` gets {what}: hand it the detached tensor, and convert where it reports"
+        return f"`{ast.unparse(call.func)}` gets {what}: pass the detached tensor, and convert it where it is reported"
     if head == "torch" or _owner(program, call) is Kind.TENSOR:
         told = _of_builder(program, sync, call, argument) if _builds(name) else _of_sizes(call, head, argument)
         if told and (what == "a Python number" or _builds(name)):
             return told
-    return f"`{ast.unparse(call.func)}` gets {what} in every iteration: hand it the tensor, if it can work with one"
+    return f"`{ast.unparse(call.func)}` gets {what} in every iteration: pass the tensor, if it accepts one"
 
 
 def _of_math(program: Program, call: ast.Call) -> str:

@@ -25,6 +25,7 @@ from perflint.transforms.template import expression, reference
 
 _NAME = "scaled_dot_product_attention"
 _INFINITE = ("float('-inf')", "-float('inf')", "-math.inf", "-torch.inf", "-np.inf", "-inf")
+_ROOTS = frozenset({"math.sqrt", "numpy.sqrt"})
 _SCORES = re.compile(r"(\w*)(\w)(\w),\1(\w)\3->\1\2\4")
 _WEIGHED = re.compile(r"(\w*)(\w)(\w),\1\3(\w)->\1\2\4")
 _ALL_BUFFERS = frozenset({"buffers", "named_buffers", "_buffers", "functional_call"})
@@ -48,7 +49,7 @@ def fused_attention(program: Program, found: Attention) -> Fix:
         raise Blocked("the values are in front of the weights")
     _check_softmax(program, found)
     key = turned if "einsum" in ast.unparse(found.first).partition("(")[0] else _key(program, turned)
-    scaled = _scaled(program, found, query, key)
+    scaled, assumed = _scaled(program, found, _sizes(program, query, key, turned))
     keywords = [*_dropped(program, found), *scaled]
     gone = _leading_statements(program, found)
     names = program.of_type(ast.Name, ast.Attribute)
@@ -60,8 +61,10 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     made.keywords = [ast.keyword(*each) for each in keywords]
     change = rewrite(program, *_changes(program, found, gone, in_rows(made, FIT)))
     if not _has_rows(program, found, query, key):
-        return Fix(f"compute it by one kernel, if the queries are no vector: {_NAME}", Safety.BEHAVIOUR, change)
-    return Fix(f"compute it by one kernel: {_NAME}", Safety.BEHAVIOUR if found.kept else Safety.ROUNDING, change)
+        assumed.append("the queries are no vector")
+    proviso = f", if {' and '.join(assumed)}" if assumed else ""
+    safety = Safety.BEHAVIOUR if found.kept or assumed else Safety.ROUNDING
+    return Fix(f"compute it by one kernel{proviso}: {_NAME}", safety, change)
 
 
 def _check_modules(program: Program, found: Attention) -> None:
@@ -176,6 +179,13 @@ def _key(program: Program, turned: ast.expr) -> ast.expr:
     return expression("{turned}.transpose(-2, -1)", turned=turned)
 
 
+def _sizes(program: Program, query: ast.expr, key: ast.expr, turned: ast.expr) -> tuple[set[str], set[str]]:
+    """The symbols of how many queries and keys there are, and of their size; `key` may not be in the file."""
+    asked, keyed = (program.get(Shapes).shape(each) for each in (query, turned))
+    rows, size = (-2, -1) if key is turned else (-1, -2)
+    return {asked.size(-2), keyed.size(rows)}, {asked.size(-1), keyed.size(size)}
+
+
 def _dropped(program: Program, found: Attention) -> list[tuple[str, ast.expr]]:
     """What is dropped of the weights, as a keyword, if there is dropout."""
     if not found.kept:
@@ -194,23 +204,26 @@ def _dropped(program: Program, found: Attention) -> list[tuple[str, ast.expr]]:
     return [("dropout_p", expression("{share} if {training} else 0.0", share=share, training=training))]
 
 
-def _scaled(program: Program, found: Attention, query: ast.expr, key: ast.expr) -> list[tuple[str, ast.expr]]:
-    """The keywords that stand for the steps between product and softmax."""
+def _scaled(
+    program: Program, found: Attention, sizes: tuple[set[str], set[str]]
+) -> tuple[list[tuple[str, ast.expr]], list[str]]:
+    """The keywords that stand for the steps between product and softmax, and what has to hold for them."""
     scales = list[tuple[ast.expr, bool]]()
     masks = list[ast.AST]()
     for step in found.steps:
         scale = _scale(program, step)
-        if scale is None and not _is_causal(program, step, query, key):
+        if scale is None and not _is_causal(program, step, sizes[0]):
             raise Blocked(_MASKED, step)
         scales += [scale] if scale is not None else []
         masks += [step] if scale is None else []
     if len(scales) > 1 or len(masks) > 1:
         raise Blocked("the scores are scaled or masked several times")
     keywords = [("is_causal", expression("True"))] if masks else []
-    if scales and _is_default(*scales[0], path_of(query), path_of(key)):
-        return keywords
+    if scales and _is_default(program, *scales[0], sizes[1]):
+        return keywords, []
     number, divides = scales[0] if scales else (expression("1.0"), False)
-    return [*keywords, ("scale", expression("1 / {number}", number=number) if divides else number)]
+    assumed = [f"`{program.segment(number)}` is a number" for number, _ in scales if not is_number(program, number)]
+    return [*keywords, ("scale", expression("1 / {number}", number=number) if divides else number)], assumed
 
 
 def _scale(program: Program, step: ast.AST) -> tuple[ast.expr, bool] | None:
@@ -224,22 +237,36 @@ def _scale(program: Program, step: ast.AST) -> tuple[ast.expr, bool] | None:
     if not isinstance(step.op, ast.Mult | ast.Div):
         return None
     for each in operands[: 1 if isinstance(step.op, ast.Div) else 2]:
-        if is_number(program, each):
+        if is_number(program, each) or _root(program, each) or _inverse_root(program, each):
             return each, isinstance(step.op, ast.Div)
     if not any(path_of(each) for each in operands):
         return None
     raise Blocked("the scale may be a tensor", step)
 
 
-def _is_default(scale: ast.expr, divides: bool, query: str, key: str) -> bool:
+def _root(program: Program, node: ast.expr) -> ast.expr | None:
+    """What `node` is the square root of."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "0.5":
+        return node.left
+    is_root = isinstance(node, ast.Call) and program.qualified(node.func) in _ROOTS and len(node.args) == 1
+    return node.args[0] if isinstance(node, ast.Call) and is_root else None
+
+
+def _inverse_root(program: Program, node: ast.expr) -> ast.expr | None:
+    """What 1 is divided by the square root of."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "-0.5":
+        return node.left
+    is_inverse = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and ast.unparse(node.left) in ("1", "1.0")
+    return _root(program, node.right) if isinstance(node, ast.BinOp) and is_inverse else None
+
+
+def _is_default(program: Program, scale: ast.expr, divides: bool, sizes: set[str]) -> bool:
     """Is it the square root of the size of the heads, which the kernel takes by itself?"""
-    sizes = [f"{each}{size}" for each in (query, key) if each for size in (".size(-1)", ".shape[-1]")]
-    roots = [root for each in sizes for root in (f"math.sqrt({each})", f"{each} ** 0.5")]
-    inverse = [f"{one} / {root}" for one in ("1", "1.0") for root in roots] + [f"{each} ** -0.5" for each in sizes]
-    return ast.unparse(scale).replace("(-0.5)", "-0.5") in (roots if divides else inverse)
+    size = _root(program, scale) if divides else _inverse_root(program, scale)
+    return size is not None and program.get(Shapes).size(size) in sizes
 
 
-def _is_causal(program: Program, step: ast.AST, query: ast.expr, key: ast.expr) -> bool:
+def _is_causal(program: Program, step: ast.AST, lengths: set[str]) -> bool:
     """Does it set the scores to -inf where a triangle is zero, for as many queries as keys?"""
     made = operation(program, step)
     if made is None or made.name != "masked_fill" or len(made.arguments) != 2:
@@ -250,8 +277,7 @@ def _is_causal(program: Program, step: ast.AST, query: ast.expr, key: ast.expr) 
     part = mask.left
     axes = part.slice.elts[-2:] if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Tuple) else []
     ends = [each.upper if isinstance(each, ast.Slice) and each.lower is None else None for each in axes]
-    sizes = {program.get(Shapes).shape(each).size(-2) for each in (query, key)}
-    sizes |= {program.get(Shapes).size(each) if each is not None else "" for each in ends}
+    sizes = lengths | {program.get(Shapes).size(each) if each is not None else "" for each in ends}
     return len(ends) == 2 and len(sizes) == 1 and "" not in sizes and _is_triangle(program, part)
 
 

@@ -167,6 +167,8 @@ class _Filling(cst.CSTTransformer):
         if isinstance(node, _STATEMENTS):
             parts = {name: getattr(node, name, None) for name in ("value", "test", "iter")}
             return node.with_changes(**{name: unbroken(part) for name, part in parts.items() if part is not None})
+        if isinstance(node, cst.BooleanOperation) and isinstance(node.right, cst.Comparison):  # ast.unparse brackets it
+            return node.with_changes(right=in_brackets(node.right))
         kept = None
         if isinstance(original_node, cst.BaseExpression):
             kept = self._kept(original_node, _KEPT) or self._kept(_inner(original_node), _LIKE)

@@ -73,7 +73,7 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
             ReplaceStatements(tuple(block), tuple(appends)),
             InsertAfter(loop, code),
         )
-    title = "do each operation once, on lists of all of them: torch._foreach_*"
+    title = "launch each operation once for all parameters: torch._foreach_*"
     reason = f"`{lists.unsure}` is a number" if lists.unsure else catches(program) or shares(program)
     if reason := reason or ("" if lists.are_separate() else "the lists share no memory, and are of the same types"):
         return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)

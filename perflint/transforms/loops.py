@@ -13,6 +13,7 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import graphed
 from perflint.transforms.capture.captured import is_captured
 from perflint.transforms.remedy import Remedy
+from perflint.transforms.vectorize.speculate import speculated
 from perflint.transforms.vectorize.unswitch import vectorized_or_unswitched
 
 __all__ = ["is_captured", "remedy"]
@@ -20,7 +21,7 @@ __all__ = ["is_captured", "remedy"]
 Way = Callable[[Program, PlainLoop], Fix]
 
 _AT_ONCE = (vectorized_or_unswitched, "not all steps can be computed at once")
-_AS_GRAPH = (graphed, "no CUDA graph can hold the loop as it is")
+_AS_GRAPH = (graphed, "no CUDA graph can capture the loop as it is")
 _WAYS = {
     VECTORIZABLE: [_AT_ONCE],
     MIXED: [_AT_ONCE, _AS_GRAPH],
@@ -36,6 +37,8 @@ def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy
     """The ways that can be proved to give the same, else what stands in the way of each."""
     tried = [(failed, _try(program, loop, way)) for way, failed in _WAYS[kind]]
     fixes = tuple(found for _, found in tried if isinstance(found, Fix))
+    if not fixes and kind != AUTOREGRESSIVE and isinstance(guess := _try(program, loop, speculated), Fix):
+        return Remedy(kind, because, (guess,))
     if not fixes:
         reasons = (f"{failed}: {found}" for failed, found in tried if failed)
         return Remedy(kind, because, blocked="; ".join(reasons))

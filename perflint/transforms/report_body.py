@@ -52,7 +52,7 @@ class ReportBody:
         self._implicit = program.get(implicit_reads)
         for node in ast.walk(call):
             if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
-                raise Blocked("it does more than to put something out", node)
+                raise Blocked("it does more than output", node)
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if owner is not None and not writes_streams(program, call) and not is_log(program, owner):
             self._bind(owner)
@@ -211,7 +211,7 @@ class ReportBody:
                 self._check_bound(node)
                 self.bound[node.id] = node
         elif isinstance(node, ast.GeneratorExp):
-            raise Blocked(f"{shown(self.program, node)} can't be looked at twice")
+            raise Blocked(f"{shown(self.program, node)} can't be evaluated twice")
         elif self.program.qualified(node) not in STREAMS and not self._is_setting(node):
             if self._local & {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}:
                 raise Blocked(f"{shown(self.program, node)} is another one for each of the values")
@@ -222,7 +222,7 @@ class ReportBody:
         """Raise Blocked where the variable may have no value, which doesn't matter where nobody looks at it."""
         values = self.program.get(Flow).graph(name).definitions(name)
         if self._is_chosen and not all(isinstance(each, Definition) for each in values):
-            raise Blocked(f"`{name.id}` is looked at only now and then")
+            raise Blocked(f"`{name.id}` is read only now and then")
 
     def _replaced(self, node: ast.expr) -> str:
         """The name of the parameter that stands in the place of `node` from now on."""

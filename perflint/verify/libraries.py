@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from importlib.machinery import PathFinder
+from collections.abc import Iterator
 from pathlib import Path
 
-from perflint.project.closure import INSTALLED, Closure
+from perflint.documents.lines import at_line
+from perflint.project.closure import Closure, is_installed
 from perflint.verify.forks import AT_START
 
 _OURS = ("perflint", "numpy", "torch")  # these are imported anyway
@@ -36,7 +34,7 @@ class Notes:
         if "subprocess" in text or "os." in text:
             calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _starts(node.func))
             own = (call for call in calls if "executable" not in ast.dump(call))
-            self.starts += (f"{os.path.relpath(path)}:{call.lineno}" for call in own)
+            self.starts += (at_line(str(path), call.lineno) for call in own)
 
 
 def libraries(closure: Closure | None, notes: Notes) -> tuple[str, ...] | None:
@@ -64,14 +62,7 @@ def _is_installed(name: str) -> bool:
     outermost = name.partition(".")[0]
     if outermost in sys.stdlib_module_names or outermost in _OURS:
         return False
-    with suppress(ValueError, ImportError):
-        spec = PathFinder.find_spec(outermost, _installed())
-        return bool(spec and spec.origin)
-    return False
-
-
-def _installed() -> Sequence[str]:
-    return [each for each in sys.path if Path(each).name in INSTALLED]
+    return is_installed(outermost)
 
 
 def _changed(tree: ast.Module) -> Iterator[str]:

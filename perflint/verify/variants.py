@@ -89,9 +89,11 @@ class Effect:
 
 
 class Variants:
-    """Makes variants of a program, with fixes that promise no less than is `allowed`."""
+    """Makes variants of a program, with fixes that promise no less than is `allowed`, of the rules `first` first."""
 
-    def __init__(self, project: Project, allowed: Collection[Safety] = frozenset(Safety)) -> None:
+    def __init__(
+        self, project: Project, allowed: Collection[Safety] = frozenset(Safety), first: Collection[str] = ()
+    ) -> None:
         self._settings = replace(project.settings, unsafe=True)
         project = replace(project, settings=self._settings)
         self.whole: Plan = plan_for(project).plan
@@ -101,7 +103,8 @@ class Variants:
         self._contexts = {os.path.realpath(name): context for name, context in checked.contexts.items()}
         self._found = {os.path.realpath(file.path): file.diagnostics for file in checked.files if file.diagnostics}
         found = {*_fixes(self.whole), *self._candidates()}
-        self.fixes = tuple(sorted(key for key in found if key.safety in allowed))
+        kept = (key for key in found if key.safety in allowed)
+        self.fixes = tuple(sorted(kept, key=lambda key: (key.rule not in first, key)))
         self.shortened = Shortcut()
         self._patches: dict[tuple[str, frozenset[Place]], PatchedFile] = {}
 
@@ -185,7 +188,11 @@ class Variants:
 
     def fingerprint(self, key: FixKey) -> str:
         """The fingerprint of the finding, which stays when its line moves."""
-        found = [each for each in self._found.get(key.path, ()) if (each.rule, each.start.line) == (key.rule, key.line)]
+        found = [
+            each
+            for each in self._found.get(key.path, ())
+            if (each.rule, each.start.program_line) == (key.rule, key.line)
+        ]
         same = [each for each in found if key.title in {fix.title for fix in each.fixes}]
         return next((each.fingerprint for each in (*same, *found)), "")
 
@@ -194,7 +201,7 @@ class Variants:
         for path in self.whole.files:
             for each in self._found.get(path, ()):
                 for fix in each.fixes if len(each.fixes) > 1 else ():
-                    yield FixKey(path, each.start.line, each.rule, fix.title, fix.safety)
+                    yield FixKey(path, each.start.program_line, each.rule, fix.title, fix.safety)
 
     def _patched(self, path: str, document: Document, wanted: frozenset[FixKey]) -> PatchedFile:
         places = frozenset(key.place for key in wanted if key.path == path and not key.at_run_time)

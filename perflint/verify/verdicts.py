@@ -150,7 +150,7 @@ class Won:
         """For each file, the findings whose fixes won and whose code has not changed since."""
         return {
             file.path: frozenset(
-                (each.rule, each.start.line, ANY if fix.at_run_time else fix.title)
+                (each.rule, each.start.program_line, ANY if fix.at_run_time else fix.title)
                 for each in file.diagnostics
                 for fix, _ in self._of(each)
             )

@@ -133,8 +133,8 @@ class RepeatNotBroadcast(Rule):
 
 
 _MESSAGES = {
-    "broadcast": "a copy is made for operations that broadcast by themselves",
-    "expand": "a copy is made although everything that reads it takes a view",
+    "broadcast": "a copy is made for operations that broadcast anyway",
+    "expand": "a copy is made although everything that reads it accepts a view",
 }
 
 

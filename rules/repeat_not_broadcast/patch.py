@@ -39,7 +39,7 @@ class Patch:
 
 def blocked_by(write: Write) -> Patch:
     """No rewriting, since code that can't be looked into may write to the source while the copy is in use."""
-    return Patch(blocked=str(Blocked("what is repeated may be written to here, and a view would show it", write.node)))
+    return Patch(blocked=str(Blocked("the repeated tensor may be written to here, which a view shows", write.node)))
 
 
 def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Patch:
@@ -73,8 +73,12 @@ def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeat
         title = f"leave the repeating to the operation, which broadcasts{proviso}"
         return Patch((Fix(title, Safety.BEHAVIOUR if needed else safety, api.rewrite(program, *dropped)),))
     operations, blocked = _rewritten(program, copy, cast, shapes.shape(copy.source).rank)
-    title = "move or cast, and then repeat as a view: expand" if cast is not None else "repeat as a view: expand"
-    fix = Fix(f"{title}{proviso}", Safety.BEHAVIOUR if needed else safety, api.rewrite(program, *operations))
+    first = "move or cast first, then " if cast is not None else ""
+    fix = Fix(
+        f"{first}use expand, which makes a view{proviso}",
+        Safety.BEHAVIOUR if needed else safety,
+        api.rewrite(program, *operations),
+    )
     return Patch((fix,)) if operations else Patch(blocked=blocked)
 
 

@@ -40,6 +40,18 @@ def sources(data: bytes) -> list[Any]:
     return [cell["source"] for cell in json.loads(data)["cells"]]
 
 
+def test_what_is_no_python_is_told_by_cell_and_line() -> None:
+    cells = ["%%time\n%time f()\nx = 1", "!ls \\\n -l\n0\n_ = 0\nx = _\nnames = !ls\n%cd x\ntorch?"]
+    document = opened(*map(code, cells))
+    assert document.notebook is not None
+    assert [*document.notebook.left_out] == [
+        "cell 1:1 `!ls \\`",
+        "cell 1:6 `names = !ls`",
+        "cell 1:7 `%cd x`",
+        "cell 1:8 `torch?`",
+    ]
+
+
 def test_code_cells_are_one_program_in_order_behind_markers() -> None:
     document = opened(markdown("# Title"), code("import torch"), code(["x = 1\n", "y = 2\n"]), code(""))
     assert document.text == (
@@ -54,6 +66,7 @@ def test_positions_name_the_cell_of_the_notebook_and_the_line_in_it() -> None:
     assert document.position(document.text.index("loss.item")) == Position(3, 6, 2, 1)
     assert document.position(len(document.text)) == Position(3, 17, 2, 12)
     assert document.position(0) == Position(1, 0, 1, 1)
+    assert document.at_line(document.position(document.text.index("loss.item")).program_line).cell == 3
     assert document.unit(3).text == "b = 2\nloss.item()"
 
 

@@ -58,7 +58,7 @@ def profiled(path: Path, arguments: Sequence[str], folder: Path, *, stops: bool 
     """What profiling a script brings."""
     program = Program(Kind.SCRIPT, str(path), tuple(arguments), folder)
     with closing(Guardian()) as guardian:
-        ran = run(program, Orders(10, 10), lambda _: None, guardian, stops=stops, to_errors=True)
+        ran = run(program, Orders(10, 10, 20), lambda _: None, guardian, stops=stops, to_errors=True)
     return ran, profile_of(str(program), ran.records, ran.workers)
 
 

@@ -14,10 +14,11 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
+from perflint.documents.digest import digest
 from perflint.engine.line_map import line_map
 from perflint.project.config import load
 from perflint.project.figures import VERDICTS
-from perflint.shim.plan import PatchedFile, digest
+from perflint.shim.plan import PatchedFile
 from perflint.shim.planning import Project
 from perflint.verify import verdicts
 from perflint.verify.messages import Kind, Program, Variant

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-RULE_OF = {"unsynchronized-timing": "timing"}
-BATCH = 400
+RULE_OF = {"unsynchronized-timing": "timing", "one-example-at-a-time": "hf-arguments"}
+BATCH = 40
 
 
 @dataclass(frozen=True, slots=True)

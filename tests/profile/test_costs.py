@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perflint.documents.digest import digest
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import check_bytes
 from perflint.engine.results import RunResult
@@ -15,7 +16,6 @@ from perflint.profile.costs import Code, with_costs, with_known_costs
 from perflint.profile.kept import keep, read
 from perflint.profile.result import Fact, LineCost, Made, Profile
 from perflint.profile.summary import Report
-from perflint.shim.plan import digest
 from tests.profile.records import Recorder
 
 TEXT = b"""\

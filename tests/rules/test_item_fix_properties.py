@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perflint.engine.catalogue import rules_by_name
@@ -133,7 +133,6 @@ def outcome(text: str, batches: int, epochs: int) -> str:
     return repr((namespace["train"](model, loader, optimizer, epochs, report), report))
 
 
-@settings(max_examples=150, deadline=None)
 @given(programs())
 def test_a_fixed_loop_gives_the_same_numbers_of_the_same_types(text: str) -> None:
     result = fix_text(text, RULES, {rule.name: {} for rule in RULES})

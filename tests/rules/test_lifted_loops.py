@@ -10,7 +10,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from perflint.analysis.program import Program
 from perflint.engine.rule import Fix
@@ -82,7 +82,6 @@ def assert_same(text: str, after: str) -> None:
     torch.testing.assert_close(outcome(after), outcome(text), equal_nan=True, **CLOSE)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(programs())
 def test_a_generated_loop_computes_the_same_at_once_or_is_refused(text: str) -> None:
     after = at_once(text)
@@ -95,16 +94,16 @@ def test_a_good_part_of_the_generated_loops_is_lifted() -> None:
     assert sum(at_once(text) != text for text in texts) >= 12
 
 
-def first_difference(seeds: range) -> str:
-    """The first generated program that is not the same any more; empty where there is none."""
-    for seed in seeds:
-        text = generated(random.Random(seed).choice)
-        if (after := at_once(text)) != text:
-            try:
-                assert_same(text, after)
-            except Exception:
-                return text
-    return ""
+def differs(seed: int) -> bool:
+    """Whether the program of this seed is not the same any more, once it is lifted."""
+    text = generated(random.Random(seed).choice)
+    if (after := at_once(text)) == text:
+        return False
+    try:
+        assert_same(text, after)
+    except Exception:
+        return True
+    return False
 
 
 def stay(code: ast.expr, source: int, target: int) -> ast.expr:
@@ -151,35 +150,33 @@ def shared(scope: object, value: Any) -> ast.expr:
     return expression("{x}.contiguous()", x=value.code)
 
 
-SEEDS = range(280)
+SEEDS = range(280)  # for mutants that no program of the seed beside them tells any more
 ANSWERED: Callable[..., PlainLoop] = Conditional.answered
 SHIFTED: Callable[..., ast.expr] = plus
 LAST_VALUES: Callable[..., Any] = rewrite._last_values
 JOINED: Callable[..., ast.expr | None] = results._joined
 EARLIER: Callable[..., Any] = states.earlier
-MUTANTS: dict[str, tuple[object, str, object]] = {
-    "the steps are left along the axis where they were": (values, "moved", stay),
-    "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on),
-    "an axis of a step keeps its number where time is in front": (axes, "shifted", as_it_was),
-    "one branch of a test is taken for the other": (Conditional, "answered", other_branch),
-    "the step before is this step": (indexing, "plus", now),
-    "the first step is taken for the last": (rewrite, "_last_values", backwards),
-    "what is stacked stands along another axis": (results, "_joined", other_way_round),
-    "what is stacked shares its memory": (results, "_apart", shared),
-    "what a step left is read as what the next one leaves": (expressions, "earlier", not_late),
-    "each layer gets what the lowest gets": (layers, "_back_edge_value", from_the_bottom),
+MUTANTS: dict[str, tuple[object, str, object, int]] = {  # with the seed of a program that tells it
+    "the steps are left along the axis where they were": (values, "moved", stay, 5),
+    "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on, 9),
+    "an axis of a step keeps its number where time is in front": (axes, "shifted", as_it_was, 15),
+    "one branch of a test is taken for the other": (Conditional, "answered", other_branch, 79),
+    "the step before is this step": (indexing, "plus", now, 37),
+    "the first step is taken for the last": (rewrite, "_last_values", backwards, 74),
+    "what is stacked stands along another axis": (results, "_joined", other_way_round, 5),
+    "what is stacked shares its memory": (results, "_apart", shared, 5),
+    "what a step left is read as what the next one leaves": (expressions, "earlier", not_late, 74),
+    "each layer gets what the lowest gets": (layers, "_back_edge_value", from_the_bottom, 253),
 }
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_generated_loops_tell_a_lifter_with_one_wrong_axis(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, name, wrong = MUTANTS[mutant]
+    module, name, wrong, known = MUTANTS[mutant]
     monkeypatch.setattr(module, name, wrong)
-    assert first_difference(SEEDS)
-
-
-def test_the_lifter_as_it_is_passes_the_programs_that_tell_the_wrong_ones() -> None:
-    assert first_difference(SEEDS) == ""
+    telling = next(seed for seed in (known, *SEEDS) if differs(seed))
+    monkeypatch.undo()
+    assert not differs(telling)
 
 
 LIFTED = {

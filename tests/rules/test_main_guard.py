@@ -27,9 +27,9 @@ RUNNABLE = ["certain_loop", "through_calls", "processes", "kept_constant"]
 
 
 def run(text: str, folder: Path) -> CompletedProcess[str]:
-    """Run a program as a script, under the start method spawn; with one worker at a time, as each imports torch."""
+    """Run a program as a script, under the start method spawn; with one worker, for an epoch, as each imports torch."""
     script = folder / "script.py"
-    script.write_bytes((SPAWN + re.sub(r"(num_workers=|default=)[1-9]", r"\g<1>1", text)).encode())
+    script.write_bytes((SPAWN + re.sub(r"(num_workers=|default=| in range\()[1-9]", r"\g<1>1", text)).encode())
     return forks.run([sys.executable, str(script)], timeout=120)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.check import check_text
@@ -93,7 +93,6 @@ def f(x, seed):
 """
 
 
-@settings(max_examples=150, deadline=None)
 @given(programs())
 def test_a_generated_copy_is_found_and_its_view_computes_the_same(case: tuple[str, list[int]]) -> None:
     text, shape = case

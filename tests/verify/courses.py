@@ -8,9 +8,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 
+from perflint.documents.digest import digest
 from perflint.engine.line_map import line_map
 from perflint.engine.rule import Safety
-from perflint.shim.plan import PatchedFile, Plan, digest
+from perflint.shim.plan import PatchedFile, Plan
 from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.grade import Likeness
 from perflint.verify.messages import Kind, Program, Variant

@@ -56,6 +56,12 @@ class GraphUses:
                 walk.follow(node, ())
         return walk.found
 
+    def cuts(self, place: ast.expr) -> list[ast.AST]:
+        """Where the graph of what `place` computes is let go of, by `detach` or `data`, if nobody has a use of it."""
+        walk = _Walk(self.program)
+        walk.follow(place, ())
+        return [] if walk.found else walk.cuts
+
     def inside(self, function: Function) -> list[GraphUse]:
         """What shows or keeps a graph that `function` makes, other than by returning it."""
         walk = _Walk(self.program, returns=False)
@@ -79,10 +85,11 @@ def own_wrappers(program: Program, function: Function) -> list[ast.expr]:
 
 
 class _Walk:
-    """One walk along graphs: `found` are their ends."""
+    """One walk along graphs: `found` are their ends, `cuts` where the program lets go of them by `detach` or `data`."""
 
     def __init__(self, program: Program, *, returns: bool = True) -> None:
         self.program, self.found, self._returns = program, list[GraphUse](), returns
+        self.cuts = list[ast.AST]()
         self._flow, self._modes = program.get(Flow), program.get(GradModes)
         self._seen: set[tuple[ast.AST, Calls]] = set()
 
@@ -162,6 +169,7 @@ class _Walk:
             return
         is_cut = parent.attr in _CUTTING or (parent.attr != "cpu" and torch_ops.does(parent.attr, "to_host"))
         if is_cut or (entry and entry.is_metadata):
+            self.cuts += [parent] if parent.attr in _CUTTING else []
             return
         if not isinstance(call, ast.Call) or call.func is not parent:
             self.follow(parent, calls)

@@ -12,13 +12,13 @@ from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import name_called, receiver_of
+from perflint.syntax.walk import COMPREHENSIONS, name_called, receiver_of
 
 WRAPS = re.compile(
     r"builtins\.(iter|next|list|tuple|set|enumerate|zip|map|filter|reversed|sorted)|tqdm\b.*|itertools\.\w+"
-    r"|rich\.progress\.track|.*\.(prepare|tqdm|trange|prepare_data_loader|MpDeviceLoader|ParallelLoader)"
+    r"|rich\.progress\.track|.*\.(prepare|tqdm|trange|setup_dataloaders|prepare_data_loader|MpDeviceLoader|ParallelLoader)"
 )
-_WRAPPING_METHODS = frozenset({"prepare", "tqdm", "track"})
+_WRAPPING_METHODS = frozenset({"prepare", "setup_dataloaders", "tqdm", "track"})
 _MAPPINGS = frozenset({"builtins.dict", "collections.OrderedDict"})
 _NO_LOADERS = frozenset({Kind.TENSOR, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.NONE, Kind.MODULE})
 
@@ -51,13 +51,31 @@ class Iteration:
                 stack += [part for part in parts if part not in seen]
                 seen.update(parts)
 
-    def loops(self, made: ast.AST) -> list[ast.For]:
-        """The loops that may walk what the call `made` makes."""
-        return [
-            loop
-            for loop in self._program.of_type(ast.For)
-            if any(each is made and not held for each, held, _ in self.reached(loop.iter))
-        ]
+    def walks(self, made: ast.AST) -> list[ast.AST]:
+        """What may ask what the call `made` makes for an iterator: loops, comprehensions, `iter` and `yield from`."""
+        return self._walks[made]
+
+    @cached_property
+    def _walks(self) -> defaultdict[ast.AST, list[ast.AST]]:
+        """The walks over what is made, by where it is made."""
+        found: defaultdict[ast.AST, list[ast.AST]] = defaultdict(list)
+        for walk, walked in self._walked():
+            for origin in dict.fromkeys(each for each, held, _ in self.reached(walked) if not held):
+                found[origin].append(walk)
+        return found
+
+    def _walked(self) -> Iterator[tuple[ast.AST, ast.expr]]:
+        """Each walk, with what it walks."""
+        for loop in self._program.of_type(ast.For):
+            yield loop, loop.iter
+        for made in self._program.of_type(*COMPREHENSIONS):
+            generators: list[ast.comprehension] = made.generators  # type: ignore[attr-defined]
+            yield from ((made, each.iter) for each in generators)
+        for each in self._program.of_type(ast.YieldFrom):
+            yield each, each.value
+        for call in self._program.of_type(ast.Call):
+            if call.args and self._program.qualified(call.func) == "builtins.iter":
+                yield call, call.args[0]
 
     def _sources(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
         """What `origin` is made of, as far as it may be a loader, or hold one."""

@@ -17,6 +17,7 @@ from perflint.syntax.arguments import bind, defaults_of
 from perflint.syntax.walk import is_false, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
+_OF_GRAPHS = re.compile(r"dgl\.dataloading\.(\w+\.)*\w*DataLoader$|torch_geometric\.(loader|data)\.(\w+\.)*\w*Sampler$")
 _TORCH_ONLY = frozenset(
     {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}
 )
@@ -88,6 +89,18 @@ class Loaders:
             if offset is not None:
                 workers, pinned, kept = (self.setting(call, name, offset) for name in _OPTIONS)
                 found.append(LoaderCall(call, workers, pinned, offset, self._is_class_in_sight(call.func), kept))
+        return found
+
+    @cached_property
+    def of_graphs(self) -> list[LoaderCall]:
+        """The calls that build loaders of graph libraries, which hand their keywords on to torch's DataLoader."""
+        found = []
+        for call in self._program.of_type(ast.Call):
+            if _OF_GRAPHS.match(self._program.qualified(call.func)) and any(
+                each.arg == "num_workers" for each in call.keywords
+            ):
+                workers, pinned, kept = (self.setting(call, name, len(call.args)) for name in _OPTIONS)
+                found.append(LoaderCall(call, workers, pinned, len(call.args), persistent=kept))
         return found
 
     @cached_property

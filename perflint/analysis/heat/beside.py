@@ -1,19 +1,24 @@
-"""Tells what runs as often as an optimizer steps, in whatever loop that stands, and what is made before."""
+"""Tells what runs as often as an optimizer steps or a model runs, in whatever loop, and what is made before."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from perflint.analysis.autograd.effects import trains
+from perflint.analysis.autograd.effects import runs_module, trains
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.scale import Heat
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, path_of
 
 _DEPTH = 4  # of calls
 _FEW = 4  # steps
+_SELDOM = re.compile(
+    r"^_*(init|reset|build|make|create|setup|load|prepare|from|main|test)|metric|score|calculate", re.I
+)
 
 
 def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
@@ -32,6 +37,43 @@ def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
             return False
         child = parent
     return False
+
+
+def runs_model_beside(program: Program, node: ast.AST) -> bool:
+    """Does the innermost loop around `node`, in its function, run a module in each iteration, other than of epochs?"""
+    child = node
+    for parent in program.ancestors(node):
+        if isinstance(parent, (*FUNCTIONS, ast.ClassDef)) or makes_rare(program, parent, child):
+            return False
+        if isinstance(parent, LOOPS) and child in parent.body:
+            calls = (each for statement in parent.body for each in _unlooped(statement) if isinstance(each, ast.Call))
+            is_epoch = isinstance(parent, ast.For) and "epoch" in ast.unparse(parent.target).lower()
+            return not is_epoch and any(runs_module(program, each) for each in calls)
+        child = parent
+    return False
+
+
+def computes_for_callers(program: Program, made: ast.expr) -> bool:
+    """Is `made` put beside a tensor that the function is given, where nothing in the file calls that but functions?
+
+    Such a function computes for whoever calls it, in other files as a rule in every step.
+    """
+    function = program.function_of(made)
+    if not isinstance(function, ast.FunctionDef) or _SELDOM.search(function.name) or program.is_tried_out(made):
+        return False
+    sites = program.call_sites(function)
+    parameters = {each.arg for each in parameters_of(function)} - {"self", "cls", "model", "module", "net"}
+    devices = (each for each in ast.walk(program.statement_of(made)) if isinstance(each, ast.Attribute))
+    is_beside = any(each.attr == "device" and path_of(each.value) in parameters for each in devices)
+    return is_beside and all(program.function_of(site) is not None for site in sites)
+
+
+def _unlooped(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a statement that don't run in a loop of its own."""
+    yield node
+    if not isinstance(node, (*LOOPS, *FUNCTIONS, ast.ClassDef)):
+        for each in children(node):
+            yield from _unlooped(each)
 
 
 def _is_short(program: Program, guard: ast.AST) -> bool:

@@ -65,6 +65,7 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
             yield callee.name
         if callee.kind is not Kind.LIBRARY:
             yield f"{callee.name}.forward"  # of an instance of that class
+            yield f"{callee.name}.__call__"
         return
     owner = callee.owner
     if owner is None or callee.kind is not Kind.METHOD:

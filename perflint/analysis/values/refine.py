@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
+from perflint import torch_ops
 from perflint.analysis.values.evaluate import Evaluator
 from perflint.analysis.values.values import (
     GUESSED,
@@ -34,12 +35,21 @@ def refined(evaluator: Evaluator, test: ast.expr, outcome: bool) -> dict[str, Va
             known.update(refined(evaluator, part, outcome))
         return known
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        if outcome and isinstance(test.ops[0], ast.Is) and (path := _path_of_type(evaluator, test.left)):
+            name = evaluator.values.get(test.comparators[0], UNKNOWN).name
+            return {path: Value(Kind.MODULE, name=name)} if torch_ops.class_kind(name) else {}
         asks = getattr(test.comparators[0], "value", "") is None and path_of(test.left)
         is_none = isinstance(test.ops[0], ast.Is | ast.Eq) is outcome
         return {path_of(test.left): NONE} if asks and is_none else {}
     path = path_of(test.args[0]) if isinstance(test, ast.Call) and test.args else ""
     value = _tested(evaluator, test, outcome) if path and isinstance(test, ast.Call) else None
     return {} if value is None else {path: value}
+
+
+def _path_of_type(evaluator: Evaluator, node: ast.expr) -> str:
+    """The path of `x` in `type(x)`."""
+    is_type = isinstance(node, ast.Call) and evaluator.values.get(node.func, UNKNOWN).name == "builtins.type"
+    return path_of(node.args[0]) if is_type and isinstance(node, ast.Call) and len(node.args) == 1 else ""
 
 
 def _tested(evaluator: Evaluator, test: ast.Call, outcome: bool) -> Value | None:

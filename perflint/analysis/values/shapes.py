@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Value, sources_of
+from perflint.analysis.values.ranks import tested_rank, unpacked_rank
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, sized
 from perflint.analysis.values.values import Kind
@@ -16,7 +17,6 @@ from perflint.syntax.walk import TRIES, elements_of, integer, own_nodes, path_of
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 48
-_LEAVES = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
 class Shapes(ShapeRules):
@@ -51,30 +51,47 @@ class Shapes(ShapeRules):
 
     def size(self, node: ast.expr) -> str:
         """The symbol of a number."""
-        if isinstance(node, ast.Constant):
-            return str(node.value)
-        measured = axis_of(node)
-        definitions = self._definitions(node)
-        if measured is None and len(definitions) == 1:
-            (definition,) = definitions
-            measured = self._measured(definition)
-            value = self._assigned(definition) if measured is None else None
-            if value is not None and not isinstance(value, ast.Call) and self._depth < _DEPTH:
-                self._depth += 1
-                size = self.size(value)
-                self._depth -= 1
-                return size
-        return self.shape(measured[0]).size(measured[1]) if measured is not None else self._symbol(node)
+        last, measured = self._counted(node)
+        if measured is not None:
+            return self.shape(measured[0]).size(measured[1])
+        return str(last.value) if isinstance(last, ast.Constant) else self._symbol(last)
+
+    def measured(self, node: ast.expr) -> tuple[ast.expr, int] | None:
+        """The tensor, and the axis of it, of which a number is the size."""
+        return self._counted(node)[1]
+
+    def _counted(self, node: ast.expr) -> tuple[ast.expr, tuple[ast.expr, int] | None]:
+        """The expression that a number is, behind names, with the tensor and the axis of which it is the size."""
+        measured, definitions = axis_of(node), self._definitions(node)
+        if measured is not None or len(definitions) != 1:
+            return node, measured
+        (definition,) = definitions
+        measured = self._measured(definition)
+        value = self._assigned(definition) if measured is None else None
+        if value is None or isinstance(value, ast.Call) or self._depth >= _DEPTH:
+            return node, measured
+        self._depth += 1
+        found = self._counted(value)
+        self._depth -= 1
+        return found
+
+    def _rank(self, node: ast.expr) -> int | None:
+        """The rank by what unpacks the sizes of this very value, or by a test that it has passed."""
+        uses = self._uses(node) if isinstance(node, ast.Name) else ()
+        rank = unpacked_rank(self.program, node, uses)
+        return rank if rank is not None else tested_rank(self.program, node, uses)
 
     def _symbol(self, node: ast.expr) -> str:
         """Equal for expressions of the same value, as far as that is plain."""
         if isinstance(node, ast.Name):
             places = sorted((each.lineno, each.col_offset) for each in self._flow.definitions(node))  # type: ignore[attr-defined]
             return f"{node.id}{places}"
+        if isinstance(node, ast.BinOp):
+            return f"({self.size(node.left)} {type(node.op).__name__} {self.size(node.right)})"
         return path_of(node) or f"({node.lineno}:{node.col_offset})"
 
     def _opaque(self, node: ast.expr) -> Shape:
-        symbol, rank = self._symbol(node), self._unpacked_rank(node)
+        symbol, rank = self._symbol(node), self._rank(node)
         if rank is not None:
             return known(tuple(f"{symbol}.{axis}" for axis in range(rank)))
         axes = range(-_SHOWN, _SHOWN)
@@ -83,7 +100,7 @@ class Shapes(ShapeRules):
 
     def _completed(self, node: ast.expr, shape: Shape) -> Shape:
         """`shape` with the number of axes that its unpacking tells: `b, n, c = x.shape`."""
-        rank = self._unpacked_rank(node)
+        rank = self._rank(node)
         if rank is None:
             return shape
         return known(tuple(shape.size(axis) or shape.size(axis - rank) for axis in range(rank)))
@@ -294,41 +311,6 @@ class Shapes(ShapeRules):
             return 0
         axes = around.args[:2] if does.name == "transpose" else does.dim.of(around) if does.dim else ()
         return max((axes_for(axis) for each in axes if (axis := integer(each)) is not None), default=0)
-
-    def _unpacked_rank(self, node: ast.expr) -> int | None:
-        """The number of names that take the sizes of this very value whenever `node` is read; None where none do."""
-        for use in self._uses(node) if isinstance(node, ast.Name) else ():
-            unpacking = self._unpacking(use)
-            if unpacking is not None and self._runs_with(unpacking, node):
-                names = unpacking.targets[0]
-                return len(names.elts) if isinstance(names, ast.Tuple) else None
-        return None
-
-    def _unpacking(self, tensor: ast.AST) -> ast.Assign | None:
-        """The statement that gives each size of `tensor` a name."""
-        around = self.program.ancestors(tensor)
-        sizes = next(around)
-        if isinstance(sizes, ast.Attribute) and sizes.attr == "size":
-            sizes = next(around)
-        parent = next(around, None)
-        if not isinstance(parent, ast.Assign) or not isinstance(sizes, ast.expr) or sized(sizes) is not tensor:
-            return None
-        names = parent.targets[0]
-        is_plain = isinstance(names, ast.Tuple) and not any(isinstance(name, ast.Starred) for name in names.elts)
-        return parent if is_plain else None
-
-    def _runs_with(self, unpacking: ast.stmt, node: ast.expr) -> bool:
-        """Has `unpacking` run whenever `node` does, or will it in any case?"""
-        block = self.program.block_of(unpacking)
-        beside = next((each for each in self._around(node) if each in block), None)
-        if beside is None:
-            return False
-        between = block[block.index(beside) : block.index(unpacking)]  # empty where it has run
-        return not any(isinstance(part, _LEAVES) for each in between for part in own_nodes(each))
-
-    def _around(self, node: ast.expr) -> Iterator[ast.stmt]:
-        """The statements that `node` is part of, from the inside out."""
-        return (each for each in self.program.ancestors(node) if isinstance(each, ast.stmt))
 
 
 def axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
 _TIMES = 3  # that a function is looked at
 _MOST_KINDS = 4  # of values of one name, before it is told nothing of
 _MOST_FUNCTIONS = 500
+_MOST_PARTS = 50
 
 
 class Facts:
@@ -26,7 +27,7 @@ class Facts:
         if looks >= _TIMES or (not looks and len(self._looks) >= _MOST_FUNCTIONS):
             return
         self._looks[code] = looks + 1
-        for name, value in frame.f_locals.items():
+        for name, value in (*frame.f_locals.items(), *_parts(frame.f_locals.get("self"))):
             if not name.startswith("__") and (said := _described(value)):
                 kinds = self.seen.setdefault((code.co_filename, code.co_name, name), set())
                 if len(kinds) < _MOST_KINDS:
@@ -39,6 +40,12 @@ class Facts:
             values = frame.f_locals
             if values is not frame.f_globals and sys.version_info < (3, 13):
                 values.clear()  # a copy, which would keep tensors alive
+
+
+def _parts(module: Any) -> Iterator[tuple[str, Any]]:
+    """The modules that a method finds in its own one, by the names that it has for them."""
+    if isinstance(module, sys.modules["torch"].nn.Module):
+        yield from ((f"self.{name}", each) for name, each in [*module._modules.items()][:_MOST_PARTS])
 
 
 def _described(value: Any) -> str:

@@ -17,7 +17,7 @@ from perflint.profile.agent.facts import Facts
 from perflint.profile.agent.kineto import Kineto, keep_operations, keep_steps
 from perflint.profile.agent.lines import Lines, Users
 from perflint.profile.agent.loaders import Owners, Workers
-from perflint.profile.record import ORDERS, STEPS, Orders, Record, save
+from perflint.profile.record import KINDS, OPERATION_STEPS, ORDERS, STEPS, Orders, Record, save
 from perflint.profile.windows import mean, waited
 from perflint.shim import hooks
 from perflint.shim.counts import Tally
@@ -25,11 +25,9 @@ from perflint.shim.hooks import AfterImport, Finder, replace
 from perflint.shim.session import RUN
 from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER, Steps, platform_of, synchronize
 
-_ORDER = (OPTIMIZER, BATCH, BACKWARD, CALLS)  # of kinds that may be a step, the best first
 _PATIENT = {OPTIMIZER: 1, BATCH: 3, BACKWARD: 3, CALLS: 12}  # times the warm-up: a better kind may come
 _SLOW, _FEW = 1.0, 3  # seconds of a step, and how many of slow ones are timed and traced
 _WARM_UP_OF_SLOW = 3
-_OPERATION_STEPS = 2
 _WAITS, _MOST_AHEAD = 0.05, 64  # of a step that it waits for batches, and so many may be ready
 _UNLOADS = (12, 6)  # the version of CUDA
 _MODULE = "torch.nn.modules.module"
@@ -75,8 +73,10 @@ class Agent:
         if kind not in self._tallies:
             self._tallies[kind] = Tally(self._run, STEPS, kind)
         self._tallies[kind].add()
+        if kind not in KINDS:
+            return
         recording = self._recording
-        if recording and _ORDER.index(kind) >= _ORDER.index(recording.unit):
+        if recording and KINDS.index(kind) >= KINDS.index(recording.unit):
             if kind == recording.unit:
                 recording.passed()
             return
@@ -84,7 +84,8 @@ class Agent:
         now = time.perf_counter()
         usual = (now - self._first.setdefault(kind, now)) / max(count - 1, 1)
         warm_up = self._orders.warm_up if usual < _SLOW else min(self._orders.warm_up, _WARM_UP_OF_SLOW)
-        if count < warm_up * _PATIENT[kind]:
+        patience = 1 if self._orders.unit else _PATIENT[kind]
+        if count < warm_up * patience or self._orders.unit not in ("", kind):
             return
         if recording:
             recording.end()
@@ -120,7 +121,7 @@ class Recording:
         )
         is_slow = usual > _SLOW and platform.ranks == 1  # ranks have to agree
         self._traced = min(orders.steps, _FEW) if is_slow else orders.steps
-        self._timed = _FEW if is_slow else 2 * orders.steps
+        self._timed = min(orders.timed, _FEW) if is_slow else orders.timed
         self._facts = Facts()
         self._lines = Lines(users, self._facts.note)
         self._kineto: Kineto | None = None
@@ -184,8 +185,8 @@ class Recording:
 
     def _look_at_operations(self) -> None:
         self._looked += 1
-        if self._looked > _OPERATION_STEPS:
-            self._end_operations(_OPERATION_STEPS)
+        if self._looked > OPERATION_STEPS:
+            self._end_operations(OPERATION_STEPS)
 
     def _time(self) -> None:
         if self._number == self._timed:
@@ -256,7 +257,10 @@ def _unload() -> None:
 
 
 class _Calls:
-    """Counts the calls of modules that are in no other module's: steps of programs that have no other ones."""
+    """Counts the calls of models that are in no other module's: steps of programs that have no other ones.
+
+    A module without parameters is no model: it may transform each sample of a batch.
+    """
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -274,7 +278,8 @@ class _Calls:
                 return module._call_impl(*args, **kwargs)
             finally:
                 self._inside.now = False
-                self._steps.happened(CALLS)
+                if next(module.parameters(), None) is not None:
+                    self._steps.happened(CALLS)
 
         self._undo = replace(sys.modules[_MODULE].Module, "_compiled_call_impl", call)
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from perflint.documents.disk import Unreadable
+from perflint.documents.document import read
 from perflint.engine.results import figure
 from perflint.profile.kinds import Regime
 from perflint.profile.report import charts
 from perflint.profile.result import LineCost, WorkerLine
-from perflint.profile.summary import Report, shown
+from perflint.profile.summary import Report, finding_place, place
 from perflint.report.words import count
 from perflint.verify import report
 
@@ -36,7 +38,8 @@ def page(profiled: Report) -> str:
         roofline=charts.roofline(profile.roofline),
         source=_source,
         figure=figure,
-        shown=shown,
+        place=place,
+        finding_place=finding_place,
         count=count,
         basename=os.path.basename,
     )
@@ -51,6 +54,6 @@ def _source(line: LineCost | WorkerLine) -> str:
 @cache
 def _texts(path: str) -> list[str]:
     try:
-        return Path(path).read_text("utf-8", "replace").splitlines()
-    except OSError:
+        return read(Path(path)).text.splitlines()
+    except Unreadable:
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -81,19 +82,25 @@ def _module_names() -> Iterator[str]:
 
 def _forward(torch: Any, name: str, cls: Any, kind: str) -> str:
     """The entry of a call of an instance; "" if its annotations don't tell."""
-    overloads = of_callable(cls.forward) if kind in _MODULES else []
     if kind == "rnn":
         return "other"  # the outputs and the state, which for an LSTM is a pair itself
+    words = _words(torch, cls) if kind in _MODULES else []
+    return " ".join([*words, *memory.of_module(torch, name, cls).words]) if words else ""
+
+
+@functools.cache  # most classes have several names
+def _words(torch: Any, cls: Any) -> list[str]:
+    """What a call of an instance returns, and its traits; none if its annotations don't tell."""
+    overloads = of_callable(cls.forward)
     if not overloads or overloads[0].result in ("none", "unknown", ""):
-        return ""
+        return []
     seen = None
     with contextlib.suppress(Exception):  # most modules can't be made without arguments
         module = cls()
         seen = probe.observe(torch, lambda input: module(input), [("input", "Tensor")])
     applied = re.findall(r"\bF\.(\w+)\(", inspect.getsource(cls.forward))
     by_name = (trait for each in (cls.__name__, *applied) for trait in traits_of(each))
-    traits = sorted({*by_name, *(seen.traits if seen else ())})
-    return " ".join([overloads[0].result, *traits, *memory.of_module(torch, name, cls).words])
+    return [overloads[0].result, *sorted({*by_name, *(seen.traits if seen else ())})]
 
 
 def distribution_members(torch: Any) -> dict[str, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perflint.torch_ops.generate import by_hand
@@ -84,13 +85,18 @@ def _completed(name: str, memory: Memory) -> Memory:
     """With what is known by hand."""
     for key, text in (word.split("=", 1) for word in by_hand.MEMORY.get(name, "").split()):
         if key == "may":
-            memory.views.clear()
+            memory.views = {}
         setattr(memory, key, dict.fromkeys(text.split(",")))
     return memory
 
 
 def of_module(torch: Any, name: str, cls: Any) -> Memory:
     """What is known of calling a module of this class; an `inplace` is an argument of its constructor."""
+    return _completed(name, replace(_of_class(torch, cls)))
+
+
+@functools.cache  # most classes have several names
+def _of_class(torch: Any, cls: Any) -> Memory:
     memory, forward, built = Memory(), of_callable(cls.forward), of_callable(cls)
     places = _Places(forward, is_method=True)
     given = [each for each in forward[0].parameters[1:] if each.takes_tensor][:1]
@@ -107,7 +113,7 @@ def of_module(torch: Any, name: str, cls: Any) -> Memory:
         if parameter.name == "inplace":
             place = f"{places.named(given[0].name)}?inplace@{index}"
             memory.may[place] = memory.writes[place] = None
-    return _completed(name, memory)
+    return memory
 
 
 def _modules(cls: Any, built: Sequence[Overload]) -> Iterator[Any]:
@@ -196,8 +202,7 @@ def _check_schemas(torch: Any, schemas: Sequence[Any], places: _Places, memory: 
         annotated = any(each.alias_info for each in schema.returns)
         if _is_out(schema) or not (annotated or _is_composite(torch, schema)):
             continue
-        parameters = [(each.name, str(each.type), not each.has_default_value()) for each in schema.arguments]
-        seen = _watch(torch, packet_of(torch, schema), parameters)
+        seen = _watch_operator(torch, packet_of(torch, schema))
         for index, argument in enumerate(schema.arguments):
             count = seen.shared[argument.name]
             if count < seen.calls and (count or argument.alias_info):
@@ -228,6 +233,12 @@ def _described(parameter: Parameter) -> tuple[str, str, bool]:
     kinds = {"tensor": "Tensor", "tensors": "List[Tensor]", "number": "int", "true": "bool", "any": "Tensor"}
     kind = "variadic" if parameter.variadic else kinds.get(parameter.wants, "unknown")
     return parameter.name, kind, parameter.required
+
+
+@functools.cache  # functions and methods share operators
+def _watch_operator(torch: Any, packet: Any) -> _Seen:
+    arguments = packet._schema.arguments
+    return _watch(torch, packet, [(each.name, str(each.type), not each.has_default_value()) for each in arguments])
 
 
 def _watch(torch: Any, function: Callable[..., Any], parameters: Sequence[tuple[str, str, bool]]) -> _Seen:

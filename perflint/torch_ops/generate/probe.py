@@ -104,22 +104,29 @@ def _first(
 
 
 def _watch(torch: Any, function: Callable[..., Any], arguments: dict[str, Any], shape: tuple[int, ...]) -> _Call:
-    seen: list[Any] = []
-    masked: list[bool] = []
-
-    def dispatch(_: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        seen.append(operator)
-        if operator.name().startswith("aten::index.") and isinstance(args[1], list):
-            masked.extend(each is not None and each.dtype is torch.bool for each in args[1])
-        return operator(*args, **(kwargs or {}))
-
-    base = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
-    watching = type("Watching", (base,), {"__torch_dispatch__": dispatch})
-    with warnings.catch_warnings(), watching():
+    watching = _recorder()()
+    watching.seen, watching.masked = [], []
+    with warnings.catch_warnings(), watching:
         warnings.simplefilter("ignore")
         result = function(**arguments)
     tensor = isinstance(result, torch.Tensor)
-    return _Call(tuple(seen), str(result.dtype) if tensor else "", tensor and tuple(result.shape) == shape, any(masked))
+    keeps_shape = tensor and tuple(result.shape) == shape
+    return _Call(tuple(watching.seen), str(result.dtype) if tensor else "", keeps_shape, any(watching.masked))
+
+
+@functools.cache  # torch wraps the method of each new class
+def _recorder() -> Any:
+    """The class of dispatch modes that note the operators called, and whether masks index."""
+
+    def dispatch(self: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(operator)
+        if operator.name().startswith("aten::index.") and isinstance(args[1], list):
+            self.masked.extend(each is not None and each.dtype is torch_bool for each in args[1])
+        return operator(*args, **(kwargs or {}))
+
+    torch_bool = importlib.import_module("torch").bool
+    base = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
+    return type("Recorder", (base,), {"__torch_dispatch__": dispatch})
 
 
 def _argument(torch: Any, name: str, kind: str, shape: tuple[int, ...], dtype: str, integer: int, number: float) -> Any:

@@ -6,12 +6,16 @@ import ast
 from collections.abc import Iterator
 
 from perflint import torch_ops
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_abstract, is_metadata
+from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.python import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
+from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.analysis.values.values import Kind, Place, Value
 from perflint.syntax.arguments import keyword_of
-from perflint.syntax.walk import FUNCTIONS, elements_of
+from perflint.syntax.walk import FUNCTIONS, elements_of, path_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
@@ -28,7 +32,10 @@ _ERRORS = ("Error", "Exception", "Warning")
 _OTHER_RESULTS = frozenset({"list", "str", "none", "numpy", "other"})  # than tensors, and what describes them
 _CHANGES = FILLS | TAKES
 _READS = HOLDS | {"index", "count"}
-_COMPUTES = frozenset({"torch.autograd.Variable", "torch.nn.utils.rnn.pad_sequence"})
+_COMPUTES = frozenset(
+    "torch.autograd.Variable torch.nn.utils.rnn.pad_sequence einops.rearrange einops.repeat einops.reduce"
+    " einops.einsum".split()
+)
 _DESCRIBES = frozenset({"torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"})
 _READING = frozenset(  # masks and lengths, whether the device is there, or how large its input is
     f"torch.nn.{name}"
@@ -39,7 +46,7 @@ _STORAGE = frozenset({"set_", "resize_"})  # they exchange the memory itself
 _LATER = "do that when the loop is over"
 _APART = "do that in a function of its own, before this one or after it"
 _BY_HAND = (
-    "if it only computes on the device, decorate the function by hand, with `cuda_graph` of perflint.runtime.graphs"
+    "if it only computes on the device, decorate the function by hand, with a decorator of perflint.runtime.graphs"
 )
 _REFUSED = {
     "torch.distributions": "checks its arguments on the host: compute it by functions of torch",
@@ -91,24 +98,47 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
         return callee
     if any(keyword.arg in ("out", "inplace", None) for keyword in node.keywords):  # None: any of `**options`
         raise Blocked(f"{shown(program, node)} changes something in place: let it give a new tensor", node)
-    if value.kind is Kind.MODULE:
-        _module(program, node, value, strict)
+    if _is_of_project(program, node, value) and program.computes_elsewhere(node):
+        return None
+    if value.kind in (Kind.MODULE, Kind.UNKNOWN) and not value.name and (classes := _classes_of_torch(program, node)):
+        for name in classes:
+            _module(program, node, name, strict)
+    elif value.kind is Kind.MODULE:
+        _module(program, node, value.name, strict)
     elif value.kind is Kind.LIBRARY:
         _library(program, node, value.name)
     elif isinstance(node.func, ast.Attribute):
         _method(program, node, node.func, region)
     else:
-        raise Blocked(f"whether a graph can hold what {shown(program, node.func)} does isn't known: {_BY_HAND}", node)
+        raise Blocked(f"it isn't known whether a graph can capture {shown(program, node.func)}: {_BY_HAND}", node)
     return None
 
 
-def _module(program: Program, node: ast.Call, value: Value, strict: bool) -> None:
-    kind = torch_ops.class_kind(value.name) if value.name else None
-    if value.name in _READING or ".Lazy" in value.name:
+def _is_of_project(program: Program, node: ast.Call, value: Value) -> bool:
+    """Is a function of another file called, or a module whose class is there, and that was built here?"""
+    if value.kind is Kind.LIBRARY:
+        return value.name.partition(".")[0] not in ELSEWHERE
+    if not isinstance(node.func, ast.Attribute) or "." not in value.name or value.name.startswith("torch."):
+        return False
+    given = program.get(Modules).values_of(node.func)
+    return {program.qualified(each.func) if isinstance(each, ast.Call) else "" for each in given} == {value.name}
+
+
+def _classes_of_torch(program: Program, node: ast.Call) -> list[str]:
+    """The classes of torch that the module called may be of, as in `norms[i](x)`; empty where one isn't known."""
+    is_part = isinstance(node.func, ast.Subscript) or path_of(node.func).startswith("self.")
+    built = program.get(Modules).builders(node.func) if is_part and not program.get(_built_in_place) else []
+    names = {program.qualified(each.func) if isinstance(each, ast.Call) else "" for each in built}
+    return sorted(names) if all(name.startswith("torch.nn.") for name in names) else []
+
+
+def _module(program: Program, node: ast.Call, name: str, strict: bool) -> None:
+    kind = torch_ops.class_kind(name) if name else None
+    if name in _READING or ".Lazy" in name:
         raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
-    if kind is None or (kind == "container" and not value.name.endswith("Sequential")):
-        raise Blocked(f"whether a graph can hold what {shown(program, node.func)} does isn't known: {_BY_HAND}", node)
-    if strict and "BatchNorm" in value.name:
+    if kind is None or (kind == "container" and not name.endswith("Sequential")):
+        raise Blocked(f"it isn't known whether a graph can capture {shown(program, node.func)}: {_BY_HAND}", node)
+    if strict and "BatchNorm" in name:
         reason = "may count what is dropped, while training: use a norm without statistics, such as LayerNorm"
         raise Blocked(f"{shown(program, node.func)} {reason}", node)
 
@@ -117,7 +147,7 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
     head, _, rest = name.partition(".")
     if head == "builtins":
         if rest not in _BUILTINS and not rest.endswith(_ERRORS):
-            raise Blocked(f"`{rest}` does something else than compute: {_LATER}", node)
+            raise Blocked(f"`{rest}` does more than compute: {_LATER}", node)
         return
     if head in ("random", "numpy") and "random" in name:
         reason = "draws a random number on the host: draw by torch, and use `torch.where`"
@@ -125,7 +155,7 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
     if name in _COMPUTES or name in MODES or head in ("math", "typing"):
         return
     if head != "torch":
-        raise Blocked(f"{shown(program, node.func)} does something else than compute on the device: {_APART}", node)
+        raise Blocked(f"{shown(program, node.func)} does more than compute on the device: {_APART}", node)
     for prefix, reason in _REFUSED.items():
         if name.startswith(f"{prefix}."):
             raise Blocked(f"{shown(program, node.func)} {reason}", node)
@@ -137,7 +167,7 @@ def _function(program: Program, node: ast.Call, name: str) -> None:
     if entry is None or entry.result in _OTHER_RESULTS:
         if name in _DESCRIBES:
             return
-        raise Blocked(f"{shown(program, node.func)} does something else than compute: {_APART}", node)
+        raise Blocked(f"{shown(program, node.func)} does more than compute: {_APART}", node)
     if name in _READING:
         raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
     if entry.does("of_data") or (entry.does("factory") and entry.shares):
@@ -203,20 +233,24 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
         return
     entry = torch_ops.of_method(name)
     if (owner.kind is not Kind.TENSOR and not owner.is_blank) or entry is None:
-        raise Blocked(f"whether a graph can hold what {shown(program, func)} does isn't known: {_BY_HAND}", node)
+        raise Blocked(f"it isn't known whether a graph can capture {shown(program, func)}: {_BY_HAND}", node)
     if entry.traits & {"move", "to_device", "to_host"} and not _stays(program, node, func, region):
         moved = f"is read on the host: {_LATER}"
         if not entry.does("to_host"):
             moved = "may be copied to the device: let the caller do that"
         raise Blocked(f"{shown(program, node)} {moved}", node)
     changes_itself = name in _STORAGE or (name.endswith("_") and not entry.writes)
-    if entry.does("of_data") or changes_itself or entry.result in _OTHER_RESULTS:
-        raise Blocked(f"{shown(program, node)} does something else than compute on the device: {_APART}", node)
+    converts = name == "type" and len(node.args) == 1 and _is_type(program, node.args[0])
+    if entry.does("of_data") or changes_itself or (entry.result in _OTHER_RESULTS and not converts):
+        raise Blocked(f"{shown(program, node)} does more than compute on the device: {_APART}", node)
     _check_size(program, node)
 
 
 def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST) -> bool:
-    """Is a tensor only given another type, or where it is to go already? Arguments may still come from the host."""
+    """Is a tensor only given another type, or where it is to go already? Arguments may still come from the host.
+
+    That of another tensor, as in `state.to(x)`, is mostly its own device; else no graph is captured.
+    """
     if not torch_ops.does(func.attr, "to_device"):
         return False
     owner, root = program.value(func.value), func.value
@@ -224,12 +258,17 @@ def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AS
     if owner.on_device and owner.sure and not is_argument:
         return program.value(node).place is not Place.HOST
     given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
-    whole = len(given) == len(node.args) + len(node.keywords)
-    return bool(given) and whole and all(_is_type(program, each) for each in given)
+    whole = len(given) == len(node.args) + sum(keyword.arg != "memory_format" for keyword in node.keywords)
+    follows = [each for each in given if owner.place is not Place.HOST and _is_value(program, each)]
+    return bool(given) and whole and all(each in follows or _is_type(program, each) for each in given)
 
 
 def _is_type(program: Program, node: ast.expr) -> bool:
     name = program.qualified(node)
     if isinstance(node, ast.Attribute) and node.attr == "dtype":
         return True
+    if isinstance(node, ast.Name) and not name:
+        made = program.get(Flow).graph(node).definitions(node)
+        given = [each.given if isinstance(each, Definition) else None for each in made]
+        return bool(given) and all(isinstance(each, ast.Attribute) and each.attr == "dtype" for each in given)
     return name.startswith("torch.") and name.islower() and "." not in name.removeprefix("torch.")

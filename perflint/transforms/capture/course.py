@@ -13,7 +13,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, integer, own_nodes, path_of, receiver_of
+from perflint.syntax.walk import PlainLoop, integer, operands, own_nodes, path_of, receiver_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, may_read
@@ -97,16 +97,12 @@ def course_of(program: Program, loop: PlainLoop, end: Exit) -> Course:
 def _exits(loop: PlainLoop) -> Iterator[Exit]:
     """What ends a loop, where that is a `break` of its own, or its head."""
     if isinstance(loop, ast.While) and not (isinstance(loop.test, ast.Constant) and loop.test.value):
-        for part in _operands(loop.test, ast.And):
+        for part in operands(loop.test, ast.And):
             yield Exit(part, True, None)
     for statement in loop.body:
         if isinstance(statement, ast.If) and _only_breaks(statement):
-            for part in _operands(statement.test, ast.Or):
+            for part in operands(statement.test, ast.Or):
                 yield Exit(part, False, statement)
-
-
-def _operands(test: ast.expr, operator: type[ast.boolop]) -> list[ast.expr]:
-    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, operator) else [test]
 
 
 def _only_breaks(node: ast.If) -> bool:

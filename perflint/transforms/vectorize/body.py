@@ -73,7 +73,7 @@ def _why(node: ast.stmt) -> str:
         return "a step may end the loop"
     if isinstance(node, ast.AugAssign):
         return f"`{ast.unparse(node.target)}` is changed in place"
-    return "it does something else than compute"
+    return "it does more than compute"
 
 
 def _assigned(scope: Scope, target: ast.expr, value: ast.expr, node: ast.stmt) -> tuple[ast.stmt, ...]:
@@ -124,7 +124,8 @@ def _bind_steps(scope: Scope, variable: str, step: Batched | Invariant) -> Itera
     for path, other in scope.values.items():
         if isinstance(other, State) and other.outputs is not None and is_named(other.outputs.code, name):
             scope.values[path] = replace(other, outputs=None)  # the name holds something else now
-    if not is_named(step.code, name):
+    is_copy = is_named(step.code, name) or (isinstance(step.code, ast.Name) and _is_unread(scope, name))
+    if not is_copy:
         yield assignment(name, step.code)
     if isinstance(step, Invariant):
         scope.values[variable] = replace(step, code=reference(name))
@@ -132,6 +133,13 @@ def _bind_steps(scope: Scope, variable: str, step: Batched | Invariant) -> Itera
         reads = [isinstance(use.ctx, ast.Load) for use in scope.uses(name)] if scope.callee is None else []
         is_read_once = sorted(reads) == [False, True]
         scope.values[variable] = replace(step, code=reference(name)) if is_read_once else step.named(reference(name))
+
+
+def _is_unread(scope: Scope, name: str) -> bool:
+    """Is the variable of the loop's own function read nowhere, as mostly `_`?"""
+    if scope.callee is not None or name in scope.facts.live_out or scope.program.function_of(scope.facts.loop) is None:
+        return False
+    return not any(isinstance(use.ctx, ast.Load) for use in scope.uses(name))
 
 
 def _handed_down(target: ast.expr, value: Carried, node: ast.stmt) -> Parts:

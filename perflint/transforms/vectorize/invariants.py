@@ -29,7 +29,7 @@ def check_invariant(scope: Scope, *nodes: ast.expr) -> None:
     """Raise Blocked unless working out `nodes`, which the loop leaves as they are, gives the same each time."""
     for part in (part for node in nodes for part in ast.walk(node)):
         if isinstance(part, ast.Call) and not _is_pure(scope, part):
-            raise Blocked(f"{shown(scope.program, part)} may give something else each time", part)
+            raise Blocked(f"{shown(scope.program, part)} may give another result each time", part)
         if isinstance(part, _CLOSED):
             raise Blocked("other code may run in each step", part)
 

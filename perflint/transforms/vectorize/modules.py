@@ -11,7 +11,7 @@ from perflint.analysis.memory.hooks import may_be_hooked
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import keyword_of
-from perflint.syntax.walk import is_false
+from perflint.syntax.walk import is_false, operands, path_of
 
 _SIZED = frozenset({"LSTMCell", "GRUCell", "RNNCell", "Linear"})
 _SIZES = frozenset({"input_size", "hidden_size", "in_features", "out_features"})
@@ -74,9 +74,40 @@ def module_of(program: Program, function: ast.expr) -> Module | None:
     value = program.value(function)
     if value.kind is not Kind.MODULE or not value.name.startswith("torch.nn.") or may_be_hooked(program):
         return None
+    if value.name == class_tested(program, function):
+        return Module(value.name.rpartition(".")[2], ast.Call(function, [], []))
     modules = [module_built(program, each) for each in program.get(Modules).builders(function)]
     same = {module and module.described for module in modules}  # built alike, but for their sizes
     return modules[0] if len(same) == 1 else None
+
+
+def is_told_by_class(name: str) -> bool:
+    """Does a module of the class do the same to each step, whatever it was built with?"""
+    operation = torch_ops.of_forward(name)
+    works_alone = operation is not None and operation.does("pointwise") and not operation.writes
+    return name in ("torch.nn.Linear", "torch.nn.Identity") or works_alone
+
+
+def class_tested(program: Program, function: ast.expr) -> str:
+    """The class that a module has where it is called, by a test around that: `if type(self.head) is nn.Linear:`."""
+    child: ast.AST = function
+    for around in program.ancestors(function) if path_of(function) else ():
+        for test in operands(around.test, ast.And) if isinstance(around, ast.If) and child in around.body else ():
+            path, name = class_of_test(program, test)
+            if path == path_of(function) and is_told_by_class(name):
+                return name
+        child = around
+    return ""
+
+
+def class_of_test(program: Program, test: ast.expr) -> tuple[str, str]:
+    """The path and the class of `type(path) is class`; both empty of another test."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Is):
+        return "", ""
+    asked = test.left
+    if not isinstance(asked, ast.Call) or program.qualified(asked.func) != "builtins.type" or len(asked.args) != 1:
+        return "", ""
+    return path_of(asked.args[0]), program.qualified(test.comparators[0])
 
 
 def module_built(program: Program, node: ast.expr | None) -> Module | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from perflint.documents.lines import at_line
 from perflint.shim.counts import CALL, CUT, DUE
 from perflint.shim.hooks import AfterImport, Finder
 from perflint.shim.session import RUN
@@ -136,7 +137,7 @@ class Agent:
         recording = self._orders.recording
         functions = [_described(function) for function, is_first in self._functions if is_first()]
         inside = [loop for loop in (recording.loops if recording else ()) if _is_inside(loop)]
-        return (*functions, *(f"the loop at {os.path.relpath(loop.path)}:{loop.first}" for loop in inside))
+        return (*functions, *(f"the loop at {at_line(loop.path, loop.first)}" for loop in inside))
 
 
 def _cut(iterable: Iterable[object]) -> Iterator[object]:
@@ -179,5 +180,5 @@ def _is_inside(loop: Loop) -> bool:
 
 def _described(function: Callable[..., Any]) -> str:
     code = getattr(function, "__code__", None)
-    place = f" at {os.path.relpath(code.co_filename)}:{code.co_firstlineno}" if code else ""
+    place = f" at {at_line(code.co_filename, code.co_firstlineno)}" if code else ""
     return f"{getattr(function, '__qualname__', 'a function')}(){place}"

@@ -1,0 +1,117 @@
+"""Tells which loops start the workers of a loader anew, in this file or, as what it is made for tells, elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perflint.analysis.call_graph import loops_around
+from perflint.analysis.data.iteration import WRAPS, Iteration
+from perflint.analysis.data.loaders import LoaderCall, Loaders, State
+from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
+from perflint.syntax.walk import Loop, integer, own_nodes, path_of
+
+_TRAINING = re.compile(r"train", re.IGNORECASE)
+_VALIDATION = re.compile(r"(^|[^a-z])(val|valid|validation|dev)([^a-z]|$)", re.IGNORECASE)
+_ONCE = re.compile(r"test|infer|predict|extract|export", re.IGNORECASE)
+_SHUFFLING = re.compile(r"(Distributed|Random|Weighted\w*)Sampler$")
+_KEEPING = re.compile(r"prepare|setup|^builtins\.|^torch\.|print$|append$", re.IGNORECASE)
+_EPOCHS = frozenset({"max_epochs", "num_epochs", "epochs", "num_train_epochs"})
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """What walks a loader anew: `loops` in this file, each around a walk; `handed` are calls that may walk it.
+
+    `elsewhere`: no walk is in this file, and the loader is made for training, which walks it in each epoch.
+    """
+
+    loops: tuple[Loop, ...] = ()
+    handed: tuple[ast.Call, ...] = ()
+    elsewhere: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.loops) or self.elsewhere
+
+
+def restarts(program: Program, loader: LoaderCall) -> Restarts:
+    """What starts the workers of `loader` more than once, outside of which it was made."""
+    made = loader.call
+    if _is_endless(program, loader):
+        return Restarts()
+    walks = program.get(Iteration).walks(made)
+    makers = {made, *program.ancestors(made), *walks}
+    makers |= {around for each in loops_around(program, made) for around in (each, *program.ancestors(each))}
+    handed = [each for each in _handed(program, made) if _loops(program, each, makers)]
+    loops = dict.fromkeys(each for walk in (*walks, *handed) for each in _loops(program, walk, makers))
+    is_elsewhere = not walks and not loops and _is_for_training(program, loader)
+    return Restarts(tuple(loops), tuple(handed), is_elsewhere)
+
+
+def _loops(program: Program, walk: ast.AST, makers: set[ast.AST]) -> list[Loop]:
+    """The loops around a walk that don't make the loader anew, nor walk it themselves."""
+    return [each for each in loops_around(program, walk) if each not in makers]
+
+
+def _is_endless(program: Program, loader: LoaderCall) -> bool:
+    """Does its sampler draw a number of samples of its own, which may be more than any run takes?"""
+    sampler = loader.argument("sampler")
+    origins = program.get(Iteration).reached(sampler) if sampler is not None else ()
+    calls = (each for each, _, _ in origins if isinstance(each, ast.Call))
+    return any(each.arg == "num_samples" for call in calls for each in call.keywords)
+
+
+def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:
+    """The calls of other files' functions that are given what `made` makes, itself."""
+    origins = program.get(Origins)
+    for call in program.of_type(ast.Call):
+        name = program.qualified(call.func) or path_of(call.func)
+        if program.callee(call) is not None or _KEEPING.search(name) or WRAPS.fullmatch(name):
+            continue
+        given = (*call.args, *(each.value for each in call.keywords))
+        named = (each for each in given if isinstance(each, ast.Name | ast.Attribute) and path_of(each))
+        if any(program.value(each).node is made or made in origins.of(each) for each in named):
+            yield call
+
+
+def _is_for_training(program: Program, loader: LoaderCall) -> bool:
+    """Is it made for training: does it shuffle, drop a rest, is it called so, or made beside one, for validation?"""
+    name = _name(program, loader.call)
+    if _ONCE.search(name) or _trains_for_one_epoch(program):
+        return False
+    if _TRAINING.search(name) or _shuffles(program, loader):
+        return True
+    function = program.function_of(loader.call)
+    loaders = program.get(Loaders)
+    others = [each for each in (*loaders.calls, *loaders.of_graphs) if program.function_of(each.call) is function]
+    others = [each for each in others if each.call is not loader.call and function is not None]
+    return _VALIDATION.search(name) is not None and any(
+        _shuffles(program, each) or _TRAINING.search(_name(program, each.call)) for each in others
+    )
+
+
+def _shuffles(program: Program, loader: LoaderCall) -> bool:
+    """Does it shuffle, or drop what is left at the end, or may it?"""
+    settings = [program.get(Loaders).setting(loader.call, name, loader.offset) for name in ("shuffle", "drop_last")]
+    sampler = loader.argument("sampler")
+    origins = program.get(Iteration).reached(sampler) if sampler is not None else ()
+    makers = (program.qualified(each.func) for each, _, _ in origins if isinstance(each, ast.Call))
+    return any(each.state in (State.ON, State.CHOICE) for each in settings) or any(map(_SHUFFLING.search, makers))
+
+
+def _trains_for_one_epoch(program: Program) -> bool:
+    """Does the file say that training takes a single epoch?"""
+    return any(each.arg in _EPOCHS and integer(each.value) == 1 for each in program.of_type(ast.keyword))
+
+
+def _name(program: Program, made: ast.Call) -> str:
+    """What the loader is called where it is made, and the function that returns it."""
+    statement, function = program.statement_of(made), program.function_of(made)
+    targets = [path_of(each) for each in getattr(statement, "targets", ())]
+    returns = [each for each in own_nodes(function) if isinstance(each, ast.Return)] if function is not None else []
+    given = {path_of(part) for each in returns if each.value is not None for part in ast.walk(each.value)} - {""}
+    is_maker = isinstance(statement, ast.Return) or not given.isdisjoint(targets)
+    return " ".join([*targets, getattr(function, "name", "") if is_maker else ""])

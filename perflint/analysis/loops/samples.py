@@ -1,0 +1,203 @@
+"""Recognises loops over the samples of a batch that do the same to each, as one operation could to all of them."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Sequence
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.dependence import dependents, reads
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.loops.found import LoopKind
+from perflint.analysis.loops.indices import is_next
+from perflint.analysis.values.shapes import Shapes
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import elements_of, path_of
+
+_DIFFERING = frozenset("tolist split nms checkpoint isinstance".split())
+_BRANCHING = (ast.IfExp, ast.For, ast.While, ast.Try, ast.Break, ast.Continue, ast.Return, ast.Yield)
+_OF_TEXTS = (ast.JoinedStr, ast.Lambda, ast.Dict)
+_INTEGRAL = frozenset({"builtins.int", "builtins.len"})
+
+
+def walked_batch(program: Program, loop: ast.For | ast.ListComp) -> ast.expr | None:
+    """The tensor that `loop` walks sample by sample, doing the same to each, whatever it holds; None for others.
+
+    A comprehension is one where `torch.stack` joins what it makes of each sample.
+    """
+    walk = _Walk(program, loop)
+    return walk.batch if walk.batch is not None and walk.is_uniform() else None
+
+
+class _Walk:
+    """One loop over the first axis of a tensor: by its `index`, or by its samples themselves."""
+
+    def __init__(self, program: Program, loop: ast.For | ast.ListComp) -> None:
+        self._program, self._loop = program, loop
+        self._index, self.batch = "", None
+        walk = loop if isinstance(loop, ast.For) else loop.generators[0]
+        target, walked = walk.target, walk.iter
+        self._nodes = [each for part in _repeated(loop) for each in ast.walk(part)]
+        self._own = dependents(loop, {each.id for each in ast.walk(target) if isinstance(each, ast.Name)})
+        if not isinstance(walked, ast.Call) or not self._may_walk_samples(loop):
+            return
+        if self._called(walked) == "range" and len(walked.args) == 1 and isinstance(target, ast.Name):
+            self._index = target.id
+            self.batch = self._indexed(walked.args[0])
+        elif self._called(walked) == "zip" and not walked.keywords:
+            are_tensors = [self._is_surely_tensor(each) for each in walked.args]  # lists of tensors are zipped more
+            self.batch = walked.args[0] if are_tensors and all(are_tensors) else None
+
+    def _may_walk_samples(self, loop: ast.For | ast.ListComp) -> bool:
+        if isinstance(loop, ast.For):
+            return self._program.loop_kind(loop) not in (LoopKind.TIME, LoopKind.STEP)
+        return self._is_stacked and len(loop.generators) == 1 and not loop.generators[0].ifs
+
+    @property
+    def _is_stacked(self) -> bool:
+        """Is it a comprehension whose tensors are stacked, and so of one size?"""
+        around = self._program.parent(self._loop)
+        return (
+            isinstance(self._loop, ast.ListComp)
+            and isinstance(around, ast.Call)
+            and self._called(around) == "torch.stack"
+        )
+
+    def is_uniform(self) -> bool:
+        """Is the same computed for each sample, and by torch?"""
+        if any(isinstance(each, (*_BRANCHING, *_OF_TEXTS)) for each in self._nodes):
+            return False
+        is_same = all(self._is_same(each) for each in self._nodes)
+        kinds = {self._program.value(each).kind for each in self._nodes if isinstance(each, ast.Call | ast.BinOp)}
+        stores = (each for each in self._nodes if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store))
+        computes = (
+            self._is_stacked
+            or Kind.TENSOR in kinds
+            or any(self._is_sample(each) and self._is_of_tensor(each) for each in stores)
+        )
+        return is_same and computes and Kind.NUMPY not in kinds
+
+    def _called(self, node: ast.Call) -> str:
+        return self._program.qualified(node.func).removeprefix("builtins.")
+
+    def _indexed(self, count: ast.expr) -> ast.expr | None:
+        """The tensor of which the loop takes each sample, if it counts samples."""
+        if self._counts_items(count):
+            return None
+        shapes = self._program.get(Shapes)
+        measured, size = shapes.measured(count), shapes.size(count)
+        if measured is not None and (measured[1] != 0 or not self._may_be_tensor(measured[0])):
+            return None
+        for part in (each for each in self._nodes if isinstance(each, ast.Subscript)):
+            is_of_size = measured is not None or (size and shapes.shape(part.value).size(0) == size)
+            if is_of_size and self._is_sample(part) and self._is_of_tensor(part):
+                return part.value
+        return None
+
+    def _counts_items(self, count: ast.expr) -> bool:
+        """Is it `len(items)` of what may be a list?"""
+        graph = self._program.get(Flow).graph(count)
+        values = graph.definitions(count) if isinstance(count, ast.Name) else ()
+        sources = [count, *(each.source for each in values if isinstance(each, Definition))]
+        calls = [each for each in sources if isinstance(each, ast.Call) and self._called(each) == "len" and each.args]
+        return not all(self._is_surely_tensor(each.args[0]) for each in calls)
+
+    def _is_surely_tensor(self, node: ast.expr) -> bool:
+        value = self._program.value(node)
+        return value.kind is Kind.TENSOR and value.sure
+
+    def _is_sample(self, part: ast.Subscript) -> bool:
+        """Is it `x[i]`, `x[i, ...]` or `x[i:i + 1]`?"""
+        first = (elements_of(part.slice) or [part.slice])[0]
+        if isinstance(first, ast.Slice):
+            is_one = first.lower is not None and first.upper is not None and is_next(first.lower, first.upper)
+            return is_one and isinstance(first.lower, ast.Name) and first.lower.id == self._index
+        return isinstance(first, ast.Name) and first.id == self._index
+
+    def _is_same(self, node: ast.AST) -> bool:
+        """Does `node` do the same for each sample?"""
+        if isinstance(node, ast.If):
+            return self._only_chooses(node)
+        if isinstance(node, ast.Subscript):
+            return self._is_same_part(node)
+        if isinstance(node, ast.Call):
+            body = ast.walk(self._program.callee(node) or node.func)
+            name = path_of(node.func).rpartition(".")[2]
+            is_other = name in _DIFFERING or torch_ops.does(name, "counting")
+            return not is_other and not any(isinstance(each, (ast.If, *_BRANCHING[:4])) for each in body)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            return not self._is_carried(node) and (node.id != self._index or self._is_in_index(node))
+        return True
+
+    def _only_chooses(self, choice: ast.If) -> bool:
+        """Does it only choose what is written to parts of the sample, as `torch.where` does?"""
+        written = [statement for statement in (*choice.body, *choice.orelse) if not isinstance(statement, ast.If)]
+        targets = [
+            each.targets[0] if isinstance(each, ast.Assign) else getattr(each, "target", None) for each in written
+        ]
+        parts = [each for each in targets if isinstance(each, ast.Subscript) and self._is_sample(each)]
+        return len(parts) == len(targets) and all(map(self._is_of_tensor, parts))
+
+    def _is_of_tensor(self, part: ast.Subscript) -> bool:
+        return self._may_be_tensor(part.value)
+
+    def _may_be_tensor(self, node: ast.expr) -> bool:
+        """Is it one, or what is stacked in the end?"""
+        kind = self._program.value(node).kind
+        return kind is Kind.TENSOR or (self._is_stacked and kind is Kind.UNKNOWN)
+
+    def _is_same_part(self, part: ast.Subscript) -> bool:
+        """Is it one sample, or a part of it of a size that all samples have?"""
+        if isinstance(part.slice, ast.Constant) and isinstance(part.slice.value, str):
+            return False
+        indices = elements_of(part.slice) or [part.slice]
+        if self._index and self._is_sample(part):
+            is_tensor = self._program.value(part.value).kind in (Kind.TENSOR, Kind.UNKNOWN)
+            return is_tensor and all(self._is_same_size(each, part) for each in indices[1:])
+        return all(self._is_same_size(each, part) for each in indices)
+
+    def _is_same_size(self, index: ast.expr, part: ast.Subscript) -> bool:
+        """Does the index take as much of each sample?"""
+        if not reads(index, self._own) or self._is_stacked:
+            return True
+        if isinstance(index, ast.Slice):
+            return index.lower is not None and index.upper is not None and self._is_apart(index.lower, index.upper)
+        if isinstance(part.ctx, ast.Store):
+            return True
+        given = index if isinstance(index, ast.Call) else None
+        is_number = self._program.value(index).kind is Kind.NUMBER
+        return is_number or (given is not None and self._program.qualified(given.func) in _INTEGRAL)
+
+    def _is_apart(self, lower: ast.expr, upper: ast.expr) -> bool:
+        """Is `upper` as much above `lower` for each sample: `start + size`?"""
+        sources: Sequence[ast.expr | None] = [upper]
+        if isinstance(upper, ast.Name):
+            definitions = self._program.get(Flow).graph(upper).definitions(upper)
+            sources = [each.source if isinstance(each, Definition) else None for each in definitions]
+        sums = [each for each in sources if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Add)]
+        return len(sums) == len(sources) == 1 and any(
+            ast.dump(start) == ast.dump(lower) and not reads(size, self._own)
+            for start, size in itertools.permutations((sums[0].left, sums[0].right))
+        )
+
+    def _is_in_index(self, name: ast.Name) -> bool:
+        """Does the variable of the loop stand in an index?"""
+        around = itertools.takewhile(lambda each: not isinstance(each, ast.stmt), self._program.ancestors(name))
+        pairs = itertools.pairwise([name, *around])
+        return any(isinstance(each, ast.Subscript) and each.slice is inner for inner, each in pairs)
+
+    def _is_carried(self, name: ast.Name) -> bool:
+        """Does it read what the sample before has left, other than to add to it?"""
+        graph, statement = self._program.get(Flow).graph(name), self._program.statement_of(name)
+        if isinstance(self._loop, ast.ListComp) or graph.value(name) not in graph.carried(self._loop):
+            return False
+        adds = isinstance(statement, ast.Assign) and isinstance(getattr(statement.value, "op", None), ast.Add)
+        return not (adds and path_of(getattr(statement, "targets", [name])[0]) == name.id)
+
+
+def _repeated(loop: ast.For | ast.ListComp) -> Sequence[ast.AST]:
+    """What runs for each sample."""
+    return loop.body if isinstance(loop, ast.For) else [loop.elt]

@@ -1,0 +1,92 @@
+"""Recognises data of Python's numbers that no step changes: a number, the same one many times, a table, a range."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from perflint.analysis.facts import Program
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import path_of
+
+_FIXED = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.Attribute, ast.Name, ast.expr_context)
+_OPTIONS = re.compile(r"(self\.)?_?(args|opts?|options|cfg|config|hparams|hps|flags)\.", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Data for a tensor: `number`, `size` times, or alone where `is_scalar`; no number for a table of several.
+
+    `size` is None where it isn't known. `is_range`: the numbers from 0 up to `size`.
+    """
+
+    number: ast.expr | None
+    size: ast.expr | None
+    is_scalar: bool = False
+    is_range: bool = False
+
+
+def numbers(program: Program, data: ast.expr) -> Numbers | None:
+    """What `data` holds, if it is made of Python's numbers and the same in each step, or one number."""
+    if isinstance(data, ast.List | ast.Tuple):
+        return _of_elements(program, data.elts)
+    if isinstance(data, ast.BinOp) and isinstance(data.op, ast.Mult):
+        for parts, count in ((data.left, data.right), (data.right, data.left)):
+            if isinstance(parts, ast.List | ast.Tuple) and len(parts.elts) == 1:
+                return Numbers(parts.elts[0], count) if _may_be_number(program, parts.elts[0]) else None
+    if isinstance(data, ast.ListComp) and len(data.generators) == 1:
+        return _of_comprehension(program, data)
+    if isinstance(data, ast.Call) and program.qualified(data.func) in ("builtins.list", "builtins.range") and data.args:
+        inner = _of_range(program, data if program.qualified(data.func) == "builtins.range" else data.args[0])
+        return Numbers(None, inner, is_range=True) if inner is not None else None
+    if isinstance(data, ast.Attribute) and _OPTIONS.match(path_of(data)) and program.value(data).kind is Kind.UNKNOWN:
+        return Numbers(None, None)
+    return Numbers(data, None, is_scalar=True) if program.value(data).kind is Kind.NUMBER else None
+
+
+def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
+    """Of numbers that are written out: one, or several that don't change from step to step."""
+    is_one = len(elements) == 1 and program.value(elements[0]).kind is Kind.NUMBER
+    if not is_one and not (elements and all(_is_fixed(program, each) for each in elements)):
+        return None
+    is_same = len({ast.dump(each) for each in elements}) == 1 and not isinstance(elements[0], ast.List | ast.Tuple)
+    return Numbers(elements[0] if is_same else None, ast.Constant(len(elements)))
+
+
+def _of_comprehension(program: Program, data: ast.ListComp) -> Numbers | None:
+    """Of `[number for _ in ...]`."""
+    (generator,) = data.generators
+    names = {each.id for each in ast.walk(generator.target) if isinstance(each, ast.Name)}
+    own = any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(data.elt))
+    if own or generator.ifs or not isinstance(data.elt, ast.Name | ast.Attribute | ast.Constant):
+        return None
+    return Numbers(data.elt, _of_range(program, generator.iter)) if _may_be_number(program, data.elt) else None
+
+
+def _of_range(program: Program, node: ast.expr) -> ast.expr | None:
+    """`n` of `range(n)`."""
+    is_range = isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.range"
+    return node.args[0] if is_range and isinstance(node, ast.Call) and len(node.args) == 1 else None
+
+
+def _may_be_number(program: Program, node: ast.expr) -> bool:
+    return program.value(node).kind in (Kind.NUMBER, Kind.UNKNOWN)
+
+
+def _is_fixed(program: Program, node: ast.expr) -> bool:
+    """Is it a number, or a list of numbers, made of constants and of what `self` holds?"""
+    if isinstance(node, ast.List | ast.Tuple):
+        return bool(node.elts) and all(_is_fixed(program, each) for each in node.elts)
+    parts = list(ast.walk(node))
+    names = [each for each in parts if isinstance(each, ast.Attribute | ast.Name)]
+    if not all(isinstance(each, _FIXED) for each in parts) or not all(_is_of_self(program, each) for each in names):
+        return False
+    constants = [each.value for each in parts if isinstance(each, ast.Constant)]
+    return bool(constants) and all(isinstance(each, int | float) for each in constants)
+
+
+def _is_of_self(program: Program, node: ast.expr) -> bool:
+    """Is it an attribute of `self`, or `self`, and no tensor?"""
+    path = path_of(node)
+    return path == "self" or (path.startswith("self.") and program.value(node).kind in (Kind.NUMBER, Kind.UNKNOWN))

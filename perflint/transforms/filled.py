@@ -1,0 +1,115 @@
+"""Makes a tensor of Python's numbers on the device, where it was filled on the host and copied."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.analysis.data.numbers import is_number
+from perflint.analysis.memory.roles import is_view
+from perflint.analysis.program import Program
+from perflint.analysis.values.dtypes import is_integer
+from perflint.analysis.values.operations import Move, move
+from perflint.analysis.values.repeated import Numbers
+from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.walk import integer, path_of
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.names import of_torch
+from perflint.transforms.operations import Replace
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.template import expression
+
+_PLAIN = frozenset({"device", "dtype", "requires_grad"})
+_PYTHONS = frozenset(f"builtins.{name}" for name in "float int bool len round".split())
+_EXACT = 256  # up to which all number formats hold integers
+
+
+def moved_at_once(program: Program, call: ast.Call) -> Move | None:
+    """What moves the tensor, or a view of it, to the device at once."""
+    made: ast.AST = call
+    while isinstance(method := program.parent(made), ast.Attribute) and (outer := program.parent(method)) is not None:
+        found = move(program, outer)
+        if found is not None and found.tensor is made:
+            return found
+        if not isinstance(outer, ast.Call) or not is_view(method.attr):
+            return None
+        made = outer
+    return None
+
+
+def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
+    """The same tensor, filled on the device; raises Blocked."""
+    to_device, number = moved_at_once(program, call), found.number
+    is_told = any(each.arg == "dtype" for each in call.keywords)
+    if found.is_range and found.size is not None and is_integer(program, found.size):
+        made, title = of_torch(program, "arange", call), "count on the device: torch.arange"
+        filled = expression("{made}({size})", made=made, size=found.size)
+    elif number is None:
+        raise Blocked("make it once, in front of the loop, or as a buffer of the module")
+    else:
+        name = _filling(number, is_told=is_told or (to_device is not None and to_device.like is not None))
+        made, size = of_torch(program, name, call), _size(program, found)
+        is_one = isinstance(size, ast.Tuple) and len(size.elts) == 1 and name != "full"
+        size, title = (
+            size.elts[0] if is_one and isinstance(size, ast.Tuple) else size,
+            f"make it on the device: torch.{name}",
+        )
+        arguments = "{size}, {number}" if name == "full" else "{size}"
+        filled = expression(f"{{made}}({arguments})", made=made, size=size, number=number)
+        if not _is_pythons(program, number) and not (is_told and is_number(program, number)):
+            raise Blocked(f"`{program.segment(number)}` may be a number of numpy's, whose dtype would be lost")
+    keywords = [(each.arg or "", each.value) for each in call.keywords]
+    if len(call.args) > 1 or not {name for name, _ in keywords} <= _PLAIN:
+        raise Blocked(f"`{ast.unparse(made)}` doesn't take these arguments")
+    if to_device is not None:
+        if to_device.casts or not to_device.is_certain or "requires_grad" in dict(keywords):
+            raise Blocked("it isn't only moved to a device")
+        keywords = [each for each in keywords if each[0] != "device"]
+        keywords += _placing(to_device, None if is_told else number)
+    assert isinstance(filled, ast.Call)
+    filled.keywords = [ast.keyword(name, value) for name, value in keywords]
+    at = to_device.call if to_device is not None and to_device.tensor is call else call
+    moved = [Replace(to_device.call, to_device.tensor)] if to_device is not None and at is call else []
+    return Fix(title, Safety.EXACT, rewrite(program, Replace(at, filled), *moved))
+
+
+def _filling(number: ast.expr, *, is_told: bool) -> str:
+    """The function of torch that fills with the number: in torch's own dtype, or where the dtype `is_told`."""
+    value = number.value if isinstance(number, ast.Constant) else None
+    if value not in (0, 1) or isinstance(value, bool) or not (is_told or isinstance(value, float)):
+        return "full"
+    return "ones" if value else "zeros"
+
+
+def _size(program: Program, found: Numbers) -> ast.expr:
+    """The size of the tensor, written out; raises Blocked."""
+    if found.size is None and not found.is_scalar:
+        raise Blocked("it isn't known how many numbers there are")
+    if found.size is None:
+        return expression("()")
+    if not isinstance(found.size, ast.Constant) and not is_integer(program, found.size):
+        raise Blocked(f"`{program.segment(found.size)}` isn't known to be a whole number")
+    return expression("({size},)", size=found.size)
+
+
+def _placing(to_device: Move, number: ast.expr | None) -> list[tuple[str, ast.expr]]:
+    """The keywords for the place that `to_device` takes the tensor to; raises Blocked."""
+    if to_device.like is None:
+        return [("device", to_device.device or expression("'cuda'"))]
+    if not path_of(to_device.like) or (value := integer(number)) is None or abs(value) > _EXACT:
+        raise Blocked("it is converted on its way, which may round it otherwise")
+    return [(name, expression(f"{{like}}.{name}", like=to_device.like)) for name in ("device", "dtype")]
+
+
+def _is_pythons(program: Program, number: ast.expr) -> bool:
+    """Is it surely one of Python's own numbers?"""
+    if isinstance(number, ast.UnaryOp):
+        return _is_pythons(program, number.operand)
+    if isinstance(number, ast.BinOp):
+        return _is_pythons(program, number.left) and _is_pythons(program, number.right)
+    if isinstance(number, ast.Call):
+        name = program.qualified(number.func)
+        if name == "builtins.round" and len(number.args) > 1:  # as the type of the number rounds itself
+            return _is_pythons(program, number.args[0])
+        return name in _PYTHONS or (name.startswith("math.") and name != "math.prod")
+    value = program.value(number)
+    return isinstance(number, ast.Constant) or value.is_literal
