@@ -6,8 +6,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from perflint.analysis.links import HotCall, Links, Summary
+from perflint.cli.commands import cli
 from perflint.engine.results import RunResult
 from perflint.project import run
 from perflint.project.checker import Checker, Task
@@ -107,6 +109,30 @@ def test_a_function_is_hot_when_hot_code_of_another_file_calls_it(tmp_path: Path
     write(tmp_path, metrics=METRICS, train=TRAIN.format(import_=import_, call=call))
     assert lines(check(tmp_path)) == [("metrics.py", 6)]
     assert lines(check(tmp_path)) == [("metrics.py", 6)]  # from the cache
+
+
+def test_a_constructor_is_hot_when_hot_code_of_another_file_makes_objects(tmp_path: Path) -> None:
+    meter = (
+        "import torch\n\n\nclass Meter:\n    def __init__(self, output):\n        self.value = output.sum().item()\n"
+    )
+    write(tmp_path, meter=meter, train=TRAIN.format(import_="from meter import Meter", call="Meter(output)"))
+    assert lines(check(tmp_path)) == [("meter.py", 6)]
+
+
+@pytest.mark.parametrize("command", [["check", "metrics.py"], ["fix", "metrics.py"], ["check", "-"]])
+def test_one_file_is_checked_with_the_project_around_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    write(
+        tmp_path,
+        metrics=METRICS,
+        train=TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)"),
+    )
+    monkeypatch.chdir(tmp_path)
+    stdin = ["--stdin-filename", "metrics.py"] if "-" in command else []
+    typed = [*command, *stdin, "--select", "item-in-loop", "--no-cache"]
+    result = CliRunner().invoke(cli, typed, input=METRICS if stdin else None)
+    assert "train.py" in result.output if command[0] == "check" else "metrics.py" in result.output, result.output
 
 
 def test_a_message_names_the_loop_that_makes_it_hot_also_through_files_between(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Surroundings:
         asked = list(found)
         for path in asked:
             if path in links:
-                news = {*self._asked(path, links[path], modules)} - found
+                news = {*self._asked(path, links[path], modules), *self._editors(path, links[path])} - found
                 asked += sorted(news)
                 found |= news
         return found
@@ -61,6 +61,14 @@ class Surroundings:
         for method in {last(each) for each in links.functions if "." in each}:
             if modules.methods(method):
                 yield from self._using.get(f".{method}", ())
+
+    def _editors(self, path: str, links: Links) -> Iterator[str]:
+        """The files that import one, through others too, and name attributes of which it asks who edits them."""
+        names = {form for each in links.edit_queries for form in (each, f".{each}")}
+        importers = [path] if names else []
+        for each in importers:
+            importers += [other for other in self._importing.get(each, ()) if other not in importers]
+        yield from (each for each in importers[1:] if not names.isdisjoint(self._outlines[each].words))
 
     def _asked(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
         """The files that a file asks: of functions that it calls, of classes that it derives from."""
