@@ -26,9 +26,9 @@ from perflint.profile.summary import Report
 from perflint.profile.windows import mean
 from perflint.project.figures import FOLDER
 from perflint.project.files import discover
+from perflint.project.root import project_of
 from perflint.project.run import check_files
 from perflint.report.words import count
-from perflint.shim.plan import project_of
 from perflint.verify.messages import Kind
 from perflint.verify.processes import Guardian
 from perflint.verify.running import ending
