@@ -17,12 +17,11 @@ What is offered, by the question that a rule asks:
   of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds
   each `Attention`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
-  variable may have its value of, `origins` through functions and objects, too, `made_by` the functions of libraries;
-  `written_after` and `changing` tell who writes to it; `carrying_loop` tells what a loop carries, `dependents` what is
-  computed of variables, `reads` who names them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and
-  `is_rebound` whether somebody sets it in between; `reading` gives all that becomes of a tensor: a `Reading` of
-  `Consumer`s, each in a `Role`; `shown_writes` asks the alias analysis for each `Write` that a view in the place of a
-  copy would show.
+  variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
+  writes to it; `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
+  them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in
+  between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes`
+  asks the alias analysis for each `Write` that a view in the place of a copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`;
@@ -45,8 +44,8 @@ What is offered, by the question that a rule asks:
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
-  remedies: `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `batched_map`, `time_loop_remedy` (a
-  `Remedy`), `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+  remedies: `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`),
+  `training_steps` (each a `TrainingStep`), `batched_map`, `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -60,18 +59,16 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import ParamSpec
 
-from perflint import torch_ops
 from perflint.analysis.autograd.evaluations import evaluations
 from perflint.analysis.autograd.unused import UnusedGraph, unused_graphs
 from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
-from perflint.analysis.data.examples import is_hf_dataset, is_hf_tokenizer, made_by, walks_examples
+from perflint.analysis.data.examples import is_hf_dataset, is_hf_tokenizer, walks_examples
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
-from perflint.analysis.data.measured import call_text as _call_text
-from perflint.analysis.data.measured import of_option as _of_option
+from perflint.analysis.data.measured import measured_workers
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.restarts import Restarts, restarts
@@ -107,8 +104,11 @@ from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
 from perflint.torch_ops import Operation, Trait
+from perflint.torch_ops import canonical as torch_name
+from perflint.torch_ops import does as torch_does
+from perflint.torch_ops import of_function as torch_function
+from perflint.torch_ops import of_method as torch_method
 from perflint.transforms.aliases import steps_optimizer
-from perflint.transforms.batched import batched_map
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.filled import filled_on_device, moved_at_once
 from perflint.transforms.gradients import without_gradients
@@ -126,7 +126,7 @@ from perflint.transforms.operations import (
     takes_keywords,
 )
 from perflint.transforms.operations import Operation as CodeChange
-from perflint.transforms.remedy import Remedy, remedies
+from perflint.transforms.remedy import Remedy, TrainingStep, remedies
 from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import call_like, expression, number, statement, statements
 from perflint.transforms.waits import HostRead
@@ -137,44 +137,22 @@ __all__ = [
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
     "Loop", "LoopKind", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
-    "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall", "Trait",
-    "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned", "attentions", "batch",
-    "batched_map", "bind", "call_like", "call_span", "carrying_loop", "changing", "comments", "computes_for_callers",
-    "converts", "dataset", "dependents", "evaluations", "expression", "filled_on_device", "first_process_start", "flow",
-    "fresh_name", "fused_attention", "graph_loaders", "hands_out_own_items", "head_span", "host_reads", "integer",
-    "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
-    "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "made_by", "makes_rare",
-    "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers", "occurrences", "of_torch", "on_lists",
-    "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads",
-    "restarts", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement",
-    "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method",
-    "torch_name", "tried", "unused_graphs", "walked_batch", "walks_examples", "without_gradients", "written_after",
+    "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
+    "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned",
+    "attentions", "batch", "batched_map", "bind", "call_like", "call_span", "carrying_loop", "changing", "comments",
+    "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression", "filled_on_device",
+    "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders", "hands_out_own_items", "head_span",
+    "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook",
+    "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps",
+    "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers",
+    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
+    "placed", "reading", "reads", "restarts", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes",
+    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
+    "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch",
+    "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
-
-
-# -- what torch does
-
-
-def torch_function(qualified: str) -> Operation | None:
-    """What the table of torch says of a function by its public name, such as "torch.cat"; None where it has none."""
-    return torch_ops.of_function(qualified)
-
-
-def torch_does(name: str, trait: Trait) -> bool:
-    """Whether torch's operation of that last name has the trait, be it called as a method or as a function."""
-    return torch_ops.does(name, trait)
-
-
-def torch_name(qualified: str) -> str:
-    """The one short name of torch's function and its aliases, "cat" for torch.concat; "" if it is not known."""
-    return torch_ops.canonical(qualified)
-
-
-def torch_method(name: str) -> Operation | None:
-    """What the table of torch says of a tensor's method; None where tensors have none of that name."""
-    return torch_ops.of_method(name)
 
 
 # -- where a value comes from, and where it goes
@@ -215,10 +193,7 @@ def changing(program: Program, node: ast.expr, point: ast.AST) -> list[ast.AST]:
 
 
 def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:
-    """The innermost loop in which `use` reads what `definition` has assigned in the iteration before; None if none.
-
-    Both stand in that loop: the value is loop-carried.
-    """
+    """The innermost loop around both that carries what `definition` assigns to `use`, an iteration later, if any."""
     if definition not in flow(program).definitions(use):
         return None
     around = [each for each in program.ancestors(definition) if isinstance(each, LOOPS)]
@@ -284,14 +259,6 @@ def batch(program: Program, node: ast.expr) -> Batch | None:
     return program.get(Batches).of(node)
 
 
-def measured_workers(option: str, loader: LoaderCall) -> tuple[int, int] | None:
-    """The workers, and the batches that each keeps ready, which runs of `loader` have found enough; None before.
-
-    `option` is the value of the rule's option called MEASURED.
-    """
-    return _of_option(option).get(_call_text(loader.call))
-
-
 def dataset(program: Program, loader: LoaderCall) -> Source:
     """What `loader` reads: whether workers could, would draw the same, and where the items lie."""
     return program.get(Datasets).of(loader)
@@ -340,6 +307,13 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     return joined_behind(program, growing)
 
 
+def batched_map(program: Program, call: ast.Call) -> Fix:
+    """The fix for a dataset's `map` that only tokenizes columns, one example at a time: batches. Raises Blocked."""
+    from perflint.transforms.batched_map import batched_map  # here: few files have such a call
+
+    return batched_map(program, call)
+
+
 def fused_attention(program: Program, found: Attention) -> Fix:
     """The fix for attention that is computed step by step: torch's fused kernels.
 
@@ -371,6 +345,16 @@ def time_loop_remedy(program: Program, loop: PlainLoop) -> Remedy | None:
     from perflint.transforms.loops import is_captured, remedy  # here: most files have no such loop
 
     return None if is_captured(program, loop) else remedy(program, loop, found.kind, found.because)
+
+
+def training_steps(program: Program) -> list[TrainingStep]:
+    """The hot training steps of a program, each with the fix that runs it as a CUDA graph, or what is in its way.
+
+    What is captured already is left out.
+    """
+    from perflint.transforms.capture.training_step import training_steps  # here: few ask for it
+
+    return training_steps(program)
 
 
 def host_reads(program: Program) -> list[HostRead]:

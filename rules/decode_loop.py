@@ -58,7 +58,8 @@ where it would share the memory of what was computed at once. Losses are taken s
 what a step ignores or averages over stays its own. It assumes that the sequence has at least one step, that it is as
 long as the loop goes, that inputs of an RNN with `batch_first` have an axis for the batch, and that no other file
 registers hooks, builds the parts of a module otherwise in a subclass, or calls it under autocast on a CPU, where Cells
-and the RNN compute in other types. Where a proof fails, the message names the line and the reason.
+and the RNN compute in other types. Where a proof fails, the message names the line and the reason. Where a profile has
+seen the rank or class that is missing, there is a candidate with a guard (`perflint docs profiling`).
 
 Where a test whose answer is the same in every step stands in the way, it is asked before the loop, even if no step
 is taken then, and the loop is rewritten for the answer that allows it. Where a test tells the first step (`t == 0`) of
@@ -70,7 +71,9 @@ the other kinds are captured as CUDA graphs by `perflint.runtime.graphs`: `exact
 `rounding`, and a candidate that waits for `--unsafe`, because the program then depends on perflint-torch. A function
 that does nothing but compute on the device is decorated with `cuda_graph`, below its other decorators. Whatever it
 reads back, prints, keeps, draws or makes on the host stands in the way, also in the functions of the same file that it
-calls; so do modules that other files define, and calls that differ each time. Under `torch.no_grad()`, a loop that ends
+calls; so do modules that other files define, and calls that differ each time. Decorators of the function itself stay
+outside of the graph; one that does more with it than call it, or that nobody knows, stands in the way: it may compile
+what it is given. Under `torch.no_grad()`, a loop that ends
 by a test of what it made becomes a call of `graphed_loop`: the test is read once in several steps, and what was
 computed past the end is dropped; `last_state=False` says that the loop-carried state is dead after the loop, and need
 not be kept. The loop may count by `range`, by a counter of its own, or by the length of a list; its results

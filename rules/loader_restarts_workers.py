@@ -1,4 +1,4 @@
-"""A loader's workers are started anew in every epoch.
+"""A loader's workers are started again in every epoch.
 
 ## What it does
 
@@ -70,9 +70,10 @@ class LoaderRestartsWorkers(Rule):
             if not found:
                 continue
             fixes, blocked = api.tried(_fix, program, loader, found)
-            often = "iteration" if found.loops else "pass"
-            where = f"of the loop in line {found.loops[0].lineno}" if found.loops else "over it, as training makes them"
-            message = f"its workers are started again in every {often} {where}"
+            where = (
+                f" of the loop in line {found.loops[0].lineno}" if found.loops else " over it, as training makes them"
+            )
+            message = f"its workers are started again in every {'iteration' if found.loops else 'pass'}{where}"
             span = program.span(loader.call)
             yield self.finding(span, message, kind="epochs", fixes=fixes, blocked=blocked)
 

@@ -43,13 +43,14 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Finding, Fix, Kind, Options, Program, Rule, Severity
+from perflint.api import Finding, Kind, Options, Program, Rule, Severity
 
 _TOKENIZER = re.compile(
     r"(^|[._])(tokenizer|processor)(_\w+|\.encode|\.encode_plus|\.apply_chat_template)?$", re.IGNORECASE
 )
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 _AROUND = (*api.LOOPS, *api.FUNCTIONS, *_COMPREHENSIONS)
+_BATCHED = "a batch changes what the loop is given"
 _MESSAGES = {
     "map": "the tokenizer is called for one example at a time, which batched=True would hand over as lists",
     "pipeline": "the pipeline runs for one example at a time: it takes a list, or a dataset, and batch_size",
@@ -69,16 +70,9 @@ class OneExampleAtATime(Rule):
         """Yield each such call."""
         for call in () if program.is_test else program.of_type(ast.Call):
             if kind := _kind(program, call):
-                fixes, blocked = api.tried(_fix, program, call, kind)
+                fixes, blocked = api.tried(api.batched_map, program, call) if kind == "map" else ((), _BATCHED)
                 span = api.call_span(program, call)
                 yield self.finding(span, _MESSAGES[kind], kind=kind, fixes=fixes, blocked=blocked)
-
-
-def _fix(program: Program, call: ast.Call, kind: str) -> Fix:
-    """`batched=True` for `map`; raises Blocked."""
-    if kind != "map":
-        raise Blocked("a batch changes what the function, or the loop, is given")
-    return api.batched_map(program, call)
 
 
 def _kind(program: Program, call: ast.Call) -> str:
@@ -90,12 +84,9 @@ def _kind(program: Program, call: ast.Call) -> str:
     if loop is None or not isinstance(walk, ast.For | ast.comprehension) or not api.walks_examples(program, walk):
         return ""
     items = api.dependents(loop, {each.id for each in ast.walk(walk.target) if isinstance(each, ast.Name)})
-    if any(each.endswith(".pipeline") for each in api.made_by(program, call.func) if each.startswith("transformers.")):
-        return (
-            "pipeline"
-            if _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
-            else ""
-        )
+    if any(each.endswith(".pipeline") for each in _makers(program, call.func) if each.startswith("transformers.")):
+        is_single = _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
+        return "pipeline" if is_single else ""
     if isinstance(loop, ast.ListComp):
         is_made = re.search(r"tokenizer(\.encode)?$", api.path_of(call.func))
         return "tokenize" if is_made and call.args and api.reads(call.args[0], items) else ""
@@ -111,8 +102,7 @@ def _kind_in_loop(program: Program, call: ast.Call, loop: ast.For, items: frozen
     models = [each for each in calls if _runs_model(program, each)]
     if models:
         return "generate" if call is models[-1] else ""
-    targets = [each for one in singles for each in getattr(program.statement_of(one), "targets", [])]
-    named = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    named = {each.id for one in singles for each in _targets(program, one)}
     tokenized = api.dependents(loop, named) - items | named
     kept = [each for each in calls if getattr(each.func, "attr", "") in ("append", "extend") and each.args]
     is_kept = any(api.reads(each.args[0], tokenized) or call in ast.walk(each) for each in kept)
@@ -125,6 +115,12 @@ def _runs_model(program: Program, call: ast.Call) -> bool:
     return getattr(call.func, "attr", "") == "generate" or is_module
 
 
+def _targets(program: Program, call: ast.Call) -> list[ast.Name]:
+    """The variables to which a call's result is assigned."""
+    targets = getattr(program.statement_of(call), "targets", [])
+    return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+
+
 def _tokenizes(program: Program, call: ast.Call) -> bool:
     """Is a tokenizer called, by its name or by what made it?"""
     return bool(_TOKENIZER.search(api.path_of(call.func))) or api.is_hf_tokenizer(program, call.func)
@@ -135,13 +131,15 @@ def _takes_one(call: ast.Call, items: frozenset[str]) -> bool:
     return bool(call.args) and api.reads(call.args[0], items) and not any(k.arg == "padding" for k in call.keywords)
 
 
+def _makers(program: Program, node: ast.expr) -> set[str]:
+    """The functions of libraries whose results `node` may be."""
+    return {program.qualified(each.func) for each in api.origins(program, node) if isinstance(each, ast.Call)}
+
+
 def _maps_singly(program: Program, call: ast.Call, mapped: ast.expr) -> bool:
     """Does a dataset hand a tokenizer one example after the other?"""
-    if (
-        any(each.arg in ("batched", None) for each in call.keywords)
-        or not call.args
-        or not api.is_hf_dataset(program, mapped)
-    ):
+    is_told = any(each.arg in ("batched", None) for each in call.keywords)
+    if is_told or not call.args or not api.is_hf_dataset(program, mapped):
         return False
     function = program.value(call.args[0]).node
     calls = [each for each in ast.walk(function) if isinstance(each, ast.Call)] if function is not None else []

@@ -98,3 +98,17 @@ def test_without_a_program_imports_are_those_of_files_nearest_first(tmp_path: Pa
     written(tmp_path, {"x/y/a.py": "import b\n", "x/b.py": "", "b.py": ""})
     found = of_files([tmp_path / "x" / "y" / "a.py"], tmp_path)
     assert [path.relative_to(tmp_path.resolve()).as_posix() for path in found.files] == ["x/y/a.py", "x/b.py"]
+
+
+def test_a_module_that_is_installed_is_not_looked_for_all_over_the_repository(tmp_path: Path) -> None:
+    """As `torch` in its own repository: scripts there import what is installed, unless they see to it themselves."""
+    sources = dict.fromkeys(("torch/__init__.py", "torch/big.py", "src/torch/__init__.py", "numpy/__init__.py"), "")
+    written(
+        tmp_path, {**sources, "tools/a.py": "import torch, numpy\nfrom torch import big\nimport near\n", "near.py": ""}
+    )
+    assert files(tmp_path, "tools/a.py") == ["tools/a.py", "near.py"]
+    (tmp_path / "tools/a.py").write_text("import sys\nsys.path.insert(0, '..')\nfrom torch import big\n")
+    assert files(tmp_path, "tools/a.py") == ["tools/a.py", "torch/__init__.py", "torch/big.py"]
+    (tmp_path / "tools/a.py").write_text("import torch\n")
+    (tmp_path / "tools/torch.py").touch()
+    assert files(tmp_path, "tools/a.py") == ["tools/a.py", "tools/torch.py"]

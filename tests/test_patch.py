@@ -177,3 +177,35 @@ def test_patches_travel_between_processes() -> None:
     for patch in (patch_of("import torch\nold()\n"), patch_of(as_notebook(["import torch; old()"]), "a.ipynb")):
         assert pickle.loads(pickle.dumps(patch)) == patch
         assert patch.changed
+
+
+MOVED = """\
+import torch
+
+
+def train(model, loader, optimizer):
+    total = 0.0
+    for x in loader:
+        loss = model(x.cuda())
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+
+
+def search(model, loader, optimizer):
+    for x in loader:
+        loss = model(x.cuda())
+        loss.backward()
+        optimizer.step()
+        if loss.item() > 3:
+            break
+"""
+
+
+def test_what_is_left_is_told_at_its_place_in_the_file_as_it_is_and_as_it_will_be() -> None:
+    patch = patch_document(decode("a.py", MOVED.encode()), [rules_by_name()["item-in-loop"]], {})
+    (left,), (remaining,) = patch.left, patch.remaining
+    assert MOVED.splitlines()[left.start.line - 1].strip() == "if loss.item() > 3:"
+    assert patch.after.splitlines()[remaining.start.line - 1].strip() == "if loss.item() > 3:"
+    assert (remaining.start.line, remaining.start.column) == (left.start.line + 1, left.start.column)

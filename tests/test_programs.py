@@ -182,10 +182,82 @@ def test_no_graph_is_put_around_what_another_file_scripts(tmp_path: Path, export
     assert ("torch.jit" in loop.blocked) == (not fixes)
 
 
-def test_only_what_asks_is_told_that_it_is_compiled() -> None:
+def test_only_what_asks_is_told_what_becomes_of_it() -> None:
     links = {
-        "user": Links(says=Says.COMPILES, imports=("asks", "other")),
-        "asks": Links(compile_query=True),
+        "user": Links(says=Says.COMPILES | Says.TRANSFORMS, imports=("asks", "other")),
+        "asks": Links(says_query=Says.COMPILES),
         "other": Links(),
     }
-    assert contexts_of({f"{name}.py": each for name, each in links.items()}) == {"asks.py": Context(is_compiled=True)}
+    told = contexts_of({f"{name}.py": each for name, each in links.items()})
+    assert told == {"asks.py": Context(told=Says.COMPILES)}
+
+
+ATTENTION = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, size, heads, length):
+        super().__init__()
+        self.qkv, self.heads, self.scale = nn.Linear(size, 3 * size), heads, 0.5
+        self.register_buffer("bias", torch.tril(torch.ones(length, length)).view(1, 1, length, length))
+
+    def forward(self, x):
+        B, T, C = x.size()
+        q, k, v = self.qkv(x).split(C, dim=2)
+        k = k.view(B, T, self.heads, C // self.heads).transpose(1, 2)
+        q = q.view(B, T, self.heads, C // self.heads).transpose(1, 2)
+        v = v.view(B, T, self.heads, C // self.heads).transpose(1, 2)
+        scores = (q @ k.transpose(-2, -1)) * self.scale
+        scores = scores.masked_fill(self.bias[:, :, :T, :T] == 0, float("-inf"))
+        y = F.softmax(scores, dim=-1) @ v
+        return y.transpose(1, 2).contiguous().view(B, T, C)
+"""
+DERIVED = "class Prefix(Attention):\n    def __init__(self):\n        super().__init__(8, 2, 16)\n        "
+
+
+@pytest.mark.parametrize(
+    ("using", "fixes"),
+    [
+        ("", 1),
+        ("model.qkv.weight.data.zero_()\nmodel.epoch = 1\n", 1),
+        ("class Other(nn.Module):\n    def __init__(self):\n        self.scale, self.bias = 1, 2\n", 1),
+        ("def init(module):\n    if isinstance(module, nn.Linear):\n        nn.init.zeros_(module.bias)\n", 1),
+        (f"{DERIVED}self.bias[..., :3] = 1\n", 0),
+        (f"{DERIVED}self.scale = nn.Parameter(torch.ones(()))\n", 0),
+        (f"class Middle(Attention):\n    pass\n\n{DERIVED.replace('(Attention', '(Middle')}del self.scale\n", 0),
+        ("model.bias.fill_(1)\n", 0),
+        ("model.bias.data = torch.ones(16, 16)\n", 0),
+        ("nn.init.ones_(model.bias)\n", 0),
+        ("model.scale = torch.ones(())\n", 0),
+        ("setattr(model, 'scale', torch.ones(()))\n", 0),
+        ("(first,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)\n", 0),
+        ("torch.func.vmap(model)(x)\n", 0),
+    ],
+)
+def test_attention_whose_parts_other_files_edit_or_that_they_transform_stays(
+    tmp_path: Path, using: str, fixes: int
+) -> None:
+    user = f"import torch\nfrom torch import nn\nfrom helper import Attention\n\nmodel = Attention(8, 2, 16)\n{using}"
+    texts = {"attention": ATTENTION, "helper": "from attention import Attention\n", "user": user}
+    (found,) = diagnostics(tmp_path, "attention-by-hand", **texts)
+    assert len(found.fixes) == fixes, found.blocked
+
+
+@pytest.mark.parametrize(
+    ("imports", "fixes"),
+    [
+        ("from torch.utils.data import DataLoader\nfrom util import *\n", 0),
+        ("from util import *\nfrom torch.utils.data import DataLoader\n", 1),
+        ("from torch.utils.data import DataLoader\nfrom other import *\n", 1),
+        ("from torch.utils.data import *\nfrom util import *\n", 0),
+    ],
+)
+def test_a_name_that_a_later_star_import_rebinds_is_no_longer_torch_s(tmp_path: Path, imports: str, fixes: int) -> None:
+    main = f"import torch\n{imports}\ndevice = torch.device('cuda')\ndata = list(range(8))\n"
+    main += "for x in DataLoader(data, batch_size=2):\n    print(x.to(device).sum())\n"
+    util = "class DataLoader(list):\n    def __init__(self, data, batch_size):\n        super().__init__([data])\n"
+    found = diagnostics(tmp_path, "dataloader-defaults", main=main, util=util, other="class Loader:\n    pass\n")
+    assert len(found) == fixes

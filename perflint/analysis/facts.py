@@ -19,7 +19,7 @@ from perflint.analysis.values.call_targets import named_functions, targets_of
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
-from perflint.analysis.values.hints import roles
+from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
 from perflint.syntax.arguments import Bound, bind, is_of_class, is_static
 from perflint.syntax.module import Module
@@ -91,7 +91,8 @@ class Asked:
     """What the analyses asked of other files: effects of functions, bases of `modules`, and who runs the file how."""
 
     effects: set[str] = field(default_factory=set)
-    whether_compiled: bool = False
+    says: Says = Says.NOTHING
+    edits: set[str] = field(default_factory=set)
     whether_quiet: bool = False
     modules: set[str] = field(default_factory=set)
 
@@ -145,8 +146,9 @@ class Program(Module):
 
     def seen_in(self, function: ast.AST | None) -> dict[str, Seen]:
         """What a run has seen in the variables of a function, or of the module."""
-        name = getattr(function, "name", "<module>")
-        return {each.name: each for each in self._context.seen if each.function == name}
+        return {
+            each.name: each for each in self._context.seen if each.function == getattr(function, "name", "<module>")
+        }
 
     # -- values
 
@@ -184,11 +186,15 @@ class Program(Module):
         """Do whole programs of several files tell that they never leave the host?"""
         return self._context.on_host is True
 
-    @property
-    def is_compiled_elsewhere(self) -> bool:
-        """Do programs that import it compile with torch.jit what they import?"""
-        self.asked.whether_compiled = True
-        return self._context.is_compiled
+    def is_said(self, says: Says) -> bool:
+        """Does the file, or a program that imports it, say so of all that it imports?"""
+        self.asked.says |= says
+        return says in self.says | self._context.told
+
+    def is_edited_elsewhere(self, attribute: str) -> bool:
+        """Do programs that import it bind or change an attribute of that name, perhaps of an object of its classes?"""
+        self.asked.edits.add(attribute)
+        return attribute in self._context.edited
 
     @cached_property
     def is_test(self) -> bool:
@@ -201,9 +207,11 @@ class Program(Module):
             default_place=Place.HOST if self.is_host_only else Place.DEVICE,
             default_device_set=self.starts_on_device,
         )
+        executor.usages = usages(self)
         executor.roles = roles(self.of_type(ast.Attribute), self.of_type(ast.Call))
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls
+        executor.rebound = self._context.rebound
         executor.summaries = {summary.target: summary for summary in self._context.summaries}
         executor.is_demo = any(map(is_main_guard, self.tree.body)) and not trains(self)
         executor.run(self.tree)
@@ -256,6 +264,20 @@ class Program(Module):
         found = (self._facts.summaries.get(each) for each in targets) if self._context.summaries else ()
         told = [each.differentiates for each in found if each is not None and each.differentiates is not None]
         return max(told) if told else None
+
+    def computes_elsewhere(self, node: ast.Call) -> bool:
+        """Does a call run a function, or the forward of a module, of another file that only computes on the device?"""
+        is_plain = self.value(node.func).kind is Kind.LIBRARY
+        targets = {each for each in self.targets(node) if is_plain or each.endswith(".forward")}
+        self.asked.effects.update(targets)
+        found = [each for each in self.summaries(node) if each.target in targets]
+        return bool(found) and all(each.computes for each in found)
+
+    def only_calls_elsewhere(self, decorator: Value, calls: int) -> bool:
+        """Does a function of another file, after so many calls, only keep and call what it decorates?"""
+        self.asked.effects.update(targets := [*targets_of(decorator, ())])
+        found = [self._facts.summaries.get(each) for each in targets] if self._context.summaries else []
+        return bool(found) and all(each is not None and calls in each.decorates for each in found)
 
     def is_called_without_gradients(self, function: Function) -> bool:
         """Do other files call `function` where gradients are switched off?"""

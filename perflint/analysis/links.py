@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from operator import attrgetter
 
 _OF_TENSORS = frozenset("DdHhT")
 
@@ -26,11 +27,15 @@ class Says(IntFlag):
     BUILDS = 4  # what takes part in that
     DEVICE = 8  # on a device, or so it seems; where it computes is then settled
     COMPILES = 16  # with torch.jit what it runs or imports, wherever that computes
+    TRANSFORMS = 32  # what it runs or imports: differentiates it twice or forward, or maps it by torch.vmap
 
     @property
     def stays_on_host(self) -> bool:
         """Is it a program that trains, and never speaks of a device?"""
-        return self & ~Says.COMPILES == Says.SCRIPT | Says.TRAINS | Says.BUILDS
+        return self & ~OF_IMPORTS == Says.SCRIPT | Says.TRAINS | Says.BUILDS
+
+
+OF_IMPORTS = Says.COMPILES | Says.TRANSFORMS  # what holds for all that a file imports
 
 
 @dataclass(frozen=True, order=True)
@@ -66,11 +71,14 @@ class HotCall:
     by: HotPlace = NOWHERE
 
 
+_all_of = attrgetter("target", "heat", "positional", "keywords", "by")  # as tuples, which compare fast
+
+
 def nearest(calls: Iterable[HotCall]) -> tuple[HotCall, ...]:
     """`calls`, sorted; of those that differ but in what makes them hot, the one that is so by the nearest loop."""
-    found: dict[HotCall, HotCall] = {}
-    for call in sorted(calls):
-        found.setdefault(replace(call, by=NOWHERE), call)
+    found: dict[tuple[object, ...], HotCall] = {}
+    for call in sorted(calls, key=_all_of):
+        found.setdefault(_all_of(call)[:-1], call)
     return tuple(found.values())
 
 
@@ -94,7 +102,9 @@ class Summary:
     `trains`: a call does one step of training; `draws`: on data that it fetches itself. `starts`: a call starts
     processes; `loads`: iterating over the result, or over an object of the class, does. `memory`: what a call does with
     each of its parameters, and with nothing else that its caller could know; None where that is unknown.
-    `differentiates`: a call takes gradients, or asks for some; None where nobody asked.
+    `differentiates`: a call takes gradients, or asks for some; None where nobody asked. `decorates` are the numbers of
+    calls that make it a decorator which does nothing with what it decorates but keep, call and return it. `computes`:
+    a call does nothing but compute on the device, so that a CUDA graph may hold it.
     """
 
     target: str
@@ -105,12 +115,14 @@ class Summary:
     loads: Likelihood = Likelihood.NO
     memory: tuple[ParameterEffect, ...] | None = None
     differentiates: Likelihood | None = None
+    decorates: tuple[int, ...] = ()
+    computes: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Does it hold nothing that a caller could use?"""
         known = (self.memory, self.differentiates) != (None, None)
-        return not (self.returns or self.trains or self.starts_processes or known)
+        return not (self.returns or self.trains or self.starts_processes or known or self.decorates or self.computes)
 
     @property
     def starts_processes(self) -> bool:
@@ -145,10 +157,13 @@ class Links:
     the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
     `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients.
-    `imports` names what it imports at module level; `says` is where it computes; `compile_query`: it asks whether
-    others compile it. `quiet` are the targets that it calls where gradients are switched off, or may be; `quiet_query`:
-    it asks which of its functions others call so. `module_queries` are its classes of which it asks
-    whether a base in another file is a module's.
+    `imports` names what it imports at module level; `says` is where it computes; `says_query`: what it asks whether
+    others say it of what they import. `edits` are the attributes that it binds or changes of objects that may be of
+    classes in other files, `edit_queries` those of which it asks whether others do so. `rebinds` are the names, of
+    those that torch exports too, to which it gives another meaning, for who imports all names of it. `quiet` are the
+    targets that it calls where gradients are switched off, or may be; `quiet_query`: it asks which of its functions
+    others call so. `module_queries` are its classes of which it asks whether a base in another file is a module's. It
+    `hands_on` what it imports and doesn't use, by the name that it has there, or all of a module by a star.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -162,10 +177,14 @@ class Links:
     effect_queries: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     says: Says = Says.NOTHING
-    compile_query: bool = False
+    says_query: Says = Says.NOTHING
+    edits: tuple[str, ...] = ()
+    edit_queries: tuple[str, ...] = ()
+    rebinds: tuple[str, ...] = ()
     quiet: tuple[str, ...] = ()
     quiet_query: bool = False
     module_queries: tuple[str, ...] = ()
+    hands_on: tuple[tuple[str, str], ...] = ()
 
     @property
     def queries(self) -> frozenset[str]:
@@ -181,14 +200,17 @@ class Context:
     `asked` are its functions of whose effects others ask, `quiet` those that others call without gradients,
     `modules` the classes whose bases in other files are modules', of those for which it asked.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
-    `is_compiled`: whether one of these programs compiles with torch.jit, if it asked. `seen`: what a run of the file
-    as it is has shown, which is true of that run.
+    `told`: what one of these programs says of all that it imports, of what the file asked; `edited`: the attributes
+    that they edit, of those for which it asked; `rebound`: modules of which it imports all names, each with a name to
+    which they give another meaning. `seen`: what a run of the file as it is has shown, which is true of that run.
     """
 
     calls: tuple[HotCall, ...] = ()
     summaries: tuple[Summary, ...] = ()
     on_host: bool | None = None
-    is_compiled: bool = False
+    told: Says = Says.NOTHING
+    edited: tuple[str, ...] = ()
+    rebound: tuple[tuple[str, str], ...] = ()
     asked: tuple[str, ...] = ()
     quiet: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
@@ -196,7 +218,8 @@ class Context:
 
     def __bool__(self) -> bool:
         return (
-            any((self.calls, self.summaries, self.is_compiled, self.asked, self.quiet, self.modules, self.seen))
+            any((self.calls, self.summaries, self.told, self.edited, self.rebound))
+            or any((self.asked, self.quiet, self.modules, self.seen))
             or self.on_host is not None
         )
 

@@ -25,7 +25,11 @@ def fix_report(patches: Sequence[Patch], style: Style, *, applied: bool, errors:
     if not style.quiet:
         if style.verbose:
             lines += [style.paint("dim", f"{p.path}: {printable(p.skipped)}") for p in patches if p.skipped]
-        lines += [*_fixed(patches, style, applied, failed=failed), *_left(patches, style), *map(printable, style.notes)]
+        lines += [
+            *_fixed(patches, style, applied, failed=failed),
+            *_left(patches, style, applied),
+            *map(printable, style.notes),
+        ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -63,10 +67,10 @@ def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: boo
         yield "The same command with `--apply` writes these changes."
 
 
-def _left(patches: Sequence[Patch], style: Style) -> Iterator[str]:
+def _left(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str]:
     left: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for patch in patches:
-        for item in patch.remaining:
+        for item in patch.remaining if applied else patch.left:  # as they are on the disk now
             same = _LINE.sub("", item.reason)  # which many files may share
             left.setdefault((item.rule, same), []).append((item.reason, _place(patch, item)))
     if left:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from perflint.cli.program import named
+from perflint.cli.program import named, start_of
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
@@ -44,8 +44,7 @@ class Session:
     def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
         self._program = named(name, arguments, Kind.MODULE if typed["is_module"] else Kind.SCRIPT)
         self._typed = typed
-        is_script = self._program.kind is Kind.SCRIPT
-        self._start = Path(os.path.realpath(name)).parent if is_script else Path.cwd()
+        self._start = start_of(self._program)
         self._root = project_of(self._start)
         self.page = self._root / FOLDER / _PAGE
 

@@ -34,3 +34,8 @@ def _check(program: Program) -> None:
     outermost = module.partition(".")[0]  # finding what lies inside would import it
     if PathFinder.find_spec(outermost, [os.curdir, *sys.path]) is None:
         raise UserError(f"No module named {module}")
+
+
+def start_of(program: Program) -> Path:
+    """The folder whose project the program is part of: that of a script, else the one where it is started."""
+    return Path(os.path.realpath(program.name)).parent if program.kind is Kind.SCRIPT else Path.cwd()

@@ -50,12 +50,19 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     --allow precision TF32 and bfloat16. `perflint run --tuned SCRIPT` then runs the best, without touching a file.
     Exits with 0 if the program is the same and faster, with 1 if not, with 2 if it could not be run.
     """
+    from perflint.cli.program import named, start_of
     from perflint.engine.rule import Safety
+    from perflint.shim.plan import project_of
     from perflint.tune.kept import keep
-    from perflint.tune.ladder import candidates, ladder
+    from perflint.tune.ladder import ladder
+    from perflint.tune.trials import profiled, trials
     from perflint.verify.grade import Outcome
+    from perflint.verify.messages import Kind
 
     allowed = frozenset({Safety.EXACT, Safety.ROUNDING, *map(Safety, allow)})
+
+    known = named(program[0], program[1:], Kind.MODULE if typed["is_module"] else Kind.SCRIPT)
+    chosen = trials(allowed, profiled(project_of(start_of(known)), str(known)))
 
     def to_do(session: Session, verdict: Verdict) -> str:
         if verdict.outcome is not Outcome.FASTER:
@@ -64,7 +71,8 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
         return f"Run it so: perflint run --tuned {'-m ' if typed['is_module'] else ''}{' '.join(program)}"
 
     def tail(verdict: Verdict) -> list[str]:
-        return ["", "best of each class", *(f"  {line}" for line in ladder(verdict, allowed))]
+        left_out = [f"  {chosen.note}"] if chosen.note else []
+        return ["", "best of each class", *(f"  {line}" for line in ladder(verdict, allowed)), *left_out]
 
     asked = {**_NOT_ASKED, "call": False, **typed}
-    return examined(program, asked, candidates(allowed), allowed=allowed, to_do=to_do, tail=tail)
+    return examined(program, asked, chosen, allowed=allowed, to_do=to_do, tail=tail)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from perflint.cli.verify_session import Session
     from perflint.engine.rule import Safety
+    from perflint.tune.trials import Trials
     from perflint.verify.verdict import Verdict
 
 PROVED, UNPROVED, FAILED = 0, 1, 2
@@ -85,14 +86,15 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     program is the same and faster, with 1 if not, with 2 if it could not be run.
     """
     from perflint.shim.plan import COMPILE
+    from perflint.tune.trials import Trials
 
-    return examined(program, typed, (COMPILE,) if typed["compile"] else ())
+    return examined(program, typed, Trials((COMPILE,) if typed["compile"] else ()))
 
 
 def examined(
     program: tuple[str, ...],
     typed: Mapping[str, Any],
-    whole: tuple[str, ...],
+    trials: Trials,
     *,
     allowed: Collection[Safety] | None = None,
     to_do: Callable[[Session, Verdict], str] | None = None,
@@ -100,7 +102,7 @@ def examined(
 ) -> int:
     """Verify a program, print the summary, and return the exit code; raises UserError.
 
-    `whole`: settings of the program that are tried; `allowed`: the classes of promises, all of them by default.
+    `trials`: what is tried besides fixes; `allowed`: the classes of promises, all of them by default.
     `to_do` says what to do now, and `tail` what comes after the summary; each class is raced then.
     """
     if sys.platform == "win32":
@@ -123,7 +125,7 @@ def examined(
 
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch can do without
     kinds = frozenset(Safety) if allowed is None else allowed
-    session = Session(program[0], program[1:], typed, whole, kinds, by_class=tail is not None)
+    session = Session(program[0], program[1:], typed, trials, kinds, by_class=tail is not None)
     verdict = session.verdict(tell)
     style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
     console.show(summary(verdict, style, to_do=to_do(session, verdict) if to_do else ""))

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from perflint.cli.program import named
+from perflint.cli.program import named, start_of
 from perflint.cli.session import configured
 from perflint.documents import NOTEBOOK
 from perflint.documents.disk import write_text
@@ -22,6 +22,7 @@ from perflint.shim.notebooks import left_out
 from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
+from perflint.tune.trials import Trials
 from perflint.verify import verdicts
 from perflint.verify.budget import Budget, Ledger, Share, TimeUp, deadline
 from perflint.verify.examine import Examination
@@ -44,8 +45,8 @@ _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 class Session:
     """What was asked: a program by its name and arguments, and the options that were typed; raises UserError.
 
-    `whole` names settings of the whole program that are tried as well; fixes promise no less than is `allowed`, and
-    what each class of promise gains is told `by_class`.
+    `trials` are what is tried as well; fixes promise no less than is `allowed`, and what each class of promise gains is
+    told `by_class`.
     """
 
     def __init__(
@@ -53,17 +54,16 @@ class Session:
         name: str,
         arguments: tuple[str, ...],
         typed: Mapping[str, Any],
-        whole: tuple[str, ...] = (),
+        trials: Trials = Trials(),  # noqa: B008  # it is frozen
         allowed: Collection[Safety] = frozenset(Safety),
         *,
         by_class: bool = False,
     ) -> None:
-        self._whole, self._allowed, self._by_class = whole, allowed, by_class
+        self._trials, self._allowed, self._by_class = trials, allowed, by_class
         kind = Kind.CALL if typed["call"] else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
         self._typed = typed
         self._program = named(name, arguments, kind)
-        is_script = self._program.kind is Kind.SCRIPT
-        self._start = Path(os.path.realpath(name)).parent if is_script else Path.cwd()
+        self._start = start_of(self._program)
         self.root = self._root = project_of(self._start)
         self._folder = self._root / FOLDER
         self.report = self._folder / REPORT
@@ -86,13 +86,15 @@ class Session:
         typed, notes = self._typed, Notes()
         asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
         settings = configured(self._start, typed).settings
+        settings = replace(settings, extend_select=(*settings.extend_select, *self._trials.rules))
         ledger.enter("finding fixes")
         if self._program.name.lower().endswith(NOTEBOOK) and (lacks := left_out(self._program.name)):
             tell(lacks)
         tell("looking for fixes")
         with deadline(budget.part(budget.of(Share.FINDING))):
             closure = _closure(self._program, self._root, notes)
-        project = Project(self._start, self._root, settings, typed["config"], whole=self._whole, closure=closure)
+        whole = self._trials.settings
+        project = Project(self._start, self._root, settings, typed["config"], whole=whole, closure=closure)
         with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
             running = budget.part(budget.left - min(_LEAVING, Share.LEAVING * budget.seconds))
             known = libraries(closure, notes)
@@ -107,14 +109,14 @@ class Session:
     def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
         finding = budget.part(budget.of(Share.FINDING) - budget.spent)
         with deadline(finding):
-            variants = Variants(project, self._allowed)
+            variants = Variants(project, self._allowed, self._trials.first)
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
         for note in course.tune(variant, budget.of(Share.TUNING)):
             tell(note)
         with deadline(budget.part(budget.of(Share.FINDING))):
-            return Variants(project, self._allowed)
+            return Variants(project, self._allowed, self._trials.first)
 
     def _prepare(self, tell: Tell) -> None:
         """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will go aside."""

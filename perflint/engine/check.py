@@ -22,6 +22,7 @@ from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.engine.screen import can_fire, may_use_torch
 from perflint.engine.worst_case import worst_contexts
 from perflint.syntax.source import Source
+from perflint.transforms.capture.obstacles import computed
 
 FRAME_CONTEXT = 2  # lines shown above and below a finding
 FRAME_LIMIT = 12  # lines of a finding that are shown: a loop may be hundreds of lines long
@@ -39,6 +40,9 @@ def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], conte
     """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
     findings, program = _examine(text, rules, options, context)
     links = links_of(program, context) if _concerns(text, context) else links_without_torch(program)
+    if computing := computed(program, context.asked) if context.asked else frozenset():
+        summaries = (replace(each, computes=each.target in computing) for each in links.summaries)
+        links = replace(links, summaries=tuple(summaries))
 
     def possible() -> Iterator[Finding]:
         for context in worst_contexts(program, links):

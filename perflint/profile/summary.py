@@ -120,6 +120,8 @@ class Report:
         fixable = [each for each in self.measured if each.fixes and each.cost and each.cost.ms >= least]
         regime = Regime(profile.regime)
         if fixable:
+            if regime.value in rules_by_name()[fixable[0].rule].regimes:
+                return Advice(f"perflint tune {program}", f"{fixable[0].rule} may gain where steps are bound so")
             options = "--tune-loader " if _is_about_input(fixable[0]) else ""
             most = min(sum(each.cost.ms for each in fixable if each.cost), profile.step_ms)
             return Advice(f"perflint verify {options}{program}", f"fixes save at most {figure(most)} ms of a step")

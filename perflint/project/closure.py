@@ -7,7 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,6 +106,15 @@ def _holds_installed(folder: Path) -> bool:
     return folder.name in INSTALLED or any(folder.glob("*.dist-info"))
 
 
+@cache
+def is_installed(name: str) -> bool:
+    """Whether this Python has a module, by its outermost name, where packages are installed."""
+    with suppress(ValueError, ImportError):
+        spec = PathFinder.find_spec(name, [each for each in sys.path if Path(each).name in INSTALLED])
+        return bool(spec and spec.origin)
+    return False
+
+
 def _is_source(path: Path) -> bool:
     return path.suffix in (".py", NOTEBOOK) and path.is_file()
 
@@ -164,10 +176,10 @@ class _Walk:
         nodes = [*(ast.walk(tree) if _SPECIAL.search(text) else _statements(tree))]
         self.path += [each for each in self._added(path, nodes) if each not in self.path]
         around = [each for each in path.parents if each.is_relative_to(self._top)]
-        folders = (*self.path, *around, self._top / _SOURCES)
+        folders = (*around, self._top / _SOURCES)
         imports = []
         for name, always, level in _imported(tree, nodes):
-            base = path.parents[level - 1 : level] if level else folders
+            base = path.parents[level - 1 : level] if level else self._folders_of(name, folders)
             imports.append(Import(name, always, self.found(name, base)))
         imports += (Import(name, False, (file,)) for name, file in self._run_by_name(path, nodes))
         is_package = (path.parent / "__init__.py").is_file()  # others may import what their arguments name
@@ -175,6 +187,14 @@ class _Walk:
         if by_settings or (is_package and not _are_known(nodes)):
             imports.append(Import("", False, self._below(path.parent)))
         return Module(path, tuple(imports))
+
+    def _folders_of(self, name: str, around: Sequence[Path]) -> Sequence[Path]:
+        """Where a module may be found: of what is installed for Python, only on the program's path and beside the file.
+
+        All else is `around` the file, the nearest first: programs may put it on their path in ways that nobody sees.
+        """
+        beyond = around[1:] if not self.path or not is_installed(name.partition(".")[0]) else ()
+        return (*self.path, *around[:1], *beyond)
 
     def _added(self, path: Path, nodes: Iterable[ast.AST]) -> Iterator[Path]:
         """The folders that a module adds to Python's path by what their names are in its text."""

@@ -14,19 +14,21 @@ from perflint.documents.document import Document, read
 from perflint.documents.places import Position, Problem
 from perflint.engine.edits import apply_fixes
 from perflint.engine.fix import Applied, DefectError, FixResult, fix_text
-from perflint.engine.line_map import original_line
+from perflint.engine.line_map import line_map, original_line
 from perflint.engine.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
 from perflint.engine.rule import Finding, Fix, Options, Rule
+from perflint.syntax.source import Source
 
 ANY = ""  # title
 Place = tuple[str, int, str]  # a rule, the line of a finding in the file as it is, and the title of a fix or ANY
 
+_CITED = re.compile(r"\bline (\d+)\b(?! of )")  # of the same file
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")  # a line as git counts them
 
 
 @dataclass(frozen=True)
 class Unfixed:
-    """A defect that the patch leaves, at its place in the patched file, and why."""
+    """A defect that the patch leaves, at its place in a file, and why."""
 
     rule: str
     start: Position
@@ -38,6 +40,7 @@ class Unfixed:
 class Patch:
     """What becomes of one file; `after` is the program that it is changed to, equal to `before` where nothing is.
 
+    Defects that are `remaining` are at their places in the patched file, and as they were `left` in the file as it is.
     With a `problem` there is no change, unless it is about some cells of a notebook only.
     """
 
@@ -49,6 +52,7 @@ class Patch:
     problem: Problem | None = None
     skipped: str = ""
     document: Document | None = None
+    left: tuple[Unfixed, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -142,11 +146,32 @@ def _patched(document: Document, result: FixResult) -> Patch:
         document.problem,
         document.skipped,
         document,
+        tuple(_as_it_was(document, result.text, item.finding, item.reason) for item in result.remaining),
     )
 
 
 def _unfixed(document: Document, finding: Finding, reason: str) -> Unfixed:
     return Unfixed(finding.rule, document.position(finding.start), finding.message, document.cited(reason))
+
+
+def _as_it_was(document: Document, text: str, finding: Finding, reason: str) -> Unfixed:
+    """A defect that was found in `text`, which was made of the document, at its place there."""
+    lines, now, before = line_map(text, document.text), Source(text), Source(document.text)
+
+    def cited(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return f"line {abs(lines[number - 1])}" if number <= len(lines) else match[0]
+
+    line, column = now.position(finding.start)
+    there = abs(lines[line - 1])
+    moved = _indentation(before.line_text(there)) - _indentation(now.line_text(line))
+    start = min(before.line_start(there) + max(column - 1 + moved, 0), before.line_end(there))
+    place = document.position(start)
+    return Unfixed(finding.rule, place, finding.message, document.cited(_CITED.sub(cited, reason)))
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _diff(path: str, note: bytes, before: bytes, after: bytes) -> Iterator[bytes]:

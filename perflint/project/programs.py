@@ -1,14 +1,17 @@
-"""Finds the programs in a run, each a script with all that it imports: where they compute, what they compile.
+"""Finds the programs in a run, each a script with all that it imports: where they compute, what they do with imports.
 
-Where these compute, and whether they are compiled.
+Where these compute, and what they do with what they import.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from typing import TypeVar
 
-from perflint.analysis.links import Links, Says
+from perflint.analysis.links import OF_IMPORTS, Links, Says
+
+_Said = TypeVar("_Said", Says, frozenset[str])
 
 
 def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, bool]:
@@ -31,13 +34,39 @@ def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) 
     return told | {path: True for path in linked if whole[path].stays_on_host}
 
 
-def compiled(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> set[str]:
-    """The files that compile with torch.jit, and all that these import, at last; `imports` holds paths."""
-    says = {path: each.says & Says.COMPILES for path, each in links.items()}
-    return {path for path, each in _gathered(says, imports).items() if each}
+def said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, Says]:
+    """What each file that asks is told by those that import it, through others too; `imports` holds paths."""
+    says = {path: each.says & OF_IMPORTS for path, each in links.items()}
+    found = {path: each & links[path].says_query for path, each in _gathered(says, imports).items()}
+    return {path: each for path, each in found.items() if each}
 
 
-def _gathered(says: Mapping[str, Says], followed: Mapping[str, Collection[str]]) -> dict[str, Says]:
+def edited(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
+    """The attributes for which each file asks that are edited by those that import it, through others too."""
+    wanted = frozenset(name for each in links.values() for name in each.edit_queries)
+    gathered = _gathered({path: wanted.intersection(each.edits) for path, each in links.items()}, imports)
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path, others in imports.items():
+        for other in others:
+            found[other] |= gathered[path].intersection(links[other].edit_queries)
+    return {path: tuple(sorted(names)) for path, names in found.items() if names}
+
+
+def rebound(
+    links: Mapping[str, Links], stars: Mapping[str, Mapping[str, str]]
+) -> dict[str, tuple[tuple[str, str], ...]]:
+    """The names to which modules give another meaning, by the files that import all of these modules' names.
+
+    `stars` holds the paths of the modules, by their names in the importing file.
+    """
+    told = {
+        path: tuple(sorted((name, each) for name, place in modules.items() for each in links[place].rebinds))
+        for path, modules in stars.items()
+    }
+    return {path: names for path, names in told.items() if names}
+
+
+def _gathered(says: Mapping[str, _Said], followed: Mapping[str, Collection[str]]) -> dict[str, _Said]:
     """What each file says together with all from which one comes to it along the edges `followed`."""
     gathered = dict(says)
     pending = [path for path, each in says.items() if each]

@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import cache
 from pathlib import PurePath
 
-from perflint.analysis.links import Context, HotCall, Links, Summary, nearest
+from perflint.analysis.links import Context, HotCall, Links, Says, Summary, nearest
 from perflint.analysis.values.classes import MODULES, kind_of_base
-from perflint.project.programs import compiled, on_host
+from perflint.project.programs import edited, on_host, rebound, said
 
 _LIKELY = "d"  # the guess itself, which answers no query about it
+_HANDS = 4  # modules that hand a function on to each other
 _NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
 
 
@@ -26,15 +27,15 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     calls, summaries = _calls(links, modules), _summaries(links, modules)
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
     host = on_host(links, imports)
-    scripted = {path for path in compiled(links, imports) if links[path].compile_query}
+    told, edits, rebinds = said(links, imports), edited(links, imports), rebound(links, modules.starred(links))
     asked, quiet = _asked(links, modules), _quiet(links, modules)
     derived = _derived(links, modules)
-    paths = {**calls, **summaries, **host, **asked, **quiet, **dict.fromkeys(scripted), **derived}
+    paths = {**calls, **summaries, **host, **asked, **quiet, **told, **edits, **rebinds, **derived}
     return {
         path: Context(
             *(calls.get(path, ()), summaries.get(path, ()), host.get(path)),
-            *(path in scripted, asked.get(path, ()), quiet.get(path, ())),
-            modules=derived.get(path, ()),
+            *(told.get(path, Says.NOTHING), edits.get(path, ()), rebinds.get(path, ())),
+            *(asked.get(path, ()), quiet.get(path, ()), derived.get(path, ())),
         )
         for path in paths
     }
@@ -42,7 +43,7 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
 
 def _asked(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[str, ...]]:
     """The functions of each file of whose effects others ask."""
-    return _named(modules, {path: each.effect_queries for path, each in links.items()})
+    return _named(modules, {path: each.effect_queries for path, each in links.items()}, handed_on=True)
 
 
 def _quiet(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[str, ...]]:
@@ -51,12 +52,14 @@ def _quiet(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[str
     return {path: names for path, names in found.items() if links[path].quiet_query}
 
 
-def _named(modules: _Modules, targets: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-    """The functions of each file that others name, by `targets` of these."""
+def _named(
+    modules: _Modules, targets: Mapping[str, Iterable[str]], *, handed_on: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """The functions of each file that others name, by `targets` of these; if asked, as packages hand them on."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for path, names in targets.items():
         for target in names:
-            for place, name in modules.answering(path, target):
+            for place, name in modules.answering(path, target, handed_on=handed_on):
                 if place != path:
                     found[place].add(name)
     return {path: tuple(sorted(names)) for path, names in found.items()}
@@ -127,11 +130,11 @@ def _summaries(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple
         for target in sorted(each.queries):
             if _last(target) not in useful:
                 continue
-            reached = {known[place] for place in modules.answering(path, target) if place in known and place[0] != path}
-            summary = _agreed(reached)
+            places = modules.answering(path, target, handed_on=target in each.effect_queries)
+            summary = _agreed({known[place] for place in places if place in known and place[0] != path})
             if summary is not None and (
                 summary.trains
-                or ((summary.memory, summary.differentiates) != (None, None) and target in each.effect_queries)
+                or (not _tells_no_effects(summary) and target in each.effect_queries)
                 or (summary.starts_processes and target in each.start_queries)
                 or (summary.returns not in ("", _LIKELY) and target in each.guess_queries)
                 or (summary.returns_tensor and target in each.result_queries)
@@ -140,6 +143,11 @@ def _summaries(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple
         if answered:
             found[path] = tuple(answered)
     return found
+
+
+def _tells_no_effects(summary: Summary) -> bool:
+    told = (summary.memory, summary.differentiates) != (None, None)
+    return not (told or summary.decorates or summary.computes)
 
 
 def _agreed(summaries: set[Summary]) -> Summary | None:
@@ -165,6 +173,7 @@ class _Modules:
         self._defined = {(path, summary.target) for path, each in links.items() for summary in each.summaries}
         self._methods = _by_name(self._defined)
         self._offered = _by_name({(path, name) for path, each in links.items() for name in each.functions})
+        self._hands_on = {path: each.hands_on for path, each in links.items() if each.hands_on}
         self._bases: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         self._subclasses: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for path, each in links.items():
@@ -186,16 +195,39 @@ class _Modules:
         else:
             yield from map(self._inherited, self.definitions(path, target))
 
-    def answering(self, path: str, target: str) -> Iterable[tuple[str, str]]:
-        """As `reached`, but also the methods for which it does not matter who calls them."""
+    def answering(self, path: str, target: str, *, handed_on: bool = False) -> Iterable[tuple[str, str]]:
+        """As `reached`, but also the methods for which it does not matter who calls them.
+
+        If asked, a function that a package hands on is found where it is defined.
+        """
         if not target.startswith("?"):
-            return self.reached(path, target)
+            reached = self.reached(path, target)
+            return map(self._origin, reached) if handed_on else reached
         methods = self._methods.get(target[1:], ())
         return methods if len(methods) <= _NAMESAKES else ()
+
+    def _origin(self, place: tuple[str, str]) -> tuple[str, str]:
+        """Where a function is defined that modules may hand on to each other."""
+        for _ in range(_HANDS):
+            if place in self._defined:
+                break
+            path, name = place
+            first, dot, rest = name.partition(".")
+            given = [target for alias, target in self._hands_on.get(path, ()) if alias == first]
+            given += [f"{target}.{first}" for alias, target in self._hands_on.get(path, ()) if alias == "*"]
+            found = (each for target in given for each in self.definitions(path, f"{target}{dot}{rest}"))
+            place = next(found, place)
+        return place
 
     def imported(self, path: str, names: Iterable[str]) -> set[str]:
         """The other files of the modules which the file at `path` imports by these names."""
         return {place for name in names for place in self._of_import(path, name) if place != path}
+
+    def starred(self, links: Mapping[str, Links]) -> dict[str, dict[str, str]]:
+        """The other files of the modules of which each file imports all names, by their names there."""
+        names = {path: [name[:-2] for name in each.imports if name.endswith(".*")] for path, each in links.items()}
+        found = {path: {name: self.imported(path, [name]) for name in each} for path, each in names.items() if each}
+        return {path: {name: min(places) for name, places in each.items() if places} for path, each in found.items()}
 
     def _of_import(self, path: str, name: str) -> Iterator[str]:
         folder, parts, relative = _resolved(path, name)

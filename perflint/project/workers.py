@@ -29,22 +29,22 @@ def work(
 
     Tasks begin in the order given. `function` must not raise. Closing the iterator ends the workers.
     """
-    crew = _Crew(function, tasks)
+    crew = _Crew(function, tasks, min(jobs, len(tasks)))
     try:
-        crew.hire(min(jobs, len(tasks)))
+        crew.hire(crew.size)
         yield from crew.results()
     finally:
         crew.dismiss()
 
 
 class _Worker:
-    """One process, the pipe to it and the numbers of the tasks that it holds, the one it works on first."""
+    """One process of a crew, the pipe to it and the numbers of the tasks that it holds, the one it works on first."""
 
-    def __init__(self, context: BaseContext, function: Callable[[Task], Result]) -> None:
+    def __init__(self, context: BaseContext, function: Callable[[Task], Result], crew: int) -> None:
         self.connection, theirs = context.Pipe()
         self.held: deque[int] = deque()
         self.process = context.Process(  # type: ignore[attr-defined]  # typeshed knows it for the concrete contexts
-            target=_serve, args=(theirs, self.connection, function), daemon=True
+            target=_serve, args=(theirs, self.connection, function, crew), daemon=True
         )
         try:
             self.process.start()
@@ -53,8 +53,9 @@ class _Worker:
 
 
 class _Crew(Generic[Task, Result]):
-    def __init__(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> None:
+    def __init__(self, function: Callable[[Task], Result], tasks: Sequence[Task], size: int) -> None:
         self._function = function
+        self.size = size
         self._tasks = tasks
         self._waiting = deque(range(len(tasks)))
         self._workers: dict[Connection, _Worker] = {}
@@ -63,7 +64,7 @@ class _Crew(Generic[Task, Result]):
         """Start workers; fewer, if the system allows no more."""
         with suppress(OSError), _interrupts_held():
             for _ in range(count):
-                worker = _Worker(_context(), self._function)
+                worker = _Worker(_context(), self._function, self.size)
                 self._workers[worker.connection] = worker
                 self._feed(worker)
 
@@ -124,11 +125,11 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(connection: Connection, parents: Connection, function: Callable[[Task], Result]) -> None:
+def _serve(connection: Connection, parents: Connection, function: Callable[[Task], Result], crew: int) -> None:
     parents.close()  # else this process would keep its own pipe open and never see the parent die
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, interrupted as well, ends its workers
     gc.freeze()
-    collect_seldom()
+    collect_seldom(crew)
     with suppress(EOFError, OSError):
         while True:
             connection.send(function(connection.recv()))

@@ -35,7 +35,8 @@ from perflint.shim.settings import COMPILE_GRAPHS
 
 WORKERS, PINNED = "num_workers", "pin_memory"
 # files that decide what becomes of those below them
-_ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", f"{figures.FOLDER}/{figures.FILE}")
+_MEASURED = tuple(f"{figures.FOLDER}/{name}" for name in (figures.FILE, figures.PROFILES))
+_ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", *_MEASURED)
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _left(patches: Sequence[Patch]) -> Iterator[Left]:
     for patch in patches:
         if patch.problem:
             yield Left(patch.path, patch.problem.line or 1, "", patch.problem.message)
-        for each in patch.remaining:
+        for each in patch.left:
             yield Left(patch.path, each.start.program_line, each.rule, each.reason)
 
 

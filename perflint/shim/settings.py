@@ -20,12 +20,16 @@ _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d")
 
 
 class Setting(NamedTuple):
-    """What it does, what it promises, and how it is made; the names of those that it excludes."""
+    """What it does, what it promises, and how it is made; the names of those that it excludes.
+
+    `regimes`: what bounds the steps in which it may gain. Empty: any.
+    """
 
     title: str
     safety: str
     make: Callable[[Any, Tally], Undo] | None
     rivals: tuple[str, ...] = ()
+    regimes: tuple[str, ...] = ()
 
 
 def watch(run: Path, names: Iterable[str], torch: Any) -> Undo:
@@ -114,13 +118,16 @@ def _has_cuda(torch: Any, tally: Tally) -> bool:
     return bool(torch.version.cuda)
 
 
+_ARITHMETIC = ("compute",)
+_TRAFFIC = ("compute", "memory")
+_SMALL = ("overhead", "host reads", "memory")
 _COMPILED = "compile the modules that are called again and again"
 KNOWN: Mapping[str, Setting] = {
     COMPILE: Setting(f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,)),
     COMPILE_GRAPHS: Setting(f"{_COMPILED}, into CUDA graphs (reduce-overhead)", "rounding", None, (COMPILE,)),
-    "cudnn-benchmark": Setting("torch.backends.cudnn.benchmark = True", "rounding", _benchmark),
-    "fused-optimizer": Setting("fused=True for optimizers", "rounding", _fused),
-    "channels-last": Setting("weights of convolutions as channels_last", "rounding", _channels_last),
-    "tf32": Setting('torch.set_float32_matmul_precision("high")', "precision", _tf32),
-    "bfloat16": Setting("autocast to bfloat16", "precision", _bfloat16),
+    "cudnn-benchmark": Setting("torch.backends.cudnn.benchmark = True", "rounding", _benchmark, regimes=_ARITHMETIC),
+    "fused-optimizer": Setting("fused=True for optimizers", "rounding", _fused, regimes=_SMALL),
+    "channels-last": Setting("weights of convolutions as channels_last", "rounding", _channels_last, regimes=_TRAFFIC),
+    "tf32": Setting('torch.set_float32_matmul_precision("high")', "precision", _tf32, regimes=_ARITHMETIC),
+    "bfloat16": Setting("autocast to bfloat16", "precision", _bfloat16, regimes=_TRAFFIC),
 }

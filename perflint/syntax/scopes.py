@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.module import Module
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, own_nodes
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, Function, own_nodes
+
+_DECLARING = frozenset({ast.Global, ast.Nonlocal})
 
 
 def bound_names(*statements: ast.stmt) -> set[str]:
@@ -21,21 +24,27 @@ def bound_names(*statements: ast.stmt) -> set[str]:
 def _bound_by(nodes: Sequence[ast.AST]) -> set[str]:
     """The names that `nodes` bind, or delete, where they stand."""
     names: set[str] = set()
-    targets = (part for node in nodes if node.__class__ is ast.comprehension for part in ast.walk(node.target))
-    private = set(targets)  # of comprehensions, which nobody else sees
+    private: set[ast.AST] = set()  # the targets of comprehensions, which nobody else sees
     for node in nodes:
         cls = node.__class__
+        if cls not in _BINDING:
+            continue
         if cls is ast.Name:
             if node.ctx.__class__ is not ast.Load and node not in private:  # type: ignore[attr-defined]
                 names.add(node.id)  # type: ignore[attr-defined]
+        elif cls is ast.comprehension:  # which stands before its target
+            private.update(ast.walk(node.target))  # type: ignore[attr-defined]
         elif cls is ast.Import or cls is ast.ImportFrom:
             names.update(each.asname or each.name.partition(".")[0] for each in node.names)  # type: ignore[attr-defined]
-        elif cls in _BINDING and (name := getattr(node, _BINDING[cls])):
+        elif name := getattr(node, _BINDING[cls]):
             names.add(name)
     return names
 
 
 _BINDING: dict[type[ast.AST], str] = {
+    ast.Name: "id",
+    ast.comprehension: "target",
+    **dict.fromkeys((ast.Import, ast.ImportFrom), "names"),
     **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler), "name"),
     **dict.fromkeys((ast.MatchAs, ast.MatchStar), "name"),
     ast.MatchMapping: "rest",
@@ -110,8 +119,10 @@ def _in_children(node: ast.AST) -> set[str]:
     return {name for child in ast.iter_child_nodes(node) for name in _free_names(child)}
 
 
-def local_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+@lru_cache(maxsize=256)
+def local_names(function: Function) -> frozenset[str]:
     """The names that belong to a function: its parameters and what it binds, unless it declares them global."""
     own = own_nodes(function)[1:]
-    foreign = {name for node in own if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    return ({each.arg for each in parameters_of(function)} | _bound_by(own)) - foreign
+    names = _bound_by(own).union(each.arg for each in parameters_of(function))
+    foreign = (node.names for node in own if node.__class__ in _DECLARING)  # type: ignore[attr-defined]
+    return frozenset(names.difference(*foreign))

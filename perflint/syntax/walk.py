@@ -15,8 +15,8 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 TRIES: tuple[type[ast.stmt], ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
 PlainLoop = ast.For | ast.While
-_DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})
-_LARGE = _DEFINITIONS | {ast.Module, *LOOPS}  # what is worth remembering
+DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})
+_LARGE = DEFINITIONS | {ast.Module, *LOOPS}  # what is worth remembering
 BLOCKS = ("body", "orelse", "finalbody")  # the fields of statements that hold statements; others hold handlers, cases
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -78,14 +78,14 @@ class Walk:
         """The node directly around `node`."""
         return self._parents.get(node)
 
-    def of_type(self, *classes: type[Node]) -> list[Node]:
+    def of_type(self, *classes: type[Node]) -> Sequence[Node]:
         """The nodes of these classes, in source order."""
         if classes not in self._sorted:
             found = [node for cls in classes for node in self._walked[1].get(cls, ())]
             self._sorted[classes] = sorted(found, key=_place)
-        return list(self._sorted[classes])  # type: ignore[arg-type]
+        return self._sorted[classes]  # type: ignore[return-value]
 
-    def plain_loops(self) -> list[PlainLoop]:
+    def plain_loops(self) -> Sequence[PlainLoop]:
         """The loops that don't wait for another task, in source order."""
         return self.of_type(ast.For, ast.While)
 
@@ -98,10 +98,17 @@ class Walk:
 
     def function_of(self, node: ast.AST) -> Function | None:
         """The function or lambda that holds `node`, or None at module level."""
-        for parent in self.ancestors(node):
-            if isinstance(parent, FUNCTIONS):
-                return parent
-        return None
+        around = self.definition_around(node)
+        while around.__class__ is ast.ClassDef:
+            around = self.definition_around(around)
+        return around  # type: ignore[return-value]
+
+    def definition_around(self, node: ast.AST) -> ast.AST | None:
+        """The innermost function, lambda or class that holds `node`, or None at module level."""
+        parents, parent = self._parents, self._parents.get(node)
+        while parent is not None and parent.__class__ not in DEFINITIONS:
+            parent = parents.get(parent)
+        return parent
 
     def class_around(self, node: ast.AST) -> ast.ClassDef | None:
         """The innermost class that holds `node`."""
@@ -118,7 +125,7 @@ class Walk:
         parent = self._parents[statement]
         for field in BLOCKS:
             block = getattr(parent, field, None)
-            if isinstance(block, list) and any(each is statement for each in block):
+            if isinstance(block, list) and statement in block:
                 return block
         return [statement]
 
@@ -137,7 +144,7 @@ def _own_nodes(root: ast.AST) -> list[ast.AST]:
             continue
         found.append(node)
         cls = node.__class__
-        for field in () if cls in _DEFINITIONS else _FIELDS[cls][::-1]:
+        for field in () if cls in DEFINITIONS else _FIELDS[cls][::-1]:
             child = getattr(node, field)
             if child.__class__ is list:
                 stack += child[::-1]

@@ -98,6 +98,12 @@ def exports(module: str) -> tuple[str, ...]:
     return tuple(_table()["exports"].get(module, ()))
 
 
+@functools.cache
+def is_exported(name: str) -> bool:
+    """Does one of the modules of torch of which usually all names are imported have a name like that?"""
+    return any(name in names for names in _table()["exports"].values())
+
+
 def short_name(qualified: str) -> str:
     """The name of a function without the package that holds most: "cat", "linalg.norm", "nn.init.ones_"."""
     return next((qualified[len(each) :] for each in _UNNAMED if qualified.startswith(each)), qualified)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,10 +36,16 @@ class _Comment:
 
 
 class Block:
-    """Writes a block whose statements `changes` are to be made of."""
+    """Writes a block whose statements `changes` are to be made of; the lines `moved` go to another one."""
 
-    def __init__(self, trees: Trees, coder: Coder, changes: Mapping[cst.CSTNode, Changes]) -> None:
-        self._trees, self._coder, self._changes = trees, coder, changes
+    def __init__(
+        self,
+        trees: Trees,
+        coder: Coder,
+        changes: Mapping[cst.CSTNode, Changes],
+        moved: Collection[cst.CSTNode] = (),
+    ) -> None:
+        self._trees, self._coder, self._changes, self._moved = trees, coder, changes, moved
         self._above: dict[cst.CSTNode, Sequence[cst.EmptyLine]] = {}  # what stands above a line from now on
         self._comments: list[_Comment] = []  # that are still to be written
         self._head: Sequence[cst.EmptyLine] = ()  # what stands above the next new statement
@@ -92,13 +99,19 @@ class Block:
         before = self._lines(changes.before)
         if replaced:
             count = self._count(rest, replaced)
-            kept = {*self._kept(replaced.new)}
+            kept = {*self._kept(replaced.new), *self._moved}
             self._comments = [each for line in rest[:count] for each in self._lost(line, kept, line is first)]
             if isinstance(rest[0], cst.BaseCompoundStatement) and isinstance(rest[0].body, cst.IndentedBlock):
                 self._unit = rest[0].body.indent
             middle = self._lines(replaced.new, default=not _tells(replaced.new), last=replaced.old[-1].end_lineno or 0)
         else:
             middle = [self._kept_line(first)]
+        if changes.before and isinstance(changes.before[-1], ast.FunctionDef):
+            blanks = 2 if first in self._trees.module.body else 1
+            around = self._trees.parents[first]
+            is_first = blanks == 1 and first is getattr(around, "body", [None])[0]
+            before = [*before[:is_first], *(_spaced(each, blanks) for each in before[is_first:])]
+            middle = [_spaced(middle[0], blanks), *middle[1:]]
         lines = [*before, *middle, *self._lines(changes.after)]
         return lines, count
 
@@ -106,6 +119,9 @@ class Block:
         """Divide what stands above the first line between it and the new statement that is put before it."""
         new = [*changes.before, *(changes.replaced.new if changes.replaced else ())]
         lines = list(self._leading(first))
+        if first in self._moved:
+            self._head = list(itertools.takewhile(lambda each: each.comment is None, lines))
+            return
         if not is_new(new[0]) and self._trees.line(new[0]) is first:
             return
         stays = changes.replaced is None or first in {*self._kept(changes.replaced.new)}
@@ -162,7 +178,8 @@ class Block:
             until = last if default and number == len(new) else note_of(statement).last
             head, self._head = self._head, ()
             line = self._new(statement, until) if is_new(statement) else self._old(statement, new)
-            lines.append(_under(head, line))
+            is_spaced = bool(_above(line)) and _above(line)[0].comment is None
+            lines.append(line if is_spaced and all(each.comment is None for each in head) else _under(head, line))
         return lines
 
     def _whole(self, new: Sequence[ast.stmt]) -> set[ast.stmt]:
@@ -206,7 +223,10 @@ class Block:
             line = line.with_changes(orelse=self._new(rest[0], note_of(rest[0]).last))  # an `elif`
         if blocks:
             self._column += len(self._unit or self._coder.indent)
-            line = with_blocks(line, {name: self._lines(block) for name, block in blocks.items()}, self._unit)
+            made: dict[str, Sequence[Any]] = {name: self._lines(block) for name, block in blocks.items()}
+            if isinstance(statement, ast.FunctionDef):
+                made["body"] = [_close(made["body"][0]), *made["body"][1:]]
+            line = with_blocks(line, made, self._unit)
             self._column -= len(self._unit or self._coder.indent)
         if behind is not None:
             trailing = cst.TrailingWhitespace(_BEHIND, cst.Comment(behind.text))
@@ -244,6 +264,19 @@ def _above(line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
 
 def _under(above: Sequence[cst.EmptyLine], line: Any) -> Any:
     return line.with_changes(leading_lines=[*above, *line.leading_lines]) if above else line
+
+
+def _close(line: Any) -> Any:
+    """The line without blank ones at the top of what stands above it."""
+    return line.with_changes(leading_lines=[*itertools.dropwhile(lambda each: each.comment is None, _above(line))])
+
+
+def _spaced(line: Any, blanks: int) -> Any:
+    """The line with at least so many blank ones at the top of what stands above it."""
+    above = _above(line)
+    there = len([*itertools.takewhile(lambda each: each.comment is None, above)])
+    more = [cst.EmptyLine(indent=False) for _ in range(blanks - there)]
+    return line.with_changes(leading_lines=[*more, *above])
 
 
 class _Uncommented(cst.CSTTransformer):

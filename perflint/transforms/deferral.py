@@ -10,6 +10,7 @@ from perflint.analysis.heat.hot_syncs import is_deferred
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.managers import may_swallow
+from perflint.analysis.links import Says
 from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.edits import Fix, Safety
@@ -146,7 +147,7 @@ def _check_place(program: Program, statement: ast.stmt) -> None:
         if is_started or _PAST_STREAMS.fullmatch(name_of_library(program, call)):
             raise Blocked(f"{shown(program, call)} writes at once, and would come before what is reported later", call)
     compiler = scripting(program)
-    if compiler is not None or program.is_compiled_elsewhere:
+    if compiler is not None or program.is_said(Says.COMPILES):
         raise Blocked("torch.jit compiles, and would have to compile what reports", compiler)
     function = program.function_of(statement)
     compiled = handed_over(program, function, COMPILERS) if function and "compile" in program.text else None

@@ -6,18 +6,17 @@ import ast
 import re
 from collections.abc import Iterable
 
+from perflint.analysis.links import Says
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.syntax.edits import Safety
 from perflint.transforms.blocked import Blocked
 
-_TWICE = re.compile(r"create_graph|gradient_penalty|hessian|hvp|jvp|vmap|is_grads_batched")
-_OF_LOSS = re.compile(r"torch\.vmap\([\w.]*(loss|criterion|entropy)\w*\b", re.IGNORECASE)
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
 
 
 def may_be_transformed(program: Program) -> bool:
-    """May the file differentiate what it computes twice, forward or by torch.vmap, as not all kernels let it?"""
-    return _TWICE.search(_OF_LOSS.sub("", program.text)) is not None
+    """May what it computes be differentiated twice, forward or by torch.vmap, as not all kernels let it?"""
+    return program.is_said(Says.TRANSFORMS)
 
 
 def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse] = ()) -> tuple[Safety, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 
 from perflint.analysis.heat.hot_syncs import first_reads, hot_syncs, is_repeated
@@ -22,6 +23,15 @@ class Remedy:
 
     kind: str
     because: str
+    fixes: tuple[Fix, ...] = ()
+    blocked: str = ""
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """A step of training, at its backward pass, and the fix that makes it one CUDA graph; `blocked` says why not."""
+
+    backward: ast.Call
     fixes: tuple[Fix, ...] = ()
     blocked: str = ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
@@ -20,6 +20,7 @@ from perflint.transforms.operations import (
     AddKeywords,
     AddName,
     Decorate,
+    InsertAfter,
     InsertBefore,
     Operation,
     Replace,
@@ -60,6 +61,17 @@ def _keeps(node: ast.AST) -> bool:
     if isinstance(node, ast.stmt) and not is_new(node):
         return True
     return any(_keeps(each) for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr))
+
+
+def _moved(operation: Operation) -> Iterator[ast.stmt]:
+    """The statements of the program that an operation puts somewhere else."""
+    if isinstance(operation, InsertBefore | InsertAfter):
+        pending: list[ast.AST] = [*operation.new]
+        for node in pending:
+            if isinstance(node, ast.stmt) and not is_new(node):
+                yield node
+            elif is_new(node):
+                pending += ast.iter_child_nodes(node)
 
 
 def changed(source: Source, change: Callable[[cst.Module], cst.Module]) -> tuple[Edit, ...]:
@@ -110,6 +122,7 @@ class _Rendering(cst.CSTTransformer):
         for operation in operations:
             places.add(first_offset(trees, self._note(operation)))
         self._places = sorted(places)
+        self._moved = {trees.line(each) for operation in operations for each in _moved(operation)}
 
     def _note(self, operation: Operation) -> cst.CSTNode:
         """Remember the operation by its node, which is returned."""
@@ -183,7 +196,7 @@ class _Rendering(cst.CSTTransformer):
         elif isinstance(original_node, cst.Module | cst.IndentedBlock) and not self._statements.keys().isdisjoint(
             original_node.body
         ):
-            return Block(self._trees, self._coder, self._statements).written(original_node, updated_node)
+            return Block(self._trees, self._coder, self._statements, self._moved).written(original_node, updated_node)
         return updated_node
 
     def _replaced(self, old: cst.BaseExpression, new: ast.expr) -> cst.BaseExpression:

@@ -59,7 +59,9 @@ def plan_of(project: Project, program: str) -> Plan:
     """The plan of a program as it was tuned; raises UserError where it has changed since then."""
     kept = load(project.root, program)
     whole = tuple(each.rule for each in kept if each.rule in KNOWN)
-    variants = Variants(replace(project, whole=whole))
+    more = tuple(dict.fromkeys(each.rule for each in kept if each.rule not in KNOWN))  # advice among them
+    settings = replace(project.settings, extend_select=(*project.settings.extend_select, *more))
+    variants = Variants(replace(project, settings=settings, whole=whole))
     keys = [key for key in variants.fixes if any(each.is_of(key, project.root) for each in kept)]
     lost = [each for each in kept if not any(each.is_of(key, project.root) for key in keys)]
     if lost:

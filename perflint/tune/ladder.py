@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from perflint.engine.rule import Safety
-from perflint.shim.settings import KNOWN
 from perflint.verify.grade import Outcome
 from perflint.verify.statistics import Estimate, against_original, within
 from perflint.verify.summary import ratio_with_interval, size
 from perflint.verify.verdict import Verdict, weakest
-
-
-def candidates(allowed: Collection[Safety]) -> tuple[str, ...]:
-    """The settings that promise no less than is allowed."""
-    return tuple(name for name, setting in KNOWN.items() if Safety(setting.safety) in allowed)
 
 
 def ladder(verdict: Verdict, allowed: Collection[Safety]) -> Iterator[str]:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from perflint.project.cores import available_cores
 from perflint.report.words import count
+from perflint.verify.agent.steps import EVALUATION, OPTIMIZER
 from perflint.verify.budget import Budget, Share, TimeUp
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, wrong
 from perflint.verify.grade import Grade, Likeness, worst
-from perflint.verify.late import Shortcut, shortcut
+from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import SHORT, Variant
 from perflint.verify.monitor import Monitor, disturbances, facts
 from perflint.verify.protocol import HORIZON, Look, Protocol, Schedule
@@ -138,7 +139,9 @@ class Examination:
         together = [fix for fix in fixes if fix.activations and self._variants.holds(everything, self._keys[fix.name])]
         if not right:
             likeness = next(iter(later.values()), None) or self._graded(together, whole)
-            return replace(shared, likeness=likeness, fixes=tuple(fixes))
+            effects = [self._variants.effect(self._keys[fix.name], everything, whole) for fix in fixes]
+            is_idle = all(each.obstacle and not each.times for each in effects)
+            return replace(shared, likeness=likeness, fixes=tuple(fixes), is_idle=is_idle)
         self._course.ledger.enter("race")
         reserve = self._reserve(len(right))
         budget = self._budget.part(self._budget.left - reserve)
@@ -218,6 +221,11 @@ class Examination:
             given = f"{self._budget.seconds:.0f} s"
             self.tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
         self._course = self._course.after(look)
+        places = [(key.path, key.line) for key in self.fixes] if self._variants.shortened else []
+        evaluating, training = (look.places.get(kind, ()) for kind in (EVALUATION, OPTIMIZER))
+        if is_evaluation(places, evaluating, training, self._variants.paths):
+            self._period = 1
+            return replace(look, chosen=EVALUATION, period=1)
         return look
 
     @cached_property

@@ -79,6 +79,29 @@ def shortcut(frames: Sequence[Place], late: Iterable[Place], paths: Iterable[str
     )
 
 
+def is_evaluation(
+    late: Iterable[Place], evaluating: Iterable[Place], training: Iterable[Place], paths: Iterable[str]
+) -> bool:
+    """Are all `late` places in functions, or loops of a module, that evaluate and don't train?
+
+    The program was at the places `evaluating` when it asked for batches of an evaluation, and `training` at steps of an
+    optimizer.
+    """
+    trees = {path: tree for path in dict.fromkeys(map(os.path.realpath, paths)) if (tree := _tree(path))}
+    around = [{_around(trees, place) for place in places} for places in (late, evaluating, training)]
+    return bool(around[0]) and None not in around[0] and around[0] <= around[1] - around[2]
+
+
+def _around(trees: Mapping[str, ast.Module], place: Place) -> Place | None:
+    """The function around a place, or the outermost loop, by its line."""
+    path = os.path.realpath(place[0])
+    nodes = [*_at(trees[path], place[1])] if path in trees else []
+    functions = [node for node in nodes if isinstance(node, _FUNCTIONS)]
+    loops = [node for node in nodes if isinstance(node, ast.For | ast.While)]
+    found = functions[-1:] or loops[:1]  # the walk goes from the outermost inwards
+    return (path, found[0].lineno) if found else None
+
+
 def _at(tree: ast.Module, line: int) -> Iterator[ast.stmt]:
     """The statements around a line."""
     return (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and line in _span(node))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from importlib.machinery import PathFinder
+from collections.abc import Iterator
 from pathlib import Path
 
 from perflint.documents.lines import at_line
-from perflint.project.closure import INSTALLED, Closure
+from perflint.project.closure import Closure, is_installed
 from perflint.verify.forks import AT_START
 
 _OURS = ("perflint", "numpy", "torch")  # these are imported anyway
@@ -64,14 +62,7 @@ def _is_installed(name: str) -> bool:
     outermost = name.partition(".")[0]
     if outermost in sys.stdlib_module_names or outermost in _OURS:
         return False
-    with suppress(ValueError, ImportError):
-        spec = PathFinder.find_spec(outermost, _installed())
-        return bool(spec and spec.origin)
-    return False
-
-
-def _installed() -> Sequence[str]:
-    return [each for each in sys.path if Path(each).name in INSTALLED]
+    return is_installed(outermost)
 
 
 def _changed(tree: ast.Module) -> Iterator[str]:

@@ -44,6 +44,8 @@ class Look:
 
     At its end the next step had gone on for `rest` seconds. Steps are alike every `period`, as in short epochs. `ran`
     has what was counted by the end of the horizon, when the program was at the places `frames`, the innermost first.
+    `places` has those at steps of an optimizer, and at batches of an evaluation, by their kind. Steps are those of the
+    kind that is `chosen`.
     """
 
     start: float
@@ -54,6 +56,8 @@ class Look:
     period: int = 1
     ran: frozenset[str] = frozenset()
     frames: tuple[tuple[str, int], ...] = ()
+    places: Mapping[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
+    chosen: str = ""
 
     @property
     def device(self) -> str:
@@ -73,7 +77,7 @@ class Look:
     @cached_property
     def unit(self) -> str:
         """The kind of event that counts as a step; empty where there is none."""
-        return unit_of(passage.kind for passage in self.passages)
+        return self.chosen or unit_of(passage.kind for passage in self.passages)
 
     @cached_property
     def steps(self) -> tuple[float, ...]:

@@ -23,7 +23,7 @@ from perflint.shim.settings import SETTINGS
 from perflint.verify import forks, processes
 from perflint.verify.agent.journal import elsewhere, put_back, written
 from perflint.verify.agent.recorder import recorded
-from perflint.verify.agent.steps import OPTIMIZER, unit_of
+from perflint.verify.agent.steps import EVALUATION, OPTIMIZER, unit_of
 from perflint.verify.budget import Budget, Ledger, TimeUp, deadline
 from perflint.verify.messages import PATIENT, Arrival, Kind, Orders, Program, Recording, Variant
 from perflint.verify.processes import Guardian
@@ -142,6 +142,7 @@ class Course:
         """
         ran: frozenset[str] = frozenset()
         frames: tuple[tuple[str, int], ...] = ()
+        places = {kind: frozenset[tuple[str, int]]() for kind in (OPTIMIZER, EVALUATION)}
         begin = time.monotonic()
         passages: list[Passage] = []
         start = last = 0.0
@@ -155,6 +156,8 @@ class Course:
                     arrival = running.advance(len(passages) + 1, start + _SLOW * seconds - last)
                     passages.append(Passage(arrival.kind, arrival.seconds))
                     last = time.monotonic() - begin
+                    if arrival.kind in places:
+                        places[arrival.kind] |= {*arrival.frames}
                     kinds = [each.kind for each in passages]
                     if not ran:
                         frames = arrival.frames
@@ -169,7 +172,7 @@ class Course:
                     raise
             ran = ran or _ran(running)
             rest = time.monotonic() - begin - last
-            return Look(start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames)
+            return Look(start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames, places)
 
     def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, period: int) -> bool:
         """Whether a first look of about so many seconds has not seen enough; of slow steps it sees a few more."""

@@ -56,7 +56,7 @@ def _unseen(examination: Examination, late: Sequence[FixKey], verdict: Verdict) 
 
 def _merged(first: Verdict, second: Verdict) -> Verdict:
     """The verdict on both: on the shortened copy where there alone is something gained."""
-    is_second = second.outcome is Outcome.FASTER and first.outcome is not Outcome.FASTER
+    is_second = first.is_idle or (second.outcome is Outcome.FASTER and first.outcome is not Outcome.FASTER)
     lead = second if is_second else first
     fixes = [replace(fix, reason=f"{fix.reason}, in the shortened copy") if fix.kept else fix for fix in second.fixes]
     hunks = tuple(hunk for each in (first, second) if each.outcome is Outcome.FASTER for hunk in each.hunks)

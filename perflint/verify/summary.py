@@ -11,6 +11,7 @@ from textwrap import wrap
 from perflint.report.frame import cells, crop
 from perflint.report.style import Style, printable
 from perflint.report.words import count
+from perflint.verify.agent.steps import EVALUATION
 from perflint.verify.grade import Grade, Outcome
 from perflint.verify.statistics import Estimate
 from perflint.verify.verdict import FixVerdict, Verdict
@@ -61,7 +62,8 @@ def sentence(verdict: Verdict) -> str:
     if outcome is Outcome.FAILED:
         return closed(f"No verdict: {verdict.failure}")
     if outcome is Outcome.UNFIXED:
-        return "Nothing to fix: perflint has no fix for this program."
+        fixes = "none of the fixes takes effect in" if verdict.is_idle else "perflint has no fix for"
+        return f"Nothing to fix: {fixes} this program."
     if outcome in (Outcome.UNCHECKED, Outcome.DIFFERENT):
         said, likeness = "Rejected: the patch changes the results", verdict.likeness
         if outcome is Outcome.UNCHECKED:
@@ -69,7 +71,8 @@ def sentence(verdict: Verdict) -> str:
             likeness = verdict.own if verdict.own.grade is Grade.UNKNOWN else likeness
         return closed(f"{said}: {likeness.evidence[0]}" if likeness.evidence else said)
     reach = verdict.reach
-    over = "" if reach.is_whole or not reach.steps else f" over the first {count(reach.steps, 'step')}"
+    step = ("evaluation batch", "evaluation batches") if verdict.unit == EVALUATION else ("step",)
+    over = "" if reach.is_whole or not reach.steps else f" over the first {count(reach.steps, *step)}"
     where = "in a shortened copy, " if verdict.is_shortened else ""
     same = f"{where}the patched program {_LIKENESS[verdict.likeness.grade]}{over}"
     if verdict.speed is None:
@@ -157,7 +160,7 @@ def figures(verdict: Verdict) -> Iterator[Figure]:
     if verdict.step_seconds and verdict.speed:
         first, second = verdict.step_seconds
         note = f"{ratio_with_interval(verdict.speed)}, noise {100 * verdict.floor:.1f} %"
-        yield Figure("step", seconds(first), seconds(second), note)
+        yield Figure("batch" if verdict.unit == EVALUATION else "step", seconds(first), seconds(second), note)
     if before.setup_seconds and after.setup_seconds:
         steps = verdict.break_even_steps
         note = f"won back after {count(steps, 'step')}" if steps else ""

@@ -89,9 +89,11 @@ class Effect:
 
 
 class Variants:
-    """Makes variants of a program, with fixes that promise no less than is `allowed`."""
+    """Makes variants of a program, with fixes that promise no less than is `allowed`, of the rules `first` first."""
 
-    def __init__(self, project: Project, allowed: Collection[Safety] = frozenset(Safety)) -> None:
+    def __init__(
+        self, project: Project, allowed: Collection[Safety] = frozenset(Safety), first: Collection[str] = ()
+    ) -> None:
         self._settings = replace(project.settings, unsafe=True)
         project = replace(project, settings=self._settings)
         self.whole: Plan = plan_for(project).plan
@@ -101,7 +103,8 @@ class Variants:
         self._contexts = {os.path.realpath(name): context for name, context in checked.contexts.items()}
         self._found = {os.path.realpath(file.path): file.diagnostics for file in checked.files if file.diagnostics}
         found = {*_fixes(self.whole), *self._candidates()}
-        self.fixes = tuple(sorted(key for key in found if key.safety in allowed))
+        kept = (key for key in found if key.safety in allowed)
+        self.fixes = tuple(sorted(kept, key=lambda key: (key.rule not in first, key)))
         self.shortened = Shortcut()
         self._patches: dict[tuple[str, frozenset[Place]], PatchedFile] = {}
 

@@ -148,6 +148,7 @@ class Verdict:
     measurement; `failure`, why there is no verdict. `readings` are of the GPUs during the race; with `strangers` on
     them, speed can't be measured. A budget of `longer` seconds may tell what this one has left open; `spent` is what
     each part took. It `is_shortened`: a copy of the program was timed that comes to what runs late within a few steps.
+    It `is_idle` if no fix took effect, each for a reason that was seen as the program ran.
     """
 
     program: str
@@ -173,6 +174,7 @@ class Verdict:
     longer: float = 0.0
     spent: tuple[Spent, ...] = ()
     is_shortened: bool = False
+    is_idle: bool = False
 
     @cached_property
     def speed(self) -> Estimate | None:
@@ -207,7 +209,7 @@ class Verdict:
         """The outcome, of correctness and speed."""
         if self.failure:
             return Outcome.FAILED
-        if not self.fixes:
+        if not self.fixes or self.is_idle:
             return Outcome.UNFIXED
         if Grade.UNKNOWN in (self.own.grade, self.likeness.grade):
             return Outcome.UNCHECKED

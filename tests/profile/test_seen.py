@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perflint.analysis.links import Seen
 from perflint.documents.digest import digest
+from perflint.engine.rule import Safety
+from perflint.profile.agent.facts import Facts
 from perflint.profile.kept import keep
 from perflint.profile.result import Fact
 from perflint.project.config import load
@@ -18,6 +22,8 @@ from perflint.project.patching import patch_files
 from perflint.project.run import check_files
 from perflint.project.seen import seen_in
 from perflint.project.settings import Settings
+from perflint.shim.planning import Project, plan_for
+from perflint.verify.variants import Variants
 from tests.profile.test_costs import profile
 
 TEXT = b"""\
@@ -64,6 +70,14 @@ def test_a_profile_makes_a_candidate_of_a_blocked_fix(file: Path) -> None:
         assert ("x.dim() == 3" in patch.after) is unsafe
 
 
+def test_a_run_has_candidates_if_asked_to_and_verify_tries_them(file: Path) -> None:
+    for unsafe in (False, True):
+        project = Project(file.parent, file.parent, settings(file.parent, unsafe=unsafe))
+        assert bool(plan_for(project).plan.files) is unsafe
+        (key,) = Variants(project).fixes
+        assert key.title == titles(file)[0] and key.safety is Safety.ROUNDING
+
+
 def test_what_was_seen_counts_until_the_file_changes_also_in_the_cache(file: Path) -> None:
     assert len(titles(file, cache=True)) == len(titles(file, cache=True)) == 1
     file.write_bytes(TEXT + b"# changed\n")
@@ -83,3 +97,22 @@ def test_values_of_several_kinds_are_no_fact(file: Path) -> None:
     assert found == (Seen("scores", "w", "torch.Tensor", 2, "train.py, 2026-11-22"),)
     kept.write_text("{")
     assert seen_in(file.parent) == {}
+
+
+def test_what_a_method_is_given_is_noted_with_the_modules_in_its_own_one() -> None:
+    torch = pytest.importorskip("torch")
+    facts = Facts()
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            facts.note(sys._getframe())
+            return self.head(x)
+
+    Net()(torch.ones(3, 4))
+    noted = {name: said for (_, function, name), said in facts.seen.items() if function == "forward"}
+    assert noted["self.head"] == {"torch.nn.modules.linear.Linear"}
+    assert noted["x"] == {"float32 tensor of rank 2 on cpu"}

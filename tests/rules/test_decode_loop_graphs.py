@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,10 @@ from perflint.engine.rule import Safety
 from tests.fixture_cases import FIXTURES, default_options
 
 RULE = rules_by_name()["decode-loop"]
+REFUSED = [
+    *(FIXTURES / "decode_loop" / f"{name}_before.py" for name in ("graph_refused", "graph_ends_refused")),
+    *sorted((FIXTURES / "launch_bound_step").glob("refused*_before.py")),
+]
 _REASON = re.compile(r"# no graph: (.+)$", re.M)
 HEAD = '"""A file."""\n\nfrom __future__ import annotations\n\nimport os\n\n'
 HELD = "no CUDA graph can capture the loop as it is: "
@@ -28,19 +33,14 @@ def scan(x: torch.Tensor, decay: torch.Tensor):
 """
 
 
-@pytest.mark.parametrize("name", ["graph_refused", "graph_ends_refused"])
-def test_what_a_graph_would_not_hold_is_said_with_its_line(name: str) -> None:
-    text = (FIXTURES / "decode_loop" / f"{name}_before.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", REFUSED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_what_a_graph_would_not_hold_is_said_with_its_line_and_with_what_to_do(path: Path) -> None:
+    text, rule = path.read_text(encoding="utf-8"), rules_by_name()[path.parent.name.replace("_", "-")]
     expected = [f"line {text.count(chr(10), 0, match.start()) + 1}: {match[1]}" for match in _REASON.finditer(text)]
-    blocked = [finding.blocked for finding in check_text(text, [RULE], default_options(RULE))]
+    blocked = [finding.blocked for finding in check_text(text, [rule], default_options(rule))]
     assert len(blocked) == len(expected)
     assert [reason for reason in expected if not any(reason in each for each in blocked)] == []
-
-
-@pytest.mark.parametrize("name", ["graph_refused", "graph_ends_refused"])
-def test_what_stands_in_the_way_comes_with_its_line_and_with_what_to_do(name: str) -> None:
-    text = (FIXTURES / "decode_loop" / f"{name}_before.py").read_text(encoding="utf-8")
-    reasons = [finding.blocked.rpartition(HELD)[2] for finding in check_text(text, [RULE], default_options(RULE))]
+    reasons = [each.rpartition(HELD)[2] for each in blocked]
     assert [each for each in reasons if not re.fullmatch(r"line \d+: .+(: |, and ).+", each)] == []
 
 

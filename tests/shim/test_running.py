@@ -39,7 +39,7 @@ def test_a_dry_run_says_what_is_left_and_why(tmp_path: Path) -> None:
     unsafe = patched(tmp_path, "--dry-run", "--unsafe", "loads.py")
     assert "loads.py:24 loader: tried out\n" in unsafe.stdout
     assert "loads.py:28 loader: tried out; for its text alone, no workers: `zip" in unsafe.stdout
-    assert "loads.py:25 sync-in-loop: report it when the value has arrived" in unsafe.stdout
+    assert "loads.py:25 sync-in-loop: report the value when it has arrived" in unsafe.stdout
 
 
 def test_a_fix_that_never_runs_is_said_so(tmp_path: Path) -> None:

@@ -10,12 +10,18 @@ import torch
 
 from perflint.engine.errors import UserError
 from perflint.engine.rule import Safety
+from perflint.profile.costs import Code
+from perflint.profile.kept import keep as keep_profile
+from perflint.profile.kinds import Regime
+from perflint.profile.result import Profile
+from perflint.profile.roofline import Roofline
 from perflint.project.config import load
 from perflint.shim.planning import Project
 from perflint.shim.settings import KNOWN, watch
 from perflint.shim.summary import preview, summary
 from perflint.tune.kept import keep, plan_of
-from perflint.tune.ladder import candidates, ladder
+from perflint.tune.ladder import ladder
+from perflint.tune.trials import profiled, trials
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.verdict import FixVerdict, Verdict
 
@@ -25,6 +31,19 @@ total = torch.zeros(())
 for batch in range(100):
     loss = (torch.ones(3, device="cuda") * batch).sum()
     print(loss.item())
+"""
+
+STEP = """import torch
+
+model = torch.nn.Linear(3, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in range(100):
+    x = torch.ones(2, 3, device="cuda")
+    optimizer.zero_grad()
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    print(batch, loss.item())
 """
 
 
@@ -67,9 +86,48 @@ def test_a_program_that_has_changed_is_an_error(project: Project) -> None:
 
 
 def test_precision_is_tried_only_if_it_is_allowed() -> None:
-    some = candidates({Safety.EXACT, Safety.ROUNDING})
+    some = trials({Safety.EXACT, Safety.ROUNDING}).settings
     assert "tf32" not in some and "fused-optimizer" in some
-    assert set(candidates(frozenset(Safety))) - {*some} == {"tf32", "bfloat16"}
+    assert set(trials(frozenset(Safety)).settings) - {*some} == {"tf32", "bfloat16"}
+
+
+def a_profile(project: Project, regime: Regime) -> Profile:
+    """A profile of train.py whose steps are bound by `regime`."""
+    path = project.root / "train.py"
+    files = {str(path): Code.of(path).digest}
+    roofline = Roofline((), None, {}, 0.0, 0.0)
+    shares = {regime.value: 1.0}
+    return Profile(
+        "train.py", "2026-11-23T10:00", "GPU", True, {}, "step", 20, 3.0, 1.1, shares, (), (), roofline, files
+    )
+
+
+def test_the_regime_of_a_profile_says_what_is_tried_and_what_is_tried_first(project: Project) -> None:
+    keep_profile(project.root, a_profile(project, Regime.OVERHEAD))
+    small = trials(frozenset(Safety), profiled(project.root, "train.py"))
+    keep_profile(project.root, a_profile(project, Regime.COMPUTE))
+    busy = trials(frozenset(Safety), profiled(project.root, "train.py"))
+    assert small.first == small.rules == ("launch-bound-step",)
+    assert (busy.first, busy.rules) == ((), ())
+    assert "bfloat16" in busy.settings and "bfloat16" not in small.settings and "compile" in small.settings
+    assert "not tried where steps are bound by compute, as profiled on 2026-11-23: launch-bound-step" in busy.note
+
+
+def test_advice_that_won_is_applied_though_nobody_selects_it(project: Project) -> None:
+    program = project.root / "train.py"
+    program.write_text(STEP)
+    (place,) = (number for number, line in enumerate(STEP.splitlines(), 1) if "backward" in line)
+    won = fix("launch-bound-step", program, place, "run the training step as one CUDA graph", Safety.EXACT)
+    keep(project.root, "train.py", [replace(won, at_run_time=False)])
+    (file,) = plan_of(project, "train.py").files.values()
+    assert "@graphed_step\ndef step():" in file.text
+
+
+def test_a_profile_of_what_has_changed_prunes_nothing(project: Project) -> None:
+    keep_profile(project.root, a_profile(project, Regime.COMPUTE))
+    (project.root / "train.py").write_text("print()\n")
+    assert profiled(project.root, "train.py") is None and profiled(project.root, "other.py") is None
+    assert trials(frozenset(Safety)).rules == ("launch-bound-step",)
 
 
 def test_the_ladder_names_every_class() -> None:

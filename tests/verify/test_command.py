@@ -22,7 +22,7 @@ from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
 from tests.verify.courses import PROGRAMS, verify
 
 WORKLOADS = PROGRAMS.parent / "workloads"
-QUICK = ("--budget", "30s", "--rounds", "3", "--pairs", "3", "--window", "2", "--horizon", "6")
+QUICK = ("--budget", "5m", "--rounds", "3", "--pairs", "3", "--window", "2", "--horizon", "6")
 
 
 def copied(program: Path, folder: Path) -> str:

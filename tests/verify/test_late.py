@@ -11,9 +11,9 @@ import pytest
 
 from perflint.project.config import load
 from perflint.shim.planning import Project
-from perflint.verify.agent.steps import OPTIMIZER
+from perflint.verify.agent.steps import EVALUATION, OPTIMIZER
 from perflint.verify.grade import Grade, Outcome
-from perflint.verify.late import Shortcut, shortcut
+from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import SHORT, Recording
 from perflint.verify.protocol import Look, Passage, Schedule
 from perflint.verify.stages import _merged
@@ -41,6 +41,13 @@ def test_what_lies_behind_a_loop_or_a_test_is_reached_by_shortening_these(tmp_pa
         way = shortcut(look.frames, [(key.path, key.line) for key in late], variants.paths)
         assert {place for _, place in way.loops} == {line("for number, (x, y)")}
         assert {place for _, place in way.tests} == {line("if (number + 1) % 400")}
+        evaluated = variants.only(late[1:], shortcut(look.frames, [(late[1].path, late[1].line)], variants.paths))
+        seen = races.look(evaluated.watched(), 20.0, SHORT)
+        assert [each.kind for each in seen.passages].count(EVALUATION) == 3 * 10
+        evaluating, training = seen.places[EVALUATION], seen.places[OPTIMIZER]
+        wanted = [is_evaluation([(key.path, key.line)], evaluating, training, variants.paths) for key in late]
+        assert wanted == [False, True]
+        assert len(replace(seen, chosen=EVALUATION).steps) == 3 * 10
         short = variants.only(late, way)
         jobs = [
             (variant, Recording(str(tmp_path / variant.name), (), ()))

@@ -19,6 +19,7 @@ from perflint.verify.agent.steps import BATCH
 from perflint.verify.budget import Budget
 from perflint.verify.examine import Examination
 from perflint.verify.grade import Grade
+from perflint.verify.late import Shortcut
 from perflint.verify.messages import Platform
 from perflint.verify.protocol import Look, Passage
 from perflint.verify.running import NoProgress, ProgramEnded
@@ -116,7 +117,7 @@ def test_a_verdict_that_failed_says_on_which_device(tmp_path: Path) -> None:
     course.within.return_value = course.after.return_value = course
     course.look.return_value = Look(1.0, (Passage(BATCH, 0.1),) * 9, is_whole=False, platforms=(platform,))
     course.record.side_effect = NoProgress(ORIGINAL, "hangs")
-    variants = Mock(fixes=(Mock(),))
+    variants = Mock(fixes=(Mock(),), shortened=Shortcut(), paths=())
     verdict = Examination(course, variants, Budget(60.0), tmp_path, lambda _: None, Mock()).verdict()
     assert (verdict.failure, verdict.device) == ("the original hangs", "NVIDIA H200")
     assert verdict.environment["torch"] == "2.11.0"

@@ -29,7 +29,8 @@ UNKNOWN = Likeness(Grade.UNKNOWN, ("two runs of the original read different batc
         (1.5, {"likeness": DIFFERENT}, Outcome.DIFFERENT, "Rejected: the patch changes the results: the loss of st"),
         (1.5, {"likeness": UNKNOWN}, Outcome.UNCHECKED, "No verdict: whether the results stay the same can't be ch"),
         (1.5, {"own": UNKNOWN}, Outcome.UNCHECKED, "No verdict: whether the results stay the same can't be checked: t"),
-        (1.5, {"fixes": ()}, Outcome.UNFIXED, "Nothing to fix: "),
+        (1.5, {"fixes": ()}, Outcome.UNFIXED, "Nothing to fix: perflint has no fix"),
+        (1.0, {"is_idle": True}, Outcome.UNFIXED, "Nothing to fix: none of the fixes takes effect"),
         (1.5, {"failure": "the original ends with exit code 1"}, Outcome.FAILED, "No verdict: the original ends with "),
         (
             1.5,

@@ -114,8 +114,19 @@ def _is_on(node: ast.expr) -> bool:
 class ModuleCalls(CallGraph):
     """The call graph with every `forward` that the call of a module may run, if only by what callers hand over."""
 
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._callees: dict[ast.Call, Sequence[Function]] = {}
+
     def callees(self, call: ast.Call) -> Sequence[Function]:
         """The functions of this file that a call may run."""
+        if call not in self._callees:
+            self._callees[call] = self._found(call)
+        return self._callees[call]
+
+    def _found(self, call: ast.Call) -> Sequence[Function]:
+        if self.program.value(call.func).kind is Kind.LIBRARY:
+            return ()
         found = super().callees(call) or self.program.get(Modules).forwards(call) or self._of_parameter(call)
         return (
             [*found, *self._overriding(call)]
@@ -167,6 +178,7 @@ class Effects:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._graph, self._modes = program.get(ModuleCalls), program.get(GradModes)
+        self._reached: dict[tuple[ast.AST, bool, bool], Sequence[ast.AST]] = {}
 
     def of(self, root: ast.AST, effect: Effect) -> list[ast.AST]:
         """The nodes that have `effect`, of those that running `root` may reach in this file."""
@@ -189,18 +201,27 @@ class Effects:
             return Likelihood.CERTAIN
         return Likelihood.POSSIBLE if self.of(function, Effect.UNSEEN) else Likelihood.NO
 
-    def reached(self, root: ast.AST, *, inside: bool = True, recorded: bool = False) -> Iterator[ast.AST]:
+    def reached(self, root: ast.AST, *, inside: bool = True, recorded: bool = False) -> Sequence[ast.AST]:
         """What running `root` may run, in functions too, and with `inside` in modules.
 
         With `recorded`, only what runs where gradients are, as far as is known, recorded.
         """
+        key = root, inside, recorded
+        if key not in self._reached:
+            self._reached[key] = list(self._reach(root, inside, recorded))
+        return self._reached[key]
+
+    def _reach(self, root: ast.AST, inside: bool, recorded: bool) -> Iterator[ast.AST]:
         pending, seen = [root], {root}
         for each in pending:
             for node in own_nodes(each):
-                if recorded and isinstance(node, ast.Call) and self._is_quiet(node):
+                if node.__class__ is not ast.Call:
+                    yield node
+                    continue
+                if recorded and self._is_quiet(node):
                     continue
                 yield node
-                if isinstance(node, ast.Call) and (inside or not runs_module(self._program, node)):
+                if inside or not runs_module(self._program, node):
                     new = [callee for callee in self._graph.callees(node) if callee not in seen]
                     pending += new
                     seen.update(new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perflint.analysis.autograd.found import Effect, Fate, GradMode
 from perflint.analysis.facts import Program
@@ -25,19 +25,19 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, PlainLoop | ast.Fu
 
     First loops over batches, with the function around where that does nothing else; then functions; then other loops.
     """
-    loops: list[ast.For] = program.of_type(ast.For)
+    loops: Sequence[ast.For] = program.of_type(ast.For)
     for loop in loops:
         if program.loop_kind(loop) is LoopKind.STEP and _evaluates(program, loop):
             around = program.function_of(loop)
             is_all = isinstance(around, ast.FunctionDef) and _only_evaluates(program, around)
             yield loop, around if is_all and isinstance(around, ast.FunctionDef) else loop
     sets_modes, trains = any(word in program.text for word in _MODES), "backward(" in program.text
-    functions: list[ast.FunctionDef] = program.of_type(ast.FunctionDef)
+    functions: Sequence[ast.FunctionDef] = program.of_type(ast.FunctionDef)
     for function in functions:
         may_be = sets_modes or (trains and _EVALUATION.search(function.name))
         if may_be and function.name not in _INHERITED and _is_evaluation(program, function):
             yield function, function
-    others: list[PlainLoop] = program.of_type(ast.For, ast.While)
+    others: Sequence[PlainLoop] = program.of_type(ast.For, ast.While)
     for other in others if sets_modes else ():
         if _modes(program, other) == {False} and _evaluates(program, other):
             yield other, other

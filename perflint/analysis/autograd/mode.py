@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from perflint.analysis.autograd.found import GradMode
@@ -68,7 +68,7 @@ class GradModes:
 
     @cached_property
     def _is_switched_off(self) -> bool:
-        functions: list[ast.FunctionDef] = self._program.of_type(ast.FunctionDef)
+        functions: Sequence[ast.FunctionDef] = self._program.of_type(ast.FunctionDef)
         scopes: list[ast.FunctionDef | ast.Module] = [self._program.tree, *functions]
         return self._switches and any(self._switched(each) is not None for each in scopes)
 

@@ -38,9 +38,8 @@ class TrainingModes:
         """Whether each module whose mode is known is in training mode when `node` runs."""
         scope = self._program.function_of(node)
         modes = self._by_callers(scope, depth) if scope is not None and depth else {}
-        graph = self._flow.graph(node)
         for path, switches in self._of_scope(scope or self._program.tree).items():
-            found = self._reaching(graph, switches, node)
+            found = self._reaching(self._flow.graph(node), switches, node)
             if found:
                 modes.pop(path, None)
             if len(found) == 1 and (mode := found.pop()) is not None:

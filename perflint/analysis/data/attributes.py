@@ -35,11 +35,43 @@ class Attributes:
         Names that are computed (`setattr(model, name, value)`) may be any.
         """
         owner = self._program.class_around(node)
-        if owner is None or path_of(node.value) != "self":
+        if owner is None or path_of(node.value) != "self" or self._program.is_edited_elsewhere(node.attr):
             return False
         objects = [each.value for each in self._named[node.attr] if not isinstance(each.ctx, ast.Load)]
         objects += [*self._bound[node.attr], *self._bound[""]]
         return all(self._is_within(each, owner) or not self._may_be(each, owner) for each in objects)
+
+    def edits(self) -> set[str]:
+        """The attributes that are bound, or whose values are written, of objects that may be of a foreign class."""
+        found = {name for name in self._bound if any(map(self._may_be_foreign, self._bound[name]))}
+        nodes = (each for nodes in self._named.values() for each in nodes)
+        return found | {each.attr for each in nodes if self._is_edited(each) and self._may_be_foreign(each.value)}
+
+    def _is_edited(self, node: ast.Attribute) -> bool:
+        """Is it bound, or its value written: an item of it, in place, by a function whose name says so?"""
+        around = self._program.parent(node)
+        while isinstance(around, ast.Subscript):
+            if not isinstance(around.ctx, ast.Load):
+                return True
+            around = self._program.parent(around)
+        if not isinstance(node.ctx, ast.Load):
+            return True
+        if isinstance(around, ast.Attribute):
+            return around.attr == "data" or (around.attr.endswith("_") and not around.attr.endswith("__"))
+        return isinstance(around, ast.Call) and node in around.args and path_of(around.func).endswith("_")
+
+    def _may_be_foreign(self, node: ast.expr) -> bool:
+        """May the object be of a class of another file, or of one that derives from such a class?"""
+        value = self._program.value(node)
+        found = self._program.class_around(node) if path_of(node) == "self" else value.node
+        if isinstance(found, ast.ClassDef):
+            lineage = {found, *(each.node for each in self._lineage(found))}
+            bases = (base for each in lineage for base in self._bases(each))
+            return any(not base.startswith(("@", "torch.", "builtins.")) for base in bases)
+        return not ((_is_of_torch(value.name) and value.sure) or self._is_guarded(node))
+
+    def _bases(self, node: ast.AST) -> tuple[str, ...]:
+        return self._program.base_names(node) if isinstance(node, ast.ClassDef) else ()
 
     def readers(self, node: ast.Attribute) -> list[ast.Attribute]:
         """The reads of the attribute of that name, of all objects that may be of the class around `node`."""
@@ -76,6 +108,11 @@ class Attributes:
         methods = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
         found = (self._program.class_of(each) for each in methods)
         return [each for info in found if info is not None for each in info.lineage()]
+
+
+def edits_of(program: Program) -> tuple[str, ...]:
+    """The attributes that the file edits of objects that may be of classes in other files that it imports."""
+    return tuple(sorted(program.get(Attributes).edits() - {""}))
 
 
 def _is_of_torch(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Recognises datasets of Hugging Face, and loops over examples, texts or rows of any number."""
+"""Recognises datasets and tokenizers of Hugging Face, and loops over examples, texts or rows of any number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perflint.analysis.values.values import Kind
 _DATASETS = re.compile(
     r"datasets\.(load\.|arrow_dataset\.|combine\.|dataset_dict\.)?(load_|Dataset|concatenate|interl)\w*(\.\w+)?"
 )
-_TOKENIZERS = re.compile(r"transformers\.(\w+\.)*\w*Tokenizer\w*\.from_pretrained$")
+_TOKENIZER = re.compile(r"transformers\.(\w+\.)*\w*Tokenizer\w*\.from_pretrained$")
 _BATCH = re.compile(r"batch|chunk|loader|epoch|step", re.IGNORECASE)
 _DEPTH = 8  # of methods and items
 
@@ -28,6 +28,12 @@ def is_hf_dataset(program: Program, node: ast.expr, depth: int = _DEPTH) -> bool
     return False
 
 
+def is_hf_tokenizer(program: Program, node: ast.expr) -> bool:
+    """May it be what `from_pretrained` of a tokenizer of transformers has made?"""
+    made = (each for each in program.get(Origins).of(node) if isinstance(each, ast.Call))
+    return any(_TOKENIZER.match(program.qualified(each.func)) for each in made)
+
+
 def walks_examples(program: Program, loop: ast.For | ast.comprehension) -> bool:
     """Does the loop walk examples, more than are written out, and no batches?"""
     walked = [each for each in program.get(Origins).of(loop.iter) if isinstance(each, ast.expr)]
@@ -38,13 +44,3 @@ def walks_examples(program: Program, loop: ast.For | ast.comprehension) -> bool:
     nodes = (each for node in (loop.target, loop.iter) for each in ast.walk(node))
     names = " ".join(each.id for each in nodes if isinstance(each, ast.Name))
     return not is_strided and program.value(loop.iter).kind is not Kind.LOADER and not _BATCH.search(names)
-
-
-def made_by(program: Program, node: ast.expr) -> set[str]:
-    """The functions of libraries whose results `node` may be."""
-    return {program.qualified(each.func) for each in program.get(Origins).of(node) if isinstance(each, ast.Call)}
-
-
-def is_hf_tokenizer(program: Program, node: ast.expr) -> bool:
-    """May it be a tokenizer of transformers?"""
-    return any(map(_TOKENIZERS.match, made_by(program, node)))

@@ -15,11 +15,15 @@ _RARE_NAME = re.compile(r"(^|_)(should|debug)(_|$)|^onnx_trace$")
 _FEW = 10  # steps
 _MOVES = frozenset({"cuda", "to"})
 _COMPILING = frozenset({"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export"})
+_BRANCHES = frozenset({ast.If, ast.IfExp, ast.BoolOp, ast.Assert, ast.ExceptHandler, ast.Raise})
+_MAY_MAKE_RARE = _BRANCHES | {*FUNCTIONS, *LOOPS, ast.With}
 _CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})
 
 
 def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
     """Does `parent` run its part `child` only now and then?"""
+    if parent.__class__ not in _MAY_MAKE_RARE:
+        return False
     if isinstance(parent, ast.If):
         if child in parent.body:
             return _complains(program, parent.body) or _is_rarely(program, parent.test, True, parent.body)
@@ -35,9 +39,7 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
         return child is parent.msg
     if isinstance(parent, ast.Lambda):
         return isinstance(parent.body, ast.JoinedStr)  # a message, put together when it is wanted
-    if isinstance(child, ast.stmt):
-        return _skipped_before(program, child, parent)
-    return False
+    return isinstance(child, ast.stmt) and _skipped_before(program, child)
 
 
 def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
@@ -102,10 +104,8 @@ def _exits(program: Program, statement: ast.stmt) -> bool:
     return program.qualified(statement.value.func) in ("sys.exit", "os._exit", "builtins.exit", "builtins.quit")
 
 
-def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> bool:
+def _skipped_before(program: Program, statement: ast.stmt) -> bool:
     """Does `if step % n: continue` stand before `statement` in its block?"""
-    if not isinstance(parent, (*LOOPS, *FUNCTIONS, ast.If, ast.With)):
-        return False
     block = program.block_of(statement)
     for index, earlier in enumerate(block):
         if earlier is statement:

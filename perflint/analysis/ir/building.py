@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from perflint.analysis.ir.graph import Block, Definition, Graph, Outer, Phi, Region, Scope, Step, Value
@@ -213,7 +213,7 @@ class Building(ABC):
             self._assign(target, source, (*steps, "part" if starred else index))
 
 
-def _bound(scope: Scope | LoopNode) -> set[str]:
+def _bound(scope: Scope | LoopNode) -> Set[str]:
     if isinstance(scope, FUNCTIONS):
         return local_names(scope)
     return bound_names(*(scope.body if isinstance(scope, ast.Module) else [scope]))

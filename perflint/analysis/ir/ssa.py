@@ -16,7 +16,7 @@ class Variables:
         self._values: dict[tuple[str, Block], Value] = {}
         self._incomplete: dict[Block, list[Phi]] = {}
         self._sealed: set[Block] = set()
-        self._replaced: dict[Phi, Value] = {}
+        self._replaced: dict[Value, Value] = {}
 
     def write(self, name: str, block: Block, value: Value) -> None:
         """Let `name` hold `value` from here to the end of `block`."""
@@ -37,8 +37,8 @@ class Variables:
 
     def current(self, value: Value) -> Value:
         """What stands for `value` now that phis of one operand are gone."""
-        while isinstance(value, Phi) and value in self._replaced:
-            value = self._replaced[value]
+        while (other := self._replaced.get(value)) is not None:
+            value = other
         return value
 
     def _search(self, name: str, pending: list[Block]) -> list[Phi]:

@@ -50,10 +50,10 @@ def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
     """The data flow of one iteration of `loop`."""
     changes = changed_paths(program, loop)
     graph = lower(loop, partial(may_swallow, program), lambda call: changes.get(call, ()))
-    known = Known()
+    known, proven = Known(), proven_tensors(program, loop)
     for _ in range(_ROUNDS):
         body = Body(program, loop, header, graph, known)
-        body.flow.proven = proven_tensors(program, loop)
+        body.flow.proven = proven
         body.run()
         if not body.is_circular or body.known == known:
             break

@@ -98,17 +98,16 @@ def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
     """The paths that the function around `loop` treats as only a tensor, or a list of tensors, can be."""
     found = set()
     for node in own_nodes(program.function_of(loop) or program.tree):
-        if isinstance(node, ast.Subscript) and spans_an_axis(node.slice):
-            found.add(path_of(node.value))
-        elif isinstance(node, ast.Call) and name_called(node).endswith("_like") and node.args:
-            if program.qualified(node.func).startswith("torch."):
-                found.add(_sequence(node.args[0]))
-        elif (
-            isinstance(node, ast.Call)
-            and torch_ops.does(name_called(node), "unmistakable")
-            and isinstance(node.func, ast.Attribute)
-        ):
-            found.add(_sequence(node.func.value))
+        if isinstance(node, ast.Subscript):
+            if spans_an_axis(node.slice):
+                found.add(path_of(node.value))
+        elif isinstance(node, ast.Call):
+            name = name_called(node)
+            if name.endswith("_like") and node.args:
+                if program.qualified(node.func).startswith("torch."):
+                    found.add(_sequence(node.args[0]))
+            elif torch_ops.does(name, "unmistakable") and isinstance(node.func, ast.Attribute):
+                found.add(_sequence(node.func.value))
     return frozenset(found - {""})
 
 

@@ -13,7 +13,7 @@ from perflint.analysis.heat.freshness import brings_data, steps_an_environment
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.loops.recognition import time_loop
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes, receiver_of
+from perflint.syntax.walk import DEFINITIONS, LOOPS, Function, Loop, body_of, children, own_nodes, receiver_of
 
 _OF_CONTAINERS = frozenset(name for kind in (list, dict, set, str) for name in dir(kind)) | {"_replace", "_asdict"}
 _TRAINING = ("backward(", ".zero_grad(", ".step(")
@@ -48,15 +48,16 @@ class Loops:
             self._time_loops[loop] = found
             return LoopKind.TIME
         nodes = list(self._one_iteration(loop.body))
-        is_step = any(self._marks_a_step(node) for node in nodes)
-        if self._is_rollout(loop) or (self._is_epoch(nodes) if is_step else not self._is_evaluation(loop, nodes)):
+        is_step = any(isinstance(node, ast.Call) and self._marks_a_step(node) for node in nodes)
+        if self._is_rollout(nodes) or (self._is_epoch(nodes) if is_step else not self._is_evaluation(loop, nodes)):
             return LoopKind.OTHER
         own = [node for node in nodes if not self._is_whole_epoch(node)]  # whatever that draws for its own steps
         return LoopKind.STEP if brings_data(self._program, loop, own) else LoopKind.OTHER
 
     def _is_evaluation(self, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
-        has_steps = any(isinstance(node, LOOPS) and self.kind(node) is not LoopKind.OTHER for node in nodes)
-        return evaluates(self._program, loop, nodes) and not has_steps
+        return evaluates(self._program, loop, nodes) and not any(
+            isinstance(node, LOOPS) and self.kind(node) is not LoopKind.OTHER for node in nodes
+        )
 
     def _is_epoch(self, nodes: Sequence[ast.AST]) -> bool:
         """Do the steps run in a loop inside, so that out here gradients are set to zero, or a model is looked at?"""
@@ -77,17 +78,15 @@ class Loops:
         while stack:
             node = stack.pop()
             yield node
-            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            if node.__class__ in DEFINITIONS:
                 continue
             if isinstance(node, LOOPS) and self.kind(node) is not LoopKind.OTHER:
                 stack.append(node.test if isinstance(node, ast.While) else node.iter)
                 continue
             stack.extend(children(node))
 
-    def _marks_a_step(self, node: ast.AST) -> bool:
+    def _marks_a_step(self, node: ast.Call) -> bool:
         """Does `node` train, or run a model without gradients?"""
-        if not isinstance(node, ast.Call):
-            return False
         if self._trains_in(node):
             return True
         return self._may_be_model(node) and self._program.grad_mode(node, callers=False) is GradMode.OFF
@@ -121,9 +120,9 @@ class Loops:
         callee = self._program.callee(node)
         return callee is not None and self.trains_once(callee)
 
-    def _is_rollout(self, loop: Loop) -> bool:
+    def _is_rollout(self, nodes: Sequence[ast.AST]) -> bool:
         """Does each iteration play an episode, in a loop of its own, before it trains?"""
-        inner = [node for node in self._one_iteration(loop.body) if isinstance(node, LOOPS)]
+        inner = (node for node in nodes if isinstance(node, LOOPS))
         return any(
             steps_an_environment(self._program, node) for each in inner for node in self._one_iteration(each.body)
         )

@@ -48,7 +48,7 @@ class _Walk:
             self._index = target.id
             self.batch = self._indexed(walked.args[0])
         elif self._called(walked) == "zip" and not walked.keywords:
-            are_tensors = [program.value(each).kind is Kind.TENSOR for each in walked.args]
+            are_tensors = [self._is_surely_tensor(each) for each in walked.args]  # lists of tensors are zipped more
             self.batch = walked.args[0] if are_tensors and all(are_tensors) else None
 
     def _may_walk_samples(self, loop: ast.For | ast.ListComp) -> bool:
@@ -85,6 +85,8 @@ class _Walk:
 
     def _indexed(self, count: ast.expr) -> ast.expr | None:
         """The tensor of which the loop takes each sample, if it counts samples."""
+        if self._counts_items(count):
+            return None
         shapes = self._program.get(Shapes)
         measured, size = shapes.measured(count), shapes.size(count)
         if measured is not None and (measured[1] != 0 or not self._may_be_tensor(measured[0])):
@@ -94,6 +96,18 @@ class _Walk:
             if is_of_size and self._is_sample(part) and self._is_of_tensor(part):
                 return part.value
         return None
+
+    def _counts_items(self, count: ast.expr) -> bool:
+        """Is it `len(items)` of what may be a list?"""
+        graph = self._program.get(Flow).graph(count)
+        values = graph.definitions(count) if isinstance(count, ast.Name) else ()
+        sources = [count, *(each.source for each in values if isinstance(each, Definition))]
+        calls = [each for each in sources if isinstance(each, ast.Call) and self._called(each) == "len" and each.args]
+        return not all(self._is_surely_tensor(each.args[0]) for each in calls)
+
+    def _is_surely_tensor(self, node: ast.expr) -> bool:
+        value = self._program.value(node)
+        return value.kind is Kind.TENSOR and value.sure
 
     def _is_sample(self, part: ast.Subscript) -> bool:
         """Is it `x[i]`, `x[i, ...]` or `x[i:i + 1]`?"""

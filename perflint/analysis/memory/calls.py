@@ -159,9 +159,9 @@ class Calls(LibraryCalls):
     ) -> Locations:
         """What the summary of `function` says, in terms of this function's locations."""
         summary = self.summary_of(function)
+        found_at = {to: self._mapped(to, function, given) for to in dict.fromkeys(write.to for write in summary.writes)}
         for write in summary.writes:
-            places = self._mapped(write.to, function, given)
-            self.write(node, places, deep=write.deep, attribute=write.attribute,
+            self.write(node, found_at[write.to], deep=write.deep, attribute=write.attribute,
                          deferred=deferred or write.deferred or summary.is_generator)  # fmt: skip
         for place, name, what in summary.keeps:
             places = frozenset({place}) if name == VARIABLE else self._mapped(place, function, given)

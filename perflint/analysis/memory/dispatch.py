@@ -174,9 +174,13 @@ class Modules:
 
     def _is_set_by_name(self, attribute: str) -> bool:
         """May the program set such an attribute by `setattr`?"""
+        return any(fnmatch.fnmatchcase(attribute, each) for each in self._set_names)
+
+    @cached_property
+    def _set_names(self) -> set[str]:
+        """The patterns of the names of attributes that the program sets by `setattr`."""
         calls = (each for each in self._program.of_type(ast.Call) if path_of(each.func).endswith("setattr"))
-        names = (_pattern(each.args[1]) if len(each.args) > 1 else _FIELD for each in calls)
-        return any(fnmatch.fnmatchcase(attribute, each) for each in names)
+        return {_pattern(each.args[1]) if len(each.args) > 1 else _FIELD for each in calls}
 
     def is_changed(self, function: ast.expr) -> bool:
         """Does the program do more with the module that `function` is than build, call, move and save it?"""

@@ -20,6 +20,10 @@ _COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much 
 
 def registers_hooks(program: Program) -> bool:
     """Does the program have torch call something of its own with each forward or backward?"""
+    return program.get(_names_hook)
+
+
+def _names_hook(program: Program) -> bool:
     return _HOOK.search(program.text) is not None
 
 

@@ -164,12 +164,14 @@ class LibraryCalls(ABC):
         """A call of a module, which keeps nothing, but may be built to work in place, here or in unanalysed code."""
         value = self.program.value(call.func)
         operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
-        builders = [each for each in self.program.of_type(ast.Call) if self.program.qualified(each.func) == value.name]
+        written = operation.writes if operation is not None else ()
+        calls = self.program.of_type(ast.Call) if written else ()
+        builders = [each for each in calls if self.program.qualified(each.func) == value.name]
         if operation is None or operation.does("tracking"):
             self.write(call, self.of(call.func), deep=True)
         if registers_hooks(self.program):
             self.write(call, self._given(call), deep=True, deferred=True)
-        elif operation is None or any(each.happens(one) for each in operation.writes for one in builders):
+        elif operation is None or any(each.happens(one) for each in written for one in builders):
             self.write(call, self._given(call), deep=True)
         is_new = operation is not None and not (operation.views or operation.may_return)
         return frozenset({made(call)}) if is_new and not registers_hooks(self.program) else self._kept(call)

@@ -13,6 +13,9 @@ ANY = "*"  # all attributes and items, and what can be reached from them
 _DEEPEST = 3
 
 
+_OF_OTHERS = frozenset({ast.Call, ast.Attribute, ast.BinOp})  # what functions make
+
+
 class Origin(IntEnum):
     """Who made what is in a location."""
 
@@ -42,7 +45,7 @@ class Location(NamedTuple):
     @property
     def has_unknown_contents(self) -> bool:
         """May it hold what this function has not put there: is it outside, or made by another function?"""
-        return self.is_outside or isinstance(self.root, ast.Call | ast.Attribute | ast.BinOp)
+        return self.origin is not Origin.MADE or self.root.__class__ in _OF_OTHERS
 
     def part(self, name: str) -> Location:
         """The location of an attribute or of the items, of an object with unknown contents."""
@@ -171,7 +174,7 @@ class Cells:
         found: set[Location] = set()
         for each in objects:
             for one in self.names.get(each, ()):
-                if ANY in (name, one) or _may_be_one(name, one):
+                if one in (name, ANY) or name == ANY or _may_be_one(name, one):
                     found |= self.held[each, one]
             if each.has_unknown_contents:
                 found.add(each.part(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, product
 
@@ -81,10 +81,10 @@ class Sharing:
         for each in self._program.of_type(ast.AnnAssign):
             if each.value is not None:
                 yield from _bound_attributes(each.target, (each.value, ()))
-        loops: list[ast.For | ast.AsyncFor] = self._program.of_type(ast.For, ast.AsyncFor)
+        loops: Sequence[ast.For | ast.AsyncFor] = self._program.of_type(ast.For, ast.AsyncFor)
         for loop in loops:
             yield from _bound_attributes(loop.target, (loop.iter, (_EACH,)))
-        blocks: list[ast.With | ast.AsyncWith] = self._program.of_type(ast.With, ast.AsyncWith)
+        blocks: Sequence[ast.With | ast.AsyncWith] = self._program.of_type(ast.With, ast.AsyncWith)
         for entered in (each for block in blocks for each in block.items):
             manager = entered.context_expr  # which gives what it was given, or any part of that
             for given in arguments_of(manager) if isinstance(manager, ast.Call) else [manager]:

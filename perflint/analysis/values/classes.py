@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from perflint import torch_ops
 from perflint.analysis.links import HotCall
-from perflint.analysis.values.hints import usage
+from perflint.analysis.values.hints import Usage
 from perflint.analysis.values.values import Kind, Value, join
+from perflint.syntax.arguments import defaults_of
 from perflint.syntax.walk import Function
 
 
@@ -25,6 +26,7 @@ class Frame:
     env: dict[str, Value]
     parent: Frame | None = None
     function: FunctionInfo | None = None
+    given: dict[str, Value] = field(default_factory=dict)  # the parameters as the evaluation began
     dead: bool = False  # control has left the block under evaluation
     rooted: set[str] = field(default_factory=set)  # the names for which `env` holds longer paths
     outer: set[str] = field(default_factory=set)  # declared global or nonlocal
@@ -73,6 +75,7 @@ class FunctionInfo:
     node: Function
     parent: Frame
     owner: ClassInfo | None = None
+    usage: Usage = field(default_factory=dict)  # which attributes the body takes of each name
     arguments: dict[str, Value] = field(default_factory=dict)
     returns: Value | None = None
     yields: Value | None = None
@@ -88,9 +91,15 @@ class FunctionInfo:
         return getattr(self.node, "name", "<lambda>")
 
     @cached_property
-    def usage(self) -> Mapping[str, Set[str]]:
-        """Which attributes the body takes of each name."""
-        return usage(self.node)
+    def parameters(self) -> list[ast.arg]:
+        """The parameters, but for `*args` and `**kwargs`."""
+        arguments = self.node.args
+        return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+    @cached_property
+    def defaults(self) -> dict[str, ast.expr]:
+        """The defaults of the parameters that have one."""
+        return defaults_of(self.node)
 
     def receive(self, arguments: dict[str, Value]) -> bool:
         """Join a call's arguments into what is known; whether that changed anything."""

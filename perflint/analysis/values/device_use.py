@@ -6,10 +6,11 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from perflint import torch_ops
 from perflint.analysis.links import Says
 from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.syntax.module import Module
-from perflint.syntax.walk import TRIES, path_of, statements_of
+from perflint.syntax.walk import TRIES, path_of
 
 # A seed of the generators of a device is no word of using one.
 _DEVICE = re.compile(
@@ -20,13 +21,18 @@ _DEVICE = re.compile(
 _BUILDS = re.compile(r"DataLoader\(|\bnn\b")
 _TRAINING = ("backward(", "DataLoader(", ".zero_grad(", ".step(")  # of these there are words where it may train
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
+# What differentiates twice, forward or by torch.vmap, unless that is about a loss alone.
+_TWICE = re.compile(r"create_graph|gradient_penalty|hessian|hvp|jvp|vmap|is_grads_batched")
+_OF_LOSS = re.compile(r"torch\.vmap\([\w.]*(loss|criterion|entropy)\w*\b", re.IGNORECASE)
 _COMPILING = frozenset("script script_method script_if_tracing trace trace_module freeze".split())
 _SCRIPTS = tuple(f".jit.{name}" for name in _COMPILING)
 
 
 def says_of(program: Module) -> Says:
     """What a file says: of a device above all."""
-    return _of_place(program) | (Says.COMPILES if scripting(program) is not None else Says.NOTHING)
+    compiles = Says.COMPILES if scripting(program) is not None else Says.NOTHING
+    twice = _TWICE.search(program.text) and _TWICE.search(_OF_LOSS.sub("", program.text))
+    return _of_place(program) | compiles | (Says.TRANSFORMS if twice else Says.NOTHING)
 
 
 def scripting(program: Module) -> ast.expr | None:
@@ -44,7 +50,7 @@ def scripting(program: Module) -> ast.expr | None:
     modules = {alias.asname: alias.name for each in program.of_type(ast.Import) for alias in each.names if alias.asname}
     known = modules | imports
     called = {name for name, whole in known.items() if f".{whole}".endswith(_SCRIPTS)}
-    for node in program.of_type(ast.Name, ast.Attribute):
+    for node in program.of_type(ast.Name, ast.Attribute) if called else program.of_type(ast.Attribute):
         if isinstance(node, ast.Name):
             if node.id in called:
                 return node
@@ -76,6 +82,18 @@ def trains(program: Module) -> bool:
     return any(
         path.endswith(("DataLoader", ".zero_grad", ".step")) or path.rpartition(".")[2] == "backward" for path in called
     ) or any(each.name == "backward" for each in program.of_type(ast.FunctionDef))
+
+
+def rebinds_of(program: Module) -> tuple[str, ...]:
+    """The names, of those that modules of torch export too, to which the file gives another meaning as it starts."""
+    found = set[str]()
+    for each in _started(program.tree.body):
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(each.name)
+        elif isinstance(each, ast.Assign | ast.AnnAssign):
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            found.update(node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+    return tuple(sorted(filter(torch_ops.is_exported, found)))
 
 
 def imported(tree: ast.Module) -> tuple[str, ...]:
@@ -111,8 +129,8 @@ def _in_code(program: Module, words: re.Pattern[str]) -> bool:
         if documentation is None:
             documentation = [
                 (each.lineno, each.end_lineno or each.lineno)
-                for each in statements_of(program.tree)
-                if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+                for each in program.of_type(ast.Expr)
+                if isinstance(each.value, ast.Constant)
             ]
         line = text.count("\n", 0, offset) + 1
         if not any(first <= line <= last for first, last in documentation):

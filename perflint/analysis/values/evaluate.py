@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import builtins
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.links import Summary
 from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo
-from perflint.analysis.values.hints import USUAL_NAMES, by_name
+from perflint.analysis.values.hints import USUAL_NAMES, Usage, by_name
 from perflint.analysis.values.operators import arithmetic, comparison, subscript
 from perflint.analysis.values.values import (
     GUESSED,
@@ -49,9 +49,11 @@ class Evaluator(ABC):
         self.callees: dict[ast.AST, FunctionInfo] = {}
         self.functions: dict[ast.AST, FunctionInfo] = {}
         self.classes: dict[ast.AST, ClassInfo] = {}
+        self.usages: Mapping[ast.AST | None, Usage] = {}  # of the functions
         self.roles: dict[str, Value] = {}  # what names and paths likely are, by how the file uses them
         self.summaries: dict[str, Summary] = {}  # of other files, by what this one calls their functions
         self.star_imports: list[str] = []
+        self.rebound: tuple[tuple[str, str], ...] = ()  # the names to which modules give another meaning, after these
         self.module_place = default_place  # where modules compute: the host in a program that never leaves it
         self.stays_home = False  # a script that never speaks of a device, whatever those that it calls may assume
         self.default_device_set = False  # by torch.set_default_device and its kin
@@ -262,7 +264,7 @@ class Evaluator(ABC):
 
     def _lambda(self, node: ast.Lambda) -> Value:
         if node not in self.functions:
-            self.functions[node] = FunctionInfo(node, self.frame)
+            self.functions[node] = FunctionInfo(node, self.frame, usage=self.usages.get(node, {}))
         return Value(Kind.FUNCTION, node=node)
 
     def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:

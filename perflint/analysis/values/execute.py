@@ -72,7 +72,7 @@ class Executor(Evaluator):
         """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""
         if site is not info.node and site not in info.call_sites:
             info.call_sites.append(site)
-        if info.receive(arguments):
+        if info.receive(arguments) and not self._holds(info):
             info.frame = None
         self._update(info)
         self.frame.reads.setdefault((info, ""), info.returns)
@@ -85,6 +85,13 @@ class Executor(Evaluator):
         is_checked, info.round = info.round == self.round, self.round
         if info.frame is None or (not is_checked and self._is_stale(info.frame)):
             self._evaluate_body(info)
+
+    def _holds(self, info: FunctionInfo) -> bool:
+        """Would the latest evaluation come out the same, as what was received makes no parameter another?"""
+        frame = info.frame
+        if frame is None or info.active or parameter_values(self, info) != frame.given:
+            return False
+        return not self._is_stale(frame)
 
     def _is_stale(self, frame: Frame) -> bool:
         if frame.is_open or frame.changes != self.changes:
@@ -103,8 +110,8 @@ class Executor(Evaluator):
         self._evaluations[info.node] = self._evaluations.get(info.node, 0) + 1
         info.active = True
         outer = self.frame
-        self.frame = info.frame = Frame({}, info.parent, info)
-        self.frame.env.update(parameter_values(self, info))
+        given = parameter_values(self, info)
+        self.frame = info.frame = Frame({**given}, info.parent, info, given=given)
         for path, value in annotated_fields(self, info).items():
             self.frame.bind_path(path, value)
         before, info.returns = info.returns, None
@@ -130,7 +137,7 @@ class Executor(Evaluator):
             self.evaluate(part)
         info = self.functions.get(node)
         if info is None:
-            info = self.functions[node] = FunctionInfo(node, self.frame, owner)
+            info = self.functions[node] = FunctionInfo(node, self.frame, owner, self.usages.get(node, {}))
             self._receive_from_outside(info)
         if info.parent is not self.frame:
             info.parent, info.frame = self.frame, None
@@ -261,6 +268,9 @@ class Executor(Evaluator):
         for alias in node.names:
             if alias.name == "*":
                 self.star_imports.append(module)
+                for place, name in self.rebound:
+                    if place == module:
+                        self.frame.env[name] = library(f"{module}.{name}")
             else:
                 self.frame.env[alias.asname or alias.name] = library(f"{module}.{alias.name}")
 

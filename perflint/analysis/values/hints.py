@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 
 from perflint import torch_ops
 from perflint.analysis.values.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
-from perflint.syntax.walk import Function, own_nodes, path_of, receiver_of, spans_an_axis
+from perflint.syntax.walk import Walk, path_of, receiver_of, spans_an_axis
 
 _LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)$")
 _OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
@@ -26,8 +26,9 @@ _FOREIGN = frozenset(
 )
 _OF_COLUMNS = frozenset({"unique"})
 _SWITCHES = {"train": 1, "eval": 0}  # of a module, and how many arguments they take
-_USING = frozenset({ast.Attribute, ast.Call, ast.Subscript})
 _USAGES = frozenset({"size()", "[:, ]"})
+
+Usage = Mapping[str, Set[str]]
 
 USUAL_NAMES = {  # what a star import of a project's own module passes on
     "torch": "torch",
@@ -47,21 +48,19 @@ def by_name(name: str) -> Value | None:
     return LIKELY_LOADER if _LOADER.search(name) else None
 
 
-def usage(function: Function) -> dict[str, set[str]]:
-    """Which attributes the body of `function` takes of each name; as "[:, ]", that it takes slices in several axes."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for node in own_nodes(function):
-        if node.__class__ not in _USING:
-            continue
-        if isinstance(node, ast.Attribute):
-            if isinstance(node.value, ast.Name):
-                found[node.value.id].add(node.attr)
-        elif isinstance(node, ast.Call):
-            if (sized := receiver_of(node, "size")) is not None:
-                found[path_of(sized)].add("size()")
-        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and spans_an_axis(node.slice):
-            found[node.value.id].add("[:, ]")
-    return found
+def usages(file: Walk) -> dict[ast.AST | None, Usage]:
+    """Which attributes the body of each function takes of each name; as "[:, ]", slices in several axes."""
+    found: defaultdict[ast.AST | None, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for node in file.of_type(ast.Attribute):
+        if node.value.__class__ is ast.Name:
+            found[file.definition_around(node)][node.value.id].add(node.attr)
+    for call in file.of_type(ast.Call):
+        if (sized := receiver_of(call, "size")) is not None:
+            found[file.definition_around(call)][path_of(sized)].add("size()")
+    for part in file.of_type(ast.Subscript):
+        if part.value.__class__ is ast.Name and spans_an_axis(part.slice):
+            found[file.definition_around(part)][part.value.id].add("[:, ]")
+    return dict(found)
 
 
 def kind_by_usage(name: str, attributes: Set[str]) -> Value:

@@ -9,15 +9,17 @@ from dataclasses import replace
 from perflint.analysis.autograd.effects import Effects
 from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.call_graph import CallGraph
+from perflint.analysis.data.attributes import edits_of
 from perflint.analysis.data.starts import Starts
+from perflint.analysis.decorators import exported
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Says, Summary, nearest
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.call_targets import named_functions
+from perflint.analysis.values.call_targets import ELSEWHERE, named_functions
 from perflint.analysis.values.codes import argument_code, result_code
-from perflint.analysis.values.device_use import imported
+from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
@@ -44,10 +46,14 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     imports, says = _membership(program)
     return Links(
         *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, imports, says),
-        compile_query=program.asked.whether_compiled,
+        says_query=program.asked.says,
+        edits=edits_of(program),
+        edit_queries=tuple(sorted(program.asked.edits)),
+        rebinds=rebinds_of(program),
         quiet=tuple(sorted(set(_quiet(program, reaching)))),
         quiet_query=program.asked.whether_quiet,
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
+        hands_on=tuple(_handed_on(program)),
     )
 
 
@@ -64,6 +70,7 @@ def _summary(
     if name in context.asked:
         differentiates = program.get(Effects).summary(function)
         summary = replace(summary, memory=program.get(Memory).exported(function), differentiates=differentiates)
+        summary = replace(summary, decorates=exported(program, function))
     if not program.get(_may_start):
         return summary
     starts = program.get(Starts)
@@ -91,7 +98,26 @@ def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
     functions = tuple(name for name, _ in named_functions(program.tree))
     imports, says = _membership(program)
-    return Links(functions=functions, summaries=tuple(map(Summary, functions)), imports=imports, says=says)
+    summaries, hands_on = tuple(map(Summary, functions)), tuple(_handed_on(program))
+    return Links(
+        functions=functions,
+        summaries=summaries,
+        imports=imports,
+        says=says,
+        hands_on=hands_on,
+        rebinds=rebinds_of(program),
+    )
+
+
+def _handed_on(program: Program) -> Iterator[tuple[str, str]]:
+    """What the file imports for others, by its name here: as packages do, it doesn't use it itself."""
+    used = {node.id for node in program.of_type(ast.Name)}
+    for node in program.of_type(ast.ImportFrom):
+        module = "." * node.level + (node.module or "")
+        for alias in node.names if module.partition(".")[0] not in ELSEWHERE else ():
+            if (alias.asname or alias.name) not in used and program.function_of(node) is None:
+                target = alias.name if module.endswith(".") else f".{alias.name}"
+                yield alias.asname or alias.name, module + target if alias.name != "*" else module
 
 
 def _membership(program: Program) -> tuple[tuple[str, ...], Says]:

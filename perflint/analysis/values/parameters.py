@@ -25,8 +25,8 @@ from perflint.analysis.values.values import (
     sequence_of,
     tensor,
 )
-from perflint.syntax.arguments import defaults_of
-from perflint.syntax.walk import Function, path_of
+from perflint.syntax.arguments import is_static
+from perflint.syntax.walk import path_of
 
 STEP_METHODS = frozenset({"forward", "training_step", "validation_step", "test_step", "predict_step", "train_step"})
 _ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}
@@ -42,11 +42,9 @@ _TOLD = frozenset({"int", "bool", "str"})  # by fields; a loss may be kept in wh
 
 def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Value]:
     """What is known of each parameter when the body of `info` starts."""
-    arguments = info.node.args
-    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    is_bound = info.owner is not None and bool(parameters) and "staticmethod" not in _decorators(info.node)
+    arguments, parameters, defaults = info.node.args, info.parameters, info.defaults
+    is_bound = info.owner is not None and bool(parameters) and not is_static(info.node)
     is_demo = evaluator.is_demo and info.name in STEP_METHODS and info.owner is not None and info.owner.is_a("module")
-    defaults = defaults_of(info.node)
     values = {}
     for parameter in parameters[is_bound and parameters[0].arg not in info.arguments :]:
         name = parameter.arg
@@ -70,11 +68,12 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
 
 def annotated_fields(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Value]:
     """The integers, flags and strings in parameters that are annotated with a class of this file, by their paths."""
-    arguments, values = info.node.args, {}
-    for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+    values = {}
+    for parameter in info.parameters:
         named = info.parent.lookup(path_of(parameter.annotation)) if parameter.annotation is not None else None
-        body = named.node.body if named is not None and isinstance(named.node, ast.ClassDef) else ()
-        for field in body:
+        if named is None or not isinstance(named.node, ast.ClassDef):
+            continue
+        for field in named.node.body:
             if isinstance(field, ast.AnnAssign) and path_of(field.annotation) in _TOLD:
                 values[f"{parameter.arg}.{path_of(field.target)}"] = _annotated(field.annotation)
     return values
@@ -120,7 +119,3 @@ def constant(node: ast.expr | None) -> Value:
     if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str | type(None)):
         return literal(node.value)
     return UNKNOWN
-
-
-def _decorators(function: Function) -> set[str]:
-    return {getattr(decorator, "id", "") for decorator in getattr(function, "decorator_list", ())}

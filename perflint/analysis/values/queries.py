@@ -98,7 +98,7 @@ class _Sources:
             for binding in bindings:
                 value = binding.value if isinstance(binding, ast.Assign | ast.AugAssign) else binding.iter
                 for target in binding.targets if isinstance(binding, ast.Assign) else [binding.target]:
-                    for part in ast.walk(target):
+                    for part in [target] if isinstance(target, ast.Name) else ast.walk(target):
                         if isinstance(part, ast.Name | ast.Attribute):
                             found[self._key(part)].append(value)
         return found

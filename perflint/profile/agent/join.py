@@ -73,6 +73,8 @@ class Agent:
         if kind not in self._tallies:
             self._tallies[kind] = Tally(self._run, STEPS, kind)
         self._tallies[kind].add()
+        if kind not in KINDS:
+            return
         recording = self._recording
         if recording and KINDS.index(kind) >= KINDS.index(recording.unit):
             if kind == recording.unit:
@@ -255,7 +257,10 @@ def _unload() -> None:
 
 
 class _Calls:
-    """Counts the calls of modules that are in no other module's: steps of programs that have no other ones."""
+    """Counts the calls of models that are in no other module's: steps of programs that have no other ones.
+
+    A module without parameters is no model: it may transform each sample of a batch.
+    """
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -273,7 +278,8 @@ class _Calls:
                 return module._call_impl(*args, **kwargs)
             finally:
                 self._inside.now = False
-                self._steps.happened(CALLS)
+                if next(module.parameters(), None) is not None:
+                    self._steps.happened(CALLS)
 
         self._undo = replace(sys.modules[_MODULE].Module, "_compiled_call_impl", call)
 

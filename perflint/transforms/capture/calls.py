@@ -6,12 +6,16 @@ import ast
 from collections.abc import Iterator
 
 from perflint import torch_ops
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_abstract, is_metadata
+from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.python import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
+from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.analysis.values.values import Kind, Place, Value
 from perflint.syntax.arguments import keyword_of
-from perflint.syntax.walk import FUNCTIONS, elements_of
+from perflint.syntax.walk import FUNCTIONS, elements_of, path_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
@@ -28,7 +32,10 @@ _ERRORS = ("Error", "Exception", "Warning")
 _OTHER_RESULTS = frozenset({"list", "str", "none", "numpy", "other"})  # than tensors, and what describes them
 _CHANGES = FILLS | TAKES
 _READS = HOLDS | {"index", "count"}
-_COMPUTES = frozenset({"torch.autograd.Variable", "torch.nn.utils.rnn.pad_sequence"})
+_COMPUTES = frozenset(
+    "torch.autograd.Variable torch.nn.utils.rnn.pad_sequence einops.rearrange einops.repeat einops.reduce"
+    " einops.einsum".split()
+)
 _DESCRIBES = frozenset({"torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"})
 _READING = frozenset(  # masks and lengths, whether the device is there, or how large its input is
     f"torch.nn.{name}"
@@ -39,7 +46,7 @@ _STORAGE = frozenset({"set_", "resize_"})  # they exchange the memory itself
 _LATER = "do that when the loop is over"
 _APART = "do that in a function of its own, before this one or after it"
 _BY_HAND = (
-    "if it only computes on the device, decorate the function by hand, with `cuda_graph` of perflint.runtime.graphs"
+    "if it only computes on the device, decorate the function by hand, with a decorator of perflint.runtime.graphs"
 )
 _REFUSED = {
     "torch.distributions": "checks its arguments on the host: compute it by functions of torch",
@@ -91,8 +98,13 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
         return callee
     if any(keyword.arg in ("out", "inplace", None) for keyword in node.keywords):  # None: any of `**options`
         raise Blocked(f"{shown(program, node)} changes something in place: let it give a new tensor", node)
-    if value.kind is Kind.MODULE:
-        _module(program, node, value, strict)
+    if _is_of_project(program, node, value) and program.computes_elsewhere(node):
+        return None
+    if value.kind in (Kind.MODULE, Kind.UNKNOWN) and not value.name and (classes := _classes_of_torch(program, node)):
+        for name in classes:
+            _module(program, node, name, strict)
+    elif value.kind is Kind.MODULE:
+        _module(program, node, value.name, strict)
     elif value.kind is Kind.LIBRARY:
         _library(program, node, value.name)
     elif isinstance(node.func, ast.Attribute):
@@ -102,13 +114,31 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     return None
 
 
-def _module(program: Program, node: ast.Call, value: Value, strict: bool) -> None:
-    kind = torch_ops.class_kind(value.name) if value.name else None
-    if value.name in _READING or ".Lazy" in value.name:
+def _is_of_project(program: Program, node: ast.Call, value: Value) -> bool:
+    """Is a function of another file called, or a module whose class is there, and that was built here?"""
+    if value.kind is Kind.LIBRARY:
+        return value.name.partition(".")[0] not in ELSEWHERE
+    if not isinstance(node.func, ast.Attribute) or "." not in value.name or value.name.startswith("torch."):
+        return False
+    given = program.get(Modules).values_of(node.func)
+    return {program.qualified(each.func) if isinstance(each, ast.Call) else "" for each in given} == {value.name}
+
+
+def _classes_of_torch(program: Program, node: ast.Call) -> list[str]:
+    """The classes of torch that the module called may be of, as in `norms[i](x)`; empty where one isn't known."""
+    is_part = isinstance(node.func, ast.Subscript) or path_of(node.func).startswith("self.")
+    built = program.get(Modules).builders(node.func) if is_part and not program.get(_built_in_place) else []
+    names = {program.qualified(each.func) if isinstance(each, ast.Call) else "" for each in built}
+    return sorted(names) if all(name.startswith("torch.nn.") for name in names) else []
+
+
+def _module(program: Program, node: ast.Call, name: str, strict: bool) -> None:
+    kind = torch_ops.class_kind(name) if name else None
+    if name in _READING or ".Lazy" in name:
         raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
-    if kind is None or (kind == "container" and not value.name.endswith("Sequential")):
+    if kind is None or (kind == "container" and not name.endswith("Sequential")):
         raise Blocked(f"it isn't known whether a graph can capture {shown(program, node.func)}: {_BY_HAND}", node)
-    if strict and "BatchNorm" in value.name:
+    if strict and "BatchNorm" in name:
         reason = "may count what is dropped, while training: use a norm without statistics, such as LayerNorm"
         raise Blocked(f"{shown(program, node.func)} {reason}", node)
 
@@ -210,13 +240,17 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
             moved = "may be copied to the device: let the caller do that"
         raise Blocked(f"{shown(program, node)} {moved}", node)
     changes_itself = name in _STORAGE or (name.endswith("_") and not entry.writes)
-    if entry.does("of_data") or changes_itself or entry.result in _OTHER_RESULTS:
+    converts = name == "type" and len(node.args) == 1 and _is_type(program, node.args[0])
+    if entry.does("of_data") or changes_itself or (entry.result in _OTHER_RESULTS and not converts):
         raise Blocked(f"{shown(program, node)} does more than compute on the device: {_APART}", node)
     _check_size(program, node)
 
 
 def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST) -> bool:
-    """Is a tensor only given another type, or where it is to go already? Arguments may still come from the host."""
+    """Is a tensor only given another type, or where it is to go already? Arguments may still come from the host.
+
+    That of another tensor, as in `state.to(x)`, is mostly its own device; else no graph is captured.
+    """
     if not torch_ops.does(func.attr, "to_device"):
         return False
     owner, root = program.value(func.value), func.value
@@ -224,12 +258,17 @@ def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AS
     if owner.on_device and owner.sure and not is_argument:
         return program.value(node).place is not Place.HOST
     given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
-    whole = len(given) == len(node.args) + len(node.keywords)
-    return bool(given) and whole and all(_is_type(program, each) for each in given)
+    whole = len(given) == len(node.args) + sum(keyword.arg != "memory_format" for keyword in node.keywords)
+    follows = [each for each in given if owner.place is not Place.HOST and _is_value(program, each)]
+    return bool(given) and whole and all(each in follows or _is_type(program, each) for each in given)
 
 
 def _is_type(program: Program, node: ast.expr) -> bool:
     name = program.qualified(node)
     if isinstance(node, ast.Attribute) and node.attr == "dtype":
         return True
+    if isinstance(node, ast.Name) and not name:
+        made = program.get(Flow).graph(node).definitions(node)
+        given = [each.given if isinstance(each, Definition) else None for each in made]
+        return bool(given) and all(isinstance(each, ast.Attribute) and each.attr == "dtype" for each in given)
     return name.startswith("torch.") and name.islower() and "." not in name.removeprefix("torch.")

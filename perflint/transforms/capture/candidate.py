@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.heat.scale import Heat
+from perflint.analysis.links import Says
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.edits import Fix, Safety
@@ -43,7 +44,7 @@ def _whole(program: Program, loop: PlainLoop) -> Fix:
     quiet = program.grad_mode(function.body[0], callers=False) is GradMode.OFF
     if "create_graph" in program.text and not quiet:
         raise Blocked("this file takes second derivatives, which go through no graph", function)
-    Obstacles(program, quiet).check_function(function)
+    Obstacles(program, quiet).check_function(function, is_whole=True)
     _check_sites(program, function)
     name, imported = importing(program, RUNTIME, "cuda_graph")
     return Fix(
@@ -100,7 +101,7 @@ def _check_compiled(program: Program, function: ast.FunctionDef) -> None:
 
 def _check_scripted(program: Program, loop: PlainLoop) -> None:
     """TorchScript takes no function that it can't compile itself, nor any that calls one."""
-    if program.is_compiled_elsewhere:
+    if program.is_said(Says.COMPILES):
         raise Blocked("a file that imports this one uses torch.jit: no graph can capture what is scripted", loop)
     compiler = scripting(program)
     if compiler is not None:

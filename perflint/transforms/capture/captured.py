@@ -13,7 +13,9 @@ from perflint.transforms.capture.calls import called
 
 RUNTIME = "perflint.runtime.graphs"
 COMPILERS = frozenset({"torch.compile", "torch._dynamo.optimize"})
-_CAPTURES = frozenset({f"{RUNTIME}.cuda_graph", "torch.cuda.graph", "torch.cuda.make_graphed_callables"})
+_CAPTURES = frozenset(
+    {f"{RUNTIME}.cuda_graph", f"{RUNTIME}.graphed_step", "torch.cuda.graph", "torch.cuda.make_graphed_callables"}
+)
 
 
 def is_captured(program: Program, node: ast.AST) -> bool:

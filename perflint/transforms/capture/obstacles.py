@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from perflint import torch_ops
+from perflint.analysis.decorators import may_do_more
 from perflint.analysis.heat.syncs import Sync, syncs
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.memory.hooks import may_be_hooked
 from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.program import GradMode, Program
+from perflint.analysis.values.call_targets import named_functions
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
@@ -64,13 +68,15 @@ class Obstacles:
     owned: Locations = NOWHERE
     _seen: set[ast.AST] = field(default_factory=set)
 
-    def check_function(self, function: ast.FunctionDef) -> None:
-        """Check all that a function does."""
+    def check_function(self, function: ast.FunctionDef, *, is_whole: bool = False) -> None:
+        """Check all that a function does; where the graph holds the whole of it, decorators stay outside."""
         if function in self._seen:
             return
         self._seen.add(function)
         for decorator in function.decorator_list:
-            if self.program.qualified(called(decorator)) not in _TRANSPARENT:
+            if self.program.qualified(called(decorator)) in _TRANSPARENT:
+                continue
+            if not is_whole or may_do_more(self.program, decorator):
                 raise Blocked(
                     f"`@{self.program.segment(decorator)}` may do something else than call it: {_OUTSIDE}", decorator
                 )
@@ -87,18 +93,7 @@ class Obstacles:
             raise Blocked(f"it {does or 'defines a function'}: {_OUTSIDE}", node)
         _check_reads(self.program, node)
         if isinstance(node, ast.Call):
-            callee = check_call(self.program, node, region, self.strict)
-            owner = self.program.class_of(callee) if callee is not None else None
-            if callee is not None and owner is not None and any(True for _ in owner.overriding(callee.name)):
-                raise Blocked(f"a subclass has its own `{callee.name}`: decorate the methods of both by hand", node)
-            if callee is not None:
-                self.check_function(callee)
-            elif (entry := entry_of(self.program, node)) is not None:
-                for base in (each for argument in entry.writes for each in argument.of(node)):
-                    self._written(node, base, region)
-            elif works_in_place(self.program, node):
-                for base in node.args:
-                    self._written(node, base, region)
+            self._call(node, region)
         elif isinstance(node, ast.With):
             self._contexts(node)
         elif isinstance(node, ast.For) and self.program.value(node.iter).kind is Kind.LOADER:
@@ -109,6 +104,20 @@ class Obstacles:
             self._attribute(node, region)
         elif isinstance(node, ast.AugAssign) and self._is_changed(node.target):
             self._written(node, node.target, region)
+
+    def _call(self, node: ast.Call, region: ast.AST) -> None:
+        callee = check_call(self.program, node, region, self.strict)
+        owner = self.program.class_of(callee) if callee is not None else None
+        if callee is not None and owner is not None and any(True for _ in owner.overriding(callee.name)):
+            raise Blocked(f"a subclass has its own `{callee.name}`: decorate the methods of both by hand", node)
+        if callee is not None:
+            self.check_function(callee)
+        elif (entry := entry_of(self.program, node)) is not None:
+            for base in (each for argument in entry.writes for each in argument.of(node)):
+                self._written(node, base, region)
+        elif works_in_place(self.program, node):
+            for base in node.args:
+                self._written(node, base, region)
 
     def _is_changed(self, target: ast.expr) -> bool:
         """Is what `+=` adds to the same object before and after it, as a number is not?"""
@@ -159,6 +168,31 @@ class Obstacles:
                 f"{shown(self.program, base)} is changed in place, which others may see: make a new tensor instead",
                 node,
             )
+
+
+def computed(program: Program, functions: Iterable[str]) -> frozenset[str]:
+    """Those functions of the program, named as other files do, which only compute, whoever calls them."""
+    named = {name: node for name, node in named_functions(program.tree) if name in functions}
+    return frozenset(name for name, node in named.items() if _only_computes(program, node))
+
+
+def _only_computes(program: Program, function: ast.AST) -> bool:
+    owner = program.class_of(function) if isinstance(function, ast.FunctionDef) else None
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+        return False
+    if owner is not None:  # a call of a module runs its forward, unless it says itself what calls do
+        says = any("__call__" in each.methods for each in owner.lineage())
+        bases = [base for each in owner.lineage() for base in each.base_names]
+        is_plain = bool(bases) and all(base == "torch.nn.Module" for base in bases)
+        if function.name != "forward" or says or not is_plain or may_be_hooked(program):
+            return False
+    elif [each.node for each in program.get(Flow).graph_of(program.tree).bindings[function.name]] != [function]:
+        return False
+    try:
+        Obstacles(program, quiet=False, strict=True).check_function(function)
+    except Blocked:
+        return False
+    return True
 
 
 def _check_reads(program: Program, node: ast.AST) -> None:

@@ -1,6 +1,7 @@
 """Counts the steps of a program, and stops it at those that the verifier names.
 
-A step is a step of an optimizer, a batch of a loader, a backward pass, or a call of a function with fixes.
+A step is a step of an optimizer, a batch of a loader, a backward pass, or a call of a function with fixes. Batches
+behind which nothing is differentiated are steps of an evaluation as well.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from perflint.verify.agent.timeline import Observer
 from perflint.verify.messages import Arrival, Leave, Platform
 
 OPTIMIZER, BATCH, BACKWARD, CALLS = "optimizer steps", "loader batches", "backward passes", "calls"
+EVALUATION = "evaluation batches"  # steps of their own kind beside a training's, where that is asked for
 NOTHING = "none"  # the kind that never happens
 _NESTED = " in calls"
 _SEVERAL = 6  # calls: fewer than can be timed
@@ -61,6 +63,8 @@ class Steps:
         self._leader: weakref.ref[Any] | None = None
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._others = 0
+        self._backward = 0  # passes
+        self._asked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # passes by iterators
 
     def watch(self) -> None:
         """Count optimizer steps, batches and, for whoever needs neither, backward passes from now on."""
@@ -69,15 +73,26 @@ class Steps:
         from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
 
         register_optimizer_step_post_hook(self._stepped)
-        iterator.__next__ = before(iterator.__next__, lambda _: self.happened(BATCH))  # type: ignore[method-assign]
-        if self._unit in ("", BACKWARD):
-            Tensor.backward = after(Tensor.backward, lambda *_: self.happened(BACKWARD))  # type: ignore[method-assign]
+        iterator.__next__ = before(iterator.__next__, self._ask)  # type: ignore[method-assign]
+        if self._unit in ("", BACKWARD, EVALUATION):
+            Tensor.backward = after(Tensor.backward, self._differentiated)  # type: ignore[method-assign]
 
     def happened(self, kind: str) -> None:
         """Count a step, in whichever thread; forked processes don't count."""
         if self._unit in ("", kind) and os.getpid() == self._process:
             with self._lock:
                 self._passed(kind)
+
+    def _ask(self, iterator: Any) -> None:
+        """Count the batch that is asked for; and the last one, where a loop over batches has done without gradients."""
+        if self._asked.get(iterator) == self._backward:
+            self.happened(EVALUATION)
+        self._asked[iterator] = self._backward
+        self.happened(BATCH)
+
+    def _differentiated(self, *_: Any, **__: Any) -> None:
+        self._backward += 1
+        self.happened(BACKWARD)
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Count the steps of one optimizer: a program with several takes one step of each for a batch.

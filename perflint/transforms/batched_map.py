@@ -1,4 +1,4 @@
-"""Hands the function of a dataset's `map` batches, where all that it does is to hand columns to a tokenizer."""
+"""Hands a tokenizer batches of a dataset, where `map` hands it one example after the other."""
 
 from __future__ import annotations
 
@@ -18,23 +18,19 @@ _BESIDE = frozenset({"num_proc", "remove_columns", "desc", "load_from_cache_file
 
 
 def batched_map(program: Program, call: ast.Call) -> Fix:
-    """`batched=True` for a function that only hands columns to a tokenizer; raises Blocked."""
+    """`batched=True` for a `map` whose function returns what a tokenizer makes of columns; raises Blocked."""
     function = program.value(call.args[0]).node
     made = _returned(function)
-    columns = made.args if made is not None else []
     item = function.args.args[0].arg if isinstance(function, ast.Lambda | ast.FunctionDef) and made is not None else ""
-    if made is None or not columns or not all(_is_column(each, item) for each in columns):
-        raise Blocked("a batch changes what the function, or the loop, is given")
+    if made is None or not made.args or not all(_is_column(each, item) for each in made.args):
+        raise Blocked("a batch changes what the function is given")
     if not is_hf_tokenizer(program, made.func):
         raise Blocked(f"it isn't known which tokenizer `{program.segment(made.func)}` is", made)
-    if any(not _is_alike(each) for each in made.keywords) or not {each.arg for each in call.keywords} <= _BESIDE:
+    if not all(map(_is_alike, made.keywords)) or not {each.arg for each in call.keywords} <= _BESIDE:
         raise Blocked("an argument means something else for a batch", made)
     keyword = ("batched", expression("True"))
-    return Fix(
-        "add batched=True, if each column holds one text",
-        Safety.BEHAVIOUR,
-        rewrite(program, AddKeywords(call, (keyword,))),
-    )
+    title = "add batched=True, if each column holds one text"
+    return Fix(title, Safety.BEHAVIOUR, rewrite(program, AddKeywords(call, (keyword,))))
 
 
 def _returned(function: ast.AST | None) -> ast.Call | None:
@@ -47,12 +43,12 @@ def _returned(function: ast.AST | None) -> ast.Call | None:
 
 
 def _is_column(node: ast.expr, item: str) -> bool:
-    is_named = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
-    return is_named and isinstance(node, ast.Subscript) and path_of(node.value) == item
+    is_item = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+    return is_item and isinstance(node, ast.Subscript) and path_of(node.value) == item
 
 
 def _is_alike(keyword: ast.keyword) -> bool:
     """Does a tokenizer do the same by that to each text of a batch as to a text?"""
-    is_padded = keyword.arg == "padding"
-    fixed = isinstance(keyword.value, ast.Constant) and keyword.value.value in ("max_length", False)
-    return fixed if is_padded else keyword.arg in _ALIKE
+    if keyword.arg != "padding":
+        return keyword.arg in _ALIKE
+    return isinstance(keyword.value, ast.Constant) and keyword.value.value in ("max_length", False)

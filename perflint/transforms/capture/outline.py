@@ -1,0 +1,364 @@
+"""Makes the region of a training step a function in front of the loop: its parameters, its results, and its code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from perflint import torch_ops
+from perflint.analysis.autograd.effects import steps_optimizer
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.program import Effect, GradMode, Program
+from perflint.analysis.values.values import Kind, Place
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes
+from perflint.transforms.aliases import is_own, written_names
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.calls import entry_of
+from perflint.transforms.capture.host_part import Late, detaches
+from perflint.transforms.capture.region import Part, Region
+from perflint.transforms.capture.step_obstacles import is_model
+from perflint.transforms.names import check_alone, taken_around
+from perflint.transforms.operations import (
+    FIT,
+    AddKeywords,
+    InsertBefore,
+    Operation,
+    Replace,
+    ReplaceStatements,
+    in_rows,
+    new,
+)
+from perflint.transforms.template import assignment, expression, reference, statement
+
+_OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
+_OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
+_NAMES = ("step", "train_step", "training_step", "graphed")
+_SCOPES = (*FUNCTIONS, ast.ClassDef)
+_WORDS = ("optimizer", "optimiser", "optim", "opt")
+
+
+class Outline:
+    """The region as a function; raises Blocked where it can't be one."""
+
+    def __init__(self, program: Program, region: Region) -> None:
+        self.program, self.region = program, region
+        self._graph = program.get(Flow).graph(region.loop)
+        names = (each for each in region.nodes if isinstance(each, ast.Name) and each in self._graph.values)
+        self._names = sorted(names, key=lambda each: (each.lineno, each.col_offset))
+        self._stores = [each for each in self._names if not isinstance(each.ctx, ast.Load)]
+        self._stored = {each.id for each in self._stores}
+        self._taken = taken_around(program, region.loop)
+        self._check_scope()
+        self._check_gradients()
+        self._check_writes()
+
+    @cached_property
+    def _outermost(self) -> Loop:
+        """The outermost loop around the region in its function."""
+        found = self.region.loop
+        for each in self.program.ancestors(found):
+            if isinstance(each, FUNCTIONS):
+                break
+            found = each if isinstance(each, LOOPS) else found
+        return found
+
+    # -- parameters and results
+
+    def _reads(self) -> Iterator[tuple[ast.Name, list[Value]]]:
+        """The names that the region reads, in order, with the values that they may have."""
+        for name in self._names:
+            value = self._graph.read(name)
+            around = self.program.parent(name)
+            is_updated = isinstance(around, ast.AugAssign) and around.target is name
+            if value is not None and (isinstance(name.ctx, ast.Load) or is_updated):
+                yield name, list(sources_of(value))
+
+    def _is_inside(self, value: Value) -> bool:
+        return isinstance(value, Definition) and value.node in self.region.nodes
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        """The variables that the region finds as the iteration, or the one before, has set them: tensors first."""
+        found: dict[str, ast.Name] = {}
+        for name, values in self._reads():
+            outer = [each for each in values if not self._is_inside(each)]
+            is_given = name.id in self._stored or any(self._is_given(each, name) for each in outer)
+            if outer and is_given and name.id not in found:
+                self._check_parameter(name, outer)
+                found[name.id] = name
+        return sorted(found, key=lambda each: self.program.value(found[each]).kind is not Kind.TENSOR)
+
+    def _is_given(self, value: Value, name: ast.Name) -> bool:
+        """Is the value bound in the innermost loop, or what may be a tensor in one around that?"""
+        if not isinstance(value, Definition):
+            return False
+        loop = self._outermost if self.program.value(name).kind in _OF_TENSORS else self.region.loop
+        return self._graph.is_within(value.node, loop)
+
+    def _check_parameter(self, name: ast.Name, values: Sequence[Value]) -> None:
+        value = self.program.value(name)
+        if any(isinstance(each, Outer) for each in values):
+            raise Blocked(f"`{name.id}` may not be set yet: give it a value in front of the loop in any case", name)
+        if value.kind in (Kind.MODULE, Kind.OPTIMIZER):
+            raise Blocked(f"`{name.id}` is another one in each iteration: make it in front of the loop", name)
+        walked = getattr(self.region.loop, "iter", None)
+        is_loaded = any(isinstance(each, Definition) and each.source is walked for each in values)
+        if value.kind is Kind.TENSOR and value.place is Place.HOST and is_loaded:
+            raise Blocked(f"`{name.id}` lies on the host: move it to the device in front of the step", name)
+        if value.kind in _OF_HOST and name.id in self._stored:
+            raise Blocked(f"`{name.id}` is computed on the host in each iteration: do that outside of the step", name)
+
+    @cached_property
+    def results(self) -> list[str]:
+        """The variables that the region sets and that are read after it, in the order in which they are set."""
+        found = set[str]()
+        for name in (each for each in self._graph.values if isinstance(each, ast.Name)):
+            value = self._graph.read(name)
+            if value is not None and name not in self.region.nodes and any(map(self._is_inside, sources_of(value))):
+                found.add(name.id)
+        deleted = [node.id for node in own_nodes(self._outermost) if isinstance(node, ast.Name) and _is_deleted(node)]
+        found.update(name for name in deleted if name in self._stored)
+        for phi in self._graph.carried(self.region.loop):
+            left = (each for value in self._graph.back_edge_values(self.region.loop, phi) for each in sources_of(value))
+            if phi.name in self.parameters and any(map(self._is_inside, left)):
+                found.add(phi.name)
+        for each in self._stores:
+            value = self._graph.value(each)
+            is_shape = isinstance(value, Definition) and value.given is not None
+            if each.id in found and self.program.value(each).kind in _OF_HOST and not is_shape:
+                raise Blocked(f"`{each.id}` is a value of the host: set it outside of the step", each)
+        sure = _sets_surely(self.region.captured) | set(self.parameters)
+        for each in self._stores:
+            if each.id in found - sure:
+                reason = "is set in one branch only, and read behind the step: set it in the other one, too"
+                raise Blocked(f"`{each.id}` {reason}", each)
+        return list(dict.fromkeys(each.id for each in self._stores if each.id in found))
+
+    @cached_property
+    def _late_values(self) -> dict[ast.Call, str]:
+        """What the values are called that late statements read and that had no name."""
+        found = {}
+        for late in self.region.late:
+            old = late.statement
+            target = getattr(old, "targets", [getattr(old, "target", None)])[0]
+            name = target.id if isinstance(target, ast.Name) else "value"
+            for read in (each for each in late.reads if each in self.region.values):
+                is_alone = isinstance(old, ast.Assign) and old.value is read
+                single = name[:-1] if name.endswith("s") else f"{name}_now"
+                found[read] = name if is_alone else self._taken.fresh(single)
+        return found
+
+    @cached_property
+    def _fetched(self) -> dict[str, tuple[str, ast.expr]]:
+        """The names and values of what is fetched in front of the region, by its code."""
+        found: dict[str, tuple[str, ast.expr]] = {}
+        used = {each.id for each in self._names}
+        for each in self.region.fetched:
+            code = ast.dump(each.value)
+            if code not in found:
+                name = each.name if each.name not in used else self._taken.fresh(each.name)
+                found[code] = (name, each.value)
+                used.add(name)
+        return found
+
+    # -- checks
+
+    def _check_scope(self) -> None:
+        around = next((each for each in self.program.ancestors(self.region.loop) if isinstance(each, _SCOPES)), None)
+        if isinstance(around, ast.ClassDef):
+            raise Blocked("it trains while a class is made: do that in a function", self.region.loop)
+        shared = self._graph.shared | self._graph.captured.keys()
+        for name in self._stores:
+            if name.id in shared:
+                raise Blocked(
+                    f"`{name.id}`, which the step sets, is seen by other code at any time: set it behind the step", name
+                )
+        for node in self.region.nodes:
+            if isinstance(node, ast.Name) and node.id in ("super", "__class__", "locals", "vars"):
+                raise Blocked(f"`{node.id}` means something else in a function of its own", node)
+        for part in self.region.parts:
+            check_alone(self.program, part.statement)
+
+    def _check_gradients(self) -> None:
+        """Raise Blocked where what is differentiated is computed in front of the region."""
+        if not any(
+            self.program.effects(each, Effect.RECORDS) or _runs(self.program, each) for each in self.region.captured
+        ):
+            first = self.region.parts[0]
+            before = [each.blocked for each in self.region.block[: self.region.block.index(first)] if each.blocked]
+            none = Blocked("it runs no model that is known: a step begins with a forward pass", first.statement)
+            raise before[-1] if before else none
+        pending = [value for _, values in self._reads() for value in values if not self._is_inside(value)]
+        seen = set(pending)
+        for value in pending:
+            source = value.source if isinstance(value, Definition) else None
+            if source is None or self._is_inside(value) or not self._graph.is_within(source, self.region.loop):
+                continue
+            if detaches(self.program, self.program.statement_of(source)):
+                continue
+            if self.program.grad_mode(source, callers=False) is GradMode.OFF:
+                continue
+            is_run = self.program.effects(source, Effect.RECORDS) or _runs(self.program, source)
+            if is_run or self._may_record(source):
+                raise self._reason(source)
+            names = (node for node in own_nodes(source) if isinstance(node, ast.Name))
+            found = [each for name in names for each in self._graph.definitions(name) if each not in seen]
+            pending += found
+            seen.update(found)
+
+    def _may_record(self, source: ast.expr) -> bool:
+        """Does it call what isn't known, and give it tensors?"""
+        for call in (each for each in own_nodes(source) if isinstance(each, ast.Call)):
+            value = self.program.value(call.func)
+            known = self.program.callee(call) is not None or value.kind in (Kind.LIBRARY, Kind.CLASS)
+            of_tensor = isinstance(call.func, ast.Attribute) and torch_ops.of_method(call.func.attr) is not None
+            given = [*call.args, *(each.value for each in call.keywords)]
+            if not known and not of_tensor and any(self.program.value(each).kind is Kind.TENSOR for each in given):
+                return True
+        return False
+
+    def _reason(self, node: ast.expr) -> Blocked:
+        """Why the region doesn't begin before `node`."""
+        for part in self.region.block:
+            if part.blocked is not None and part.statement.lineno >= node.lineno:
+                return part.blocked
+        return Blocked("it runs a model with gradients, and a graph can't begin before it", node)
+
+    def _check_writes(self) -> None:
+        """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
+        for each in self.region.captured:
+            for name in written_names(self.program, each):
+                if name.id in self.parameters and name in self.region.nodes:
+                    raise Blocked(
+                        f"`{name.id}`, of which a graph has a copy, is written to in place: make a new tensor instead",
+                        name,
+                    )
+        points = self.program.get(Memory).points_to(self.region.loop)
+        for name in (each for each in self._stores if each.id in self.results):
+            places = points.held(self._graph.values[name])
+            for write in [*points.writes]:  # asking what is written may evaluate more of them
+                is_inside = write.node in self.region.nodes or steps_optimizer(self.program, write.node)
+                if write.is_in_sight and not is_inside and write.reaches(places):
+                    raise Blocked(f"`{name.id}` is written to behind the step: write to a copy there", write.node)
+        for late in self.region.late:
+            for tensor in late.tensors:
+                for write in [*points.writes]:
+                    is_later = write.is_in_sight and self._graph.runs_after(write.node, late.statement)
+                    if is_later and write.node in self.region.nodes and write.reaches(points.of(tensor)):
+                        raise Blocked("it reads what the step writes to after that: read a copy", tensor)
+                is_made = points.of(tensor) and is_own(self.program, self.region.loop, tensor)
+                if not (is_made or self._is_new(tensor)):
+                    raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
+
+    def _is_new(self, node: ast.expr) -> bool:
+        """Does it compute a tensor, rather than give one, or a view of one, that was there?"""
+        if isinstance(node, ast.Name):
+            values = list(self._graph.definitions(node))
+            sources = [each.source for each in values if isinstance(each, Definition) and each.updates is None]
+            return len(sources) == len(values) and all(each is not None and self._is_new(each) for each in sources)
+        if not isinstance(node, ast.Call):
+            return isinstance(node, ast.BinOp | ast.UnaryOp)
+        entry = entry_of(self.program, node)
+        return entry is None or not (entry.does("view") or entry.does("keeping"))
+
+    # -- the program
+
+    def operations(self, decorator: str) -> Iterator[Operation]:
+        """The changes that put the function in front of the loops, and its call in the place of the region."""
+        region = self.region
+        for fetched in region.fetched:
+            yield Replace(fetched.value, reference(self._fetched[ast.dump(fetched.value)][0]))
+        for call in region.unchecked:
+            yield AddKeywords(call, (("validate_args", expression("False")),))
+        for read, name in self._late_values.items():
+            yield Replace(read, expression(f"{name}.item()"))
+        for part in region.parts:
+            for late in part.late if not part.is_late else ():
+                yield ReplaceStatements((late.statement,), tuple(self._named(late)))
+        name = self._name()
+        results = [*self.results, *self._late_values.values()]
+        yield InsertBefore(self._outermost, (self._function(name, results, decorator),))
+        early = (each.statement for each in region.parts if each.is_early)
+        behind = (each.statement for each in region.late)
+        old = tuple(each.statement for each in region.parts)
+        yield ReplaceStatements(old, (*early, self._call(name, results), *behind))
+
+    def _function(self, name: str, results: Sequence[str], decorator: str) -> ast.stmt:
+        body = [line for each in self.region.parts for line in self._captured(each)]
+        if results:
+            body.append(statement("return {result}", result=_tuple(results)))
+        function = statement("def step():\n    {*body}", body=body)
+        assert isinstance(function, ast.FunctionDef)
+        arguments = [new(ast.arg(each)) for each in (*self.parameters, *(name for name, _ in self._fetched.values()))]
+        function.name, function.args = name, new(ast.arguments([], arguments, None, [], [], None, []))
+        function.decorator_list = [reference(decorator)]
+        return function
+
+    def _call(self, name: str, results: Sequence[str]) -> ast.stmt:
+        fetched = (_again(value) for _, value in self._fetched.values())
+        call = in_rows(new(ast.Call(reference(name), [*map(reference, self.parameters), *fetched], [])), FIT)
+        if not results:
+            return new(ast.Expr(call))
+        return new(ast.Assign([_tuple(results, ast.Store())], call))
+
+    def _captured(self, part: Part) -> Iterator[ast.stmt]:
+        """What becomes of a part in the function."""
+        if part.is_late:
+            for late in part.late:
+                yield from self._named(late)
+        elif not part.is_early:
+            yield part.statement
+
+    def _named(self, late: Late) -> Iterator[ast.stmt]:
+        """What gives names to what a late statement reads."""
+        for read in late.reads:
+            if read in self._late_values:
+                yield assignment(self._late_values[read], self.region.values[read])
+
+    def _name(self) -> str:
+        """What to call the function: by its optimizer, where that is one of several."""
+        paths = {ast.unparse(each.func.value) for each in self.region.steps if isinstance(each.func, ast.Attribute)}
+        last = paths.pop().rpartition(".")[2].lower() if len(paths) == 1 else ""
+        word = next((each for each in _WORDS if each in last), "")
+        stem = last.replace(word, "").strip("_")
+        names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else _NAMES
+        return self._taken.fresh(next((each for each in names if each not in self._taken.names), names[0]))
+
+
+def _runs(program: Program, node: ast.AST) -> bool:
+    """Does it run a module of another file?"""
+    return any(isinstance(each, ast.Call) and is_model(program, each.func) for each in own_nodes(node))
+
+
+def _is_deleted(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Del)
+
+
+def _sets_surely(statements: Sequence[ast.stmt]) -> set[str]:
+    """The names that statements set whichever branches they take."""
+    found = set[str]()
+    for each in statements:
+        if isinstance(each, ast.With):
+            found |= _sets_surely(each.body)
+        elif isinstance(each, ast.If):
+            found |= _sets_surely(each.body) & _sets_surely(each.orelse)
+        elif isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            names = (node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+            found |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return found
+
+
+def _tuple(names: Sequence[str], ctx: ast.expr_context | None = None) -> ast.expr:
+    items = [reference(each, ctx) for each in names]
+    return items[0] if len(items) == 1 else new(ast.Tuple(items, ctx or ast.Load()))
+
+
+def _again(node: ast.expr) -> ast.expr:
+    """The same expression as new code, of the same parts."""
+    fields: dict[str, Any] = {name: getattr(node, name, None) for name in node._fields}
+    return new(type(node)(**fields))

@@ -1,0 +1,414 @@
+"""Finds the region of a training step: from the first operation on what lies on the device to before a host read."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.program import Effect, Program
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, integer, own_nodes
+from perflint.transforms.aliases import written_names
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.calls import MODES, called
+from perflint.transforms.capture.host_part import (
+    Fetched,
+    Late,
+    changed_by,
+    detaches,
+    draws,
+    early,
+    fetched,
+    late,
+    only_fetches,
+)
+from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
+
+_PROCESSES = (
+    r"\b(DDP|DistributedDataParallel|init_process_group)\(|\b(import torch\.distributed|from torch\.distributed)"
+)
+_WRAPPERS = r"\b(Accelerator|Fabric)\(|\bdeepspeed\.initialize\(|\bamp\.initialize\("
+_UNCAPTURED = (  # what a file may say, and why no step of it is captured then
+    (_PROCESSES, "several processes train together, and how they exchange gradients is not captured"),
+    (_WRAPPERS, "another library wraps the model and its optimizer, and what it does in a step isn't known"),
+    (r"\bsparse\s*=\s*True", "its gradients are sparse: a graph needs dense ones"),
+    (r"\bregister_\w*hook\(", "a hook is Python code, which a replay would not run: compute that in the step itself"),
+    (r"\bDataParallel\(", "DataParallel splits a batch over several devices, and a graph belongs to one"),
+    (r"\b(import|from) (dgl|torch_geometric)\b", "each batch is a graph of another size: nothing could be replayed"),
+    (r"\btorch\.compile\(|\bmodel\.compile\(", "what is compiled can't be captured around: choose one of both"),
+    (r"\btorch\.jit\.(script|trace)\(", "scripted modules may be compiled anew in a step: leave that out"),
+    (r"\b(set_)?detect_anomaly\(", "the search for anomalies reads each gradient: switch it off"),
+)
+
+
+_OFTEN = 20  # steps: fewer are over before a graph is of use
+
+
+@dataclass
+class Part:
+    """One statement of a block: in the graph, unless `blocked` says why not.
+
+    `is_early`: it goes in front of the graph, for this `reason`. `late` are those in it, or it alone, which go behind;
+    `fetched` are the expressions in it that are evaluated in front.
+    """
+
+    statement: ast.stmt
+    blocked: Blocked | None = None
+    reason: Blocked | None = None
+    is_early: bool = False
+    late: list[Late] = field(default_factory=list)
+    fetched: list[Fetched] = field(default_factory=list)
+
+    @property
+    def is_late(self) -> bool:
+        """Does all of it go behind the graph?"""
+        return any(each.statement is self.statement for each in self.late)
+
+
+@dataclass(frozen=True)
+class Region:
+    """What is to be one graph, in the iterations of `loop`: `parts` that follow each other in `block`.
+
+    `unchecked` are the distributions that have to be told not to check their arguments.
+    """
+
+    loop: Loop
+    parts: tuple[Part, ...]
+    block: tuple[Part, ...]
+    unchecked: tuple[ast.Call, ...]
+
+    @property
+    def captured(self) -> list[ast.stmt]:
+        """The statements of the graph."""
+        return [each.statement for each in self.parts if not (each.is_early or each.is_late)]
+
+    @property
+    def late(self) -> list[Late]:
+        """What goes behind the graph, in order."""
+        return [late for each in self.parts for late in each.late]
+
+    @property
+    def fetched(self) -> list[Fetched]:
+        """What is evaluated in front of it, besides statements."""
+        return [fetched for each in self.parts if not each.is_early for fetched in each.fetched]
+
+    @property
+    def steps(self) -> list[ast.Call]:
+        """The calls that step optimizers."""
+        nodes = (node for each in self.captured for node in own_nodes(each) if isinstance(node, ast.Call))
+        return [each for each in nodes if isinstance(each.func, ast.Attribute) and each.func.attr == "step"]
+
+    @cached_property
+    def values(self) -> dict[ast.Call, ast.expr]:
+        """The reads of late statements that need a name for what they read, which is computed in the graph."""
+        stores = [
+            node
+            for each in self.captured
+            for node in own_nodes(each)
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+        ]
+        found = {}
+        for read_late in self.late:
+            for read, tensor in zip(read_late.reads, read_late.read, strict=True):
+                name = tensor.id if isinstance(tensor, ast.Name) else ""
+                if not name or any(each.id == name and _is_behind(each, tensor) for each in stores):
+                    found[read] = tensor
+        return found
+
+    @cached_property
+    def nodes(self) -> set[ast.AST]:
+        """What runs in the graph."""
+        outside = {node for each in self.late for node in own_nodes(each.statement)}
+        outside |= {node for each in self.fetched for node in own_nodes(each.value)}
+        inside = {node for each in self.captured for node in own_nodes(each)} - outside
+        return inside | {node for each in self.values.values() for node in own_nodes(each)}
+
+
+def _is_behind(node: ast.expr, other: ast.expr) -> bool:
+    return (node.lineno, node.col_offset) > (other.lineno, other.col_offset)
+
+
+def training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Call]]:
+    """The blocks that hold a backward pass and the step of an optimizer behind it, each with its first such pass."""
+    seen: set[ast.stmt] = set()
+    for call in sorted(program.of_type(ast.Call), key=lambda each: (each.lineno, each.col_offset)):
+        if runs_backward(program, call) and (program.hot_by(call) is not None or _is_repeated(program, call)):
+            block = _block_of(program, call)
+            if block and block[0] not in seen:
+                seen.add(block[0])
+                yield block, call
+
+
+def _is_repeated(program: Program, call: ast.Call) -> bool:
+    """Does a loop of its function run it often, as one over epochs with all of the data in one batch?"""
+    loop = next((each for each in program.ancestors(call) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
+    if not isinstance(loop, LOOPS) or program.is_tried_out(call):
+        return False
+    counted = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else None
+    is_range = isinstance(counted, ast.Call) and program.qualified(counted.func) == "builtins.range"
+    steps = integer(counted.args[-1]) if isinstance(counted, ast.Call) and is_range and counted.args else None
+    return steps is None or steps >= _OFTEN
+
+
+def _block_of(program: Program, call: ast.Call) -> list[ast.stmt]:
+    """The innermost block around a backward pass that steps an optimizer behind it."""
+    statement: ast.AST | None = program.statement_of(call)
+    while statement is not None and not isinstance(statement, (*FUNCTIONS, ast.Module)):
+        if isinstance(statement, ast.stmt):
+            block = program.block_of(statement)
+            if any(_steps(program, each) for each in block[block.index(statement) :]):
+                return block
+        statement = program.parent(statement)
+    return []
+
+
+def _steps(program: Program, statement: ast.stmt) -> bool:
+    return any(steps_optimizer(program, node) for node in own_nodes(statement))
+
+
+def _is_backward(program: Program, statement: ast.stmt) -> bool:
+    return any(isinstance(node, ast.Call) and runs_backward(program, node) for node in own_nodes(statement))
+
+
+def regions(program: Program, block: list[ast.stmt], loop: Loop) -> list[Region]:
+    """The regions of the steps in `block`; raises Blocked at what is in the way where there is none."""
+    for pattern, reason in _UNCAPTURED:
+        if match := re.search(pattern, program.text):
+            raise Blocked(reason, ast.Pass(lineno=program.source.position(match.start())[0], col_offset=0))
+    parts = [_Reader(program, block, loop).part(each) for each in block]
+    found = [run for run in _runs(program, loop, parts) if _is_whole(program, run)]
+    if not found:
+        raise _obstacle(program, parts)
+    return [_region(program, Region(loop, tuple(run), tuple(parts), ())) for run in found]
+
+
+def _obstacle(program: Program, parts: Sequence[Part]) -> Blocked:
+    """What keeps the backward pass and the optimizer's step apart."""
+    first = next((n for n, each in enumerate(parts) if _is_backward(program, each.statement)), 0)
+    behind = [n for n, each in enumerate(parts) if n >= first and _steps(program, each.statement)]
+    for part in parts[first : (behind[0] if behind else len(parts)) + 1]:
+        if part.blocked is not None:
+            return part.blocked
+    return Blocked("no optimizer is stepped behind the backward pass", parts[first].statement)
+
+
+def _is_whole(program: Program, run: Sequence[Part]) -> bool:
+    """Does it run a backward pass, and step an optimizer behind it?"""
+    first = next((n for n, each in enumerate(run) if _is_backward(program, each.statement)), len(run))
+    return any(_steps(program, each.statement) for each in run[first:])
+
+
+class _Reader:
+    """Tells of each statement of a block what becomes of it."""
+
+    def __init__(self, program: Program, block: list[ast.stmt], loop: Loop) -> None:
+        self._program, self._block, self._loop = program, block, loop
+        self._graph = program.get(Flow).graph(block[0])
+        self._obstacles = StepObstacles(program, quiet=False)
+
+    def part(self, statement: ast.stmt) -> Part:
+        """The statement, with what stands in the way."""
+        part = Part(statement)
+        try:
+            part.fetched = list(fetched(self._program, statement, self._loop))
+            self._obstacles.opaque = {node for each in part.fetched for node in own_nodes(each.value)}
+            if part.fetched and only_fetches(self._program, statement, part.fetched):
+                raise Blocked("it fetches what the step computes with", statement)
+            if detaches(self._program, statement) and not self._is_of_step(statement):
+                raise Blocked("it gives the step what the one before left, and no more of its gradients", statement)
+            part.late = list(self._check(statement))
+        except Blocked as blocked:
+            part.is_early, part.late, part.fetched = early(self._program, statement), [], []
+            part.blocked = None if part.is_early else blocked
+            part.reason = blocked
+        return part
+
+    def _is_of_step(self, statement: ast.stmt) -> bool:
+        """Does it read what statements before it in the block have set?"""
+        before = self._block[: self._block.index(statement)]
+        stores = {name for each in before for name in _names(each)[0]}
+        return bool(_names(statement)[1] & stores)
+
+    def _check(self, statement: ast.stmt) -> Iterator[Late]:
+        """Check a statement; yield what in it is to go behind the step."""
+        for node in leaves(statement):
+            raise Blocked("it leaves the step, which a replay would not do: do that behind it", node)
+        if isinstance(statement, ast.With) and self._are_modes(statement):
+            for each in statement.body:
+                yield from self._check(each)
+            return
+        found = late(self._program, statement)
+        if found is None:
+            self._check_numbers(statement)
+            self._check_sums(statement)
+            self._obstacles.check([statement], self._loop)
+            return
+        for tensor in found.tensors:
+            self._obstacles.check([tensor], self._loop)
+        yield found
+
+    def _are_modes(self, statement: ast.With) -> bool:
+        names = {self._program.qualified(called(item.context_expr)) for item in statement.items}
+        return names <= MODES and not any(item.optional_vars for item in statement.items)
+
+    def _check_numbers(self, statement: ast.stmt) -> None:
+        """Raise Blocked where a statement reads what the host has, another one in each iteration."""
+        for name in own_nodes(statement):
+            is_read = isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
+            if not is_read or not isinstance(name, ast.Name) or name in self._obstacles.opaque:
+                continue
+            if self._is_of_host(name):
+                reason = "is another value of the host in each iteration, which a replay would not see"
+                raise Blocked(f"`{name.id}` {reason}: keep what depends on it outside of the step", name)
+
+    def _is_of_host(self, name: ast.Name) -> bool:
+        """May the variable have a value of the host, set in the loop by what is no constant, and no tensor's shape?"""
+        for value in self._graph.definitions(name):
+            if not isinstance(value, Definition) or not self._graph.is_within(value.node, self._loop):
+                continue
+            given = value.given
+            kinds = {self._program.value(each).kind for each in (name, given or name)}
+            is_steady = given is not None and (is_metadata(given) or self._program.value(given).is_literal)
+            if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not is_steady:
+                return True
+        return False
+
+    def _check_sums(self, statement: ast.stmt) -> None:
+        """Raise Blocked where a tensor is added to, in place, that the iteration before left."""
+        for node in own_nodes(statement):
+            if not isinstance(node, ast.AugAssign) or not isinstance(node.target, ast.Name):
+                continue
+            inside = {part for each in self._block for part in ast.walk(each)}
+            for value in self._graph.definitions(node.target):
+                if value is self._graph.value(node.target):
+                    value = value.updates if isinstance(value, Definition) and value.updates else value
+                if not isinstance(value, Definition) or value.node not in inside or value.node is node.target:
+                    name = node.target.id
+                    raise Blocked(f"`{name}` is changed in place: write `{name} = {name} + ...` or the like", node)
+
+
+def _runs(program: Program, loop: Loop, parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """The longest runs of parts that a graph holds, without what is early or late at their ends."""
+    run: list[Part] = []
+    for part in [*parts, None]:
+        if part is not None and part.blocked is None:
+            reason = _conflict(program, loop, run, part)
+            if reason is None:
+                run.append(part)
+                continue
+            part.blocked, part.is_early = reason, False
+        yield _trimmed(program, run)
+        run = []
+
+
+def _trimmed(program: Program, run: list[Part]) -> list[Part]:
+    while run and (run[0].is_early or run[0].is_late or not _works(run[0])):
+        run = run[1:]
+    while run and (run[-1].is_early or run[-1].is_late or not _works(run[-1]) or _gives_none(program, run[-1])):
+        run = run[:-1]
+    return run
+
+
+def _gives_none(program: Program, part: Part) -> bool:
+    """Does it only give names to what is no tensor?"""
+    targets = part.statement.targets if isinstance(part.statement, ast.Assign) else []
+    kinds = {program.value(each).kind for each in targets if isinstance(each, ast.Name)}
+    return bool(kinds) and kinds.isdisjoint({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD})
+
+
+def _works(part: Part) -> bool:
+    """Does it do anything on the device?"""
+    opaque = {node for each in part.fetched for node in own_nodes(each.value)}
+    nodes = (node for node in own_nodes(part.statement) if node not in opaque)
+    is_shape = isinstance(part.statement, ast.Assign) and is_metadata(part.statement.value)
+    return not is_shape and any(isinstance(node, ast.Call | ast.BinOp | ast.Compare | ast.AugAssign) for node in nodes)
+
+
+def _conflict(program: Program, loop: Loop, run: Sequence[Part], part: Part) -> Blocked | None:
+    """Why a part may not be moved before those in front of it, or they not behind it."""
+    before = [each for each in run if not each.is_early]
+    if part.is_early and not all(_may_precede(program, loop, part.statement, each) for each in before):
+        return part.reason
+    stores, loads = _names_captured(part)
+    fetched = {node.id for each in part.fetched for node in ast.walk(each.value) if isinstance(node, ast.Name)}
+    for each in before:
+        if fetched & _names(each.statement)[0]:
+            return Blocked("what it copies to the device is computed in the step", part.statement)
+        for one in each.late:
+            changed = _names(one.statement)[0] | changed_by(one)
+            if changed & (loads | stores) or _host_names(one) & stores:
+                reason = "the host reads what the step has computed by then: read it behind the step"
+                return Blocked(reason, one.statement)
+    return None
+
+
+def _names_captured(part: Part) -> tuple[set[str], set[str]]:
+    """The names that a part stores and loads in the graph."""
+    late = {node for each in part.late for node in ast.walk(each.statement)}
+    late -= {node for each in part.late for tensor in each.tensors for node in ast.walk(tensor)}
+    names = [node for node in ast.walk(part.statement) if isinstance(node, ast.Name) and node not in late]
+    stores = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    return stores, {node.id for node in names} - (stores - _names(part.statement)[1])
+
+
+def _may_precede(program: Program, loop: Loop, early: ast.stmt, part: Part) -> bool:
+    """May an early statement run before another part of the step, which stands in front of it?"""
+    other = part.statement
+    (stores, loads), (set_before, read_before) = _names(early), _names(other)
+    changed = set_before.union(*map(changed_by, part.late))
+    if (loads & changed) or (stores & (set_before | read_before)):
+        return False
+    if any(draws(program, node) for node in own_nodes(early)) and program.effects(other, Effect.ELSEWHERE):
+        return False
+    late_nodes = {node for each in part.late for node in own_nodes(each.statement)}
+    if not _steps(program, other) and late_nodes.issuperset(written_names(program, other)):
+        return True
+    names = (each for each in own_nodes(early) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+    return all(_is_fresh(program, loop, each) for each in names)
+
+
+def _is_fresh(program: Program, loop: Loop, name: ast.Name) -> bool:
+    """Is it no tensor that a step may change: one that the iteration has made, and not taken from a module?"""
+    if program.value(name).kind not in (Kind.TENSOR, Kind.UNKNOWN):
+        return True
+    graph = program.get(Flow).graph(name)
+    for value in graph.definitions(name):
+        source = value.source if isinstance(value, Definition) else None
+        if source is None or not graph.is_within(source, loop):
+            return False
+        if any(isinstance(each, ast.expr) and program.value(each).kind is Kind.MODULE for each in own_nodes(source)):
+            return False
+    return True
+
+
+def _host_names(late: Late) -> set[str]:
+    """What a late statement reads besides the tensors."""
+    inside = {node for each in late.reads for node in ast.walk(each)}
+    return {node.id for node in ast.walk(late.statement) if isinstance(node, ast.Name) and node not in inside}
+
+
+def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
+    """The names that a statement stores, and those that it loads."""
+    stores, loads = set[str](), set[str]()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name):
+            (loads if isinstance(node.ctx, ast.Load) else stores).add(node.id)
+            if isinstance(getattr(statement, "target", None), ast.Name) and isinstance(statement, ast.AugAssign):
+                loads.add(statement.target.id)  # type: ignore[union-attr]
+    return stores, loads
+
+
+def _region(program: Program, found: Region) -> Region:
+    """The region, with what has to change in the functions that it calls."""
+    obstacles = StepObstacles(program, quiet=False)
+    everything = {node for part in found.parts for node in own_nodes(part.statement)}
+    obstacles.opaque = everything - found.nodes
+    obstacles.check([*found.captured, *(each for late in found.late for each in late.tensors)], found.loop)
+    return replace(found, unchecked=tuple(obstacles.unchecked))

@@ -1,0 +1,222 @@
+"""Finds in a step of training what a CUDA graph of the whole step would not hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from perflint.analysis.autograd.effects import ModuleCalls, runs_backward
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.python import FILLS, TAKES
+from perflint.analysis.program import Program
+from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import keyword_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, path_of
+from perflint.transforms.aliases import is_own
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.calls import argument_names
+from perflint.transforms.capture.obstacles import Obstacles
+from perflint.transforms.shown import shown
+
+_OWN_PARTS = frozenset(  # what a module, or an optimizer, gives of itself
+    f"{each}{what}" for each in ("", "named_") for what in ("parameters", "buffers", "modules", "children")
+)
+_TRAINING = frozenset(  # functions that leave nothing behind but on the device
+    "torch.nn.utils.clip_grad_norm_ torch.nn.utils.clip_grad_value_ torch.autograd.grad torch.autograd.backward"
+    " torch.nn.parallel.data_parallel torch.nn.utils.parameters_to_vector".split()
+)
+_ON_HOST = frozenset({"LBFGS", "SparseAdam"})
+_SCALING = frozenset({"scale", "unscale_", "step", "update"})
+_NOT_FILLED = (Kind.TENSOR, Kind.MODULE, Kind.OPTIMIZER, Kind.LIBRARY, Kind.LOADER, Kind.FUNCTION, Kind.CLASS)
+_DISTRIBUTION = "distribution"
+_DRAWS = frozenset("sample rsample log_prob entropy mode mean cdf icdf perplexity".split())
+_WALKED = (Kind.SEQUENCE, Kind.TENSOR, Kind.MAPPING, Kind.MODULE, Kind.STRING)
+_DEFAULT_OFF = "set_default_validate_args(False)"
+_KNOWN = frozenset({"torch", "builtins", "math", "numpy", "random", "typing", "logging", "time"})  # more is known
+_BY_HAND = "decorate the step by hand, with `graphed_step` of perflint.runtime.graphs"
+
+
+@dataclass
+class StepObstacles(Obstacles):
+    """Raises Blocked at the first thing that is in the way of replaying a step with its backward pass and optimizers.
+
+    What the step writes to in place may be known to others, for a replay writes to it, too. `opaque` are expressions
+    that are evaluated before the step; `unchecked` are the distributions that check their arguments on the host, unless
+    they are told not to.
+    """
+
+    opaque: set[ast.AST] = field(default_factory=set)
+    unchecked: list[ast.Call] = field(default_factory=list)
+
+    def check(self, parts: Iterable[ast.AST], region: ast.AST) -> None:
+        """Check parts of `region`, a function, or the loop around the step."""
+        for part in parts:
+            for node in own_nodes(part):
+                if node not in self.opaque:
+                    self._node(node, region)
+
+    def _node(self, node: ast.AST, region: ast.AST) -> None:
+        if isinstance(node, ast.Delete | ast.Import | ast.ImportFrom | ast.Raise | ast.While):
+            does = {ast.Delete: "deletes", ast.Raise: "raises an error", ast.While: "loops by a test"}
+            raise Blocked(
+                f"it {does.get(type(node), 'imports')}, which a replay would not do: do that outside of the step", node
+            )
+        if isinstance(node, ast.For | ast.comprehension):
+            self._walked(node.iter, region)
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            self._held(node, region)
+        super()._node(node, region)
+
+    def _held(self, node: ast.Name | ast.Attribute, region: ast.AST) -> None:
+        """What the host fills is no part of what a replay looks at."""
+        last = node.id if isinstance(node, ast.Name) else node.attr
+        if last not in self.program.get(_filled) or self.program.value(node).kind in _NOT_FILLED:
+            return
+        around = region if isinstance(region, FUNCTIONS) else None
+        if isinstance(node, ast.Name):
+            graph = self.program.get(Flow).graph(node)
+            if around is not None and graph.reaching(node):
+                return  # its own, or what it is given
+            if around is None and any(graph.is_within(each, region) for each in graph.reaching(node)):
+                return
+        raise Blocked(f"{shown(self.program, node)} is filled on the host: give the step a tensor instead", node)
+
+    def _walked(self, node: ast.expr, region: ast.AST) -> None:
+        """What a loop in the step walks is the same for all steps."""
+        value = self.program.value(node)
+        if value.kind is Kind.LOADER:
+            raise Blocked("it walks a loader: the batches have to be there before the step", node)
+        is_part = isinstance(node, ast.Call) and (self._is_part(node) or value.kind in _WALKED)
+        if is_part or (isinstance(node, ast.Name) and node.id in argument_names(region)):
+            return
+        name = self.program.qualified(node.func) if isinstance(node, ast.Call) else ""
+        if value.kind not in _WALKED and name not in {f"builtins.{each}" for each in ("range", "zip", "enumerate")}:
+            raise Blocked(f"what {shown(self.program, node)} yields isn't known: fetch it before the step", node)
+
+    def _is_part(self, node: ast.Call) -> bool:
+        """Is it `model.parameters()` or the like?"""
+        func = node.func
+        return isinstance(func, ast.Attribute) and func.attr in _OWN_PARTS and not (node.args or node.keywords)
+
+    def _call(self, node: ast.Call, region: ast.AST) -> None:
+        program, func = self.program, node.func
+        value, name = program.value(func), program.qualified(func)
+        if runs_backward(program, node):
+            self._backward(node)
+        elif name in _TRAINING:
+            if keyword_of(node, "error_if_nonfinite") is not None:
+                raise Blocked(f"{shown(program, func)} reads on the host whether to fail: leave that out", node)
+        elif isinstance(func, ast.Attribute) and self._is_training(node, func):
+            pass
+        elif name.startswith("torch.distributions.") or (value.owner and value.owner.name == _DISTRIBUTION):
+            self._distribution(node, name)
+        elif value.kind is Kind.MODULE and (bodies := program.get(ModuleCalls).callees(node)):
+            for body in bodies:
+                if not isinstance(body, ast.FunctionDef):
+                    raise Blocked(f"what {shown(program, func)} runs isn't known", node)
+                self.check_function(body)
+        elif is_model(program, func):
+            pass  # of another file: what it keeps of a call, its run shows
+        elif isinstance(func, ast.Attribute) and func.attr in ("requires_grad_", "detach_"):
+            if not is_own(program, region, func.value):
+                raise Blocked(
+                    f"{shown(program, func.value)} is changed, which a replay would not do: do that behind the step",
+                    node,
+                )
+        elif value.kind is Kind.LIBRARY and name.partition(".")[0] not in _KNOWN:
+            raise Blocked(
+                f"what {shown(program, func)} does isn't known: call it in front of the step, or {_BY_HAND}", node
+            )
+        else:
+            super()._call(node, region)
+
+    def _backward(self, node: ast.Call) -> None:
+        func, name = node.func, self.program.qualified(node.func)
+        of_tensor = isinstance(func, ast.Attribute) and self.program.value(func.value).kind is Kind.TENSOR
+        if not (of_tensor or name == "torch.autograd.backward"):
+            raise Blocked(f"what {shown(self.program, func)} does besides isn't known: call it on the loss", node)
+
+    def _is_training(self, node: ast.Call, func: ast.Attribute) -> bool:
+        """Is it the method of a module or an optimizer that a graph holds? Raises Blocked where it never does."""
+        owner = self.program.value(func.value)
+        if func.attr == "zero_grad":
+            return owner.kind in (Kind.OPTIMIZER, Kind.MODULE)
+        if func.attr == "step" and owner.kind is Kind.OPTIMIZER:
+            last = owner.name.rpartition(".")[2]
+            if last in _ON_HOST or node.args or node.keywords:
+                what = f"`{last}`" if last in _ON_HOST else "a closure"
+                raise Blocked(f"{what} decides on the host how to step: use another optimizer", node)
+            own = self.program.callee(node)
+            if isinstance(own, ast.FunctionDef):
+                self.check_function(own)
+            return True
+        if func.attr in _SCALING and "scaler" in path_of(func.value).lower():
+            raise Blocked(
+                "a GradScaler decides on the host whether to step: autocast to bfloat16, which needs none", node
+            )
+        is_part = func.attr in _OWN_PARTS and owner.kind is Kind.MODULE
+        return is_part or (func.attr in ("values", "items", "keys") and owner.kind is Kind.MODULE and not node.args)
+
+    def _distribution(self, node: ast.Call, name: str) -> None:
+        if not name:
+            if isinstance(node.func, ast.Attribute) and node.func.attr not in _DRAWS:
+                raise Blocked(f"whether a graph can hold {shown(self.program, node.func)} isn't known", node)
+            return
+        if name.startswith("torch.distributions.kl"):
+            return
+        if keyword_of(node, "validate_args") is None and _DEFAULT_OFF not in self.program.text:
+            if any(each.arg is None for each in node.keywords):
+                raise Blocked(f"{shown(self.program, node)} checks its arguments on the host", node)
+            if node not in self.unchecked:
+                self.unchecked.append(node)
+
+    def _object(self, node: ast.Attribute | ast.Subscript, region: ast.AST) -> None:
+        """What is no tensor is taken apart, or told from others, when the step is called."""
+
+    def _written(self, node: ast.AST, base: ast.expr, region: ast.AST) -> None:
+        if self.program.value(base).kind is not Kind.TENSOR and not is_own(self.program, region, base, self.owned):
+            raise Blocked(
+                f"{shown(self.program, base)} is changed, which a replay would not do: do that behind the step", node
+            )
+
+
+def _filled(program: Program) -> frozenset[str]:
+    """The last names of containers and arrays of which the program sets items, or that it fills or shuffles."""
+    found = [each.value for each in program.of_type(ast.Subscript) if not isinstance(each.ctx, ast.Load)]
+    for call in program.of_type(ast.Call):
+        func = call.func
+        if isinstance(func, ast.Attribute) and func.attr in FILLS | TAKES:
+            found.append(func.value)
+        if isinstance(func, ast.Attribute) and func.attr in ("shuffle", "fill"):
+            found += [func.value, *call.args[:1]]
+    paths = (path_of(each) for each in found if program.value(each).kind not in _NOT_FILLED)
+    return frozenset(each.rpartition(".")[2] for each in paths) - {""}
+
+
+def is_model(program: Program, func: ast.expr) -> bool:
+    """Is what is called a module of another file, by its class, or as this one trains it or takes its parameters?"""
+    value = program.value(func)
+    if value.kind is Kind.MODULE:
+        return not value.name.startswith("torch.")
+    return value.kind in (Kind.UNKNOWN, Kind.TENSOR) and path_of(func) in program.get(_models)
+
+
+def _models(program: Program) -> frozenset[str]:
+    """The paths of what is used as a module is."""
+    funcs = (each.func for each in program.of_type(ast.Call) if not each.args and not each.keywords)
+    used = (each for each in funcs if isinstance(each, ast.Attribute) and each.attr in ("parameters", "train", "eval"))
+    return frozenset(map(path_of, (each.value for each in used))) - {""}
+
+
+def leaves(statement: ast.stmt) -> Iterator[ast.AST]:
+    """What in a statement leads out of the block that it stands in."""
+    pending: list[tuple[ast.AST, bool]] = [(statement, False)]
+    while pending:
+        node, in_loop = pending.pop()
+        is_exit = isinstance(node, ast.Break | ast.Continue) and not in_loop
+        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Await) or is_exit:
+            yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            inside = in_loop or isinstance(node, LOOPS)
+            pending += [(each, inside) for each in ast.iter_child_nodes(node)]

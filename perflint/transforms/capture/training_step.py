@@ -1,0 +1,49 @@
+"""The fix that runs each whole step of a training loop as one CUDA graph."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.analysis.program import Program
+from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.walk import LOOPS
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.candidate import DISTRIBUTION
+from perflint.transforms.capture.captured import RUNTIME, is_captured
+from perflint.transforms.capture.outline import Outline
+from perflint.transforms.capture.region import regions, training_blocks
+from perflint.transforms.imports import importing
+from perflint.transforms.remedy import TrainingStep
+from perflint.transforms.rewrite import rewrite
+
+_DECORATOR = "graphed_step"
+_EXACT = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
+
+
+def training_steps(program: Program) -> list[TrainingStep]:
+    """The hot training steps of a program that may use a device, each with its fix or what stands in the way."""
+    found = []
+    for block, backward in training_blocks(program):
+        if is_captured(program, backward):
+            continue
+        try:
+            found.append(TrainingStep(backward, (_fix(program, block, backward),), ""))
+        except Blocked as reason:
+            found.append(TrainingStep(backward, (), str(reason)))
+    return found
+
+
+def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
+    """The fix of one block; raises Blocked."""
+    loop = next((each for each in program.ancestors(block[0]) if isinstance(each, LOOPS)), None)
+    if loop is None or program.function_of(loop) is not program.function_of(backward):
+        raise Blocked(
+            "the step is a function of its own: give it tensors on the device, and decorate it by hand", block[0]
+        )
+    found = regions(program, block, loop)
+    name, imported = importing(program, RUNTIME, _DECORATOR)
+    changes = [each for region in found for each in Outline(program, region).operations(name)]
+    optimizers = {program.value(each.func.value).name for region in found for each in region.steps
+                  if isinstance(each.func, ast.Attribute)}  # fmt: skip
+    safety = Safety.EXACT if optimizers <= _EXACT else Safety.ROUNDING  # of an optimizer in its capturable form
+    return Fix("run the training step as one CUDA graph", safety, rewrite(program, *imported, *changes), DISTRIBUTION)

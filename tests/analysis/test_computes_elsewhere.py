@@ -1,0 +1,68 @@
+"""A graph holds a call of another file's function or module where that does nothing but compute."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.analysis.test_decorators import is_found_fix
+
+SCAN = """import torch
+from torch import nn
+import other
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = other.Head()
+    def forward(self, rewards: torch.Tensor):
+        result, last = torch.zeros_like(rewards), 0.0
+        for t in reversed(range(rewards.size(0))):
+            last = {call} + 0.9 * last * rewards[t]
+            result[t] = last
+        return result
+"""
+HEAD = "class Head(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.w = nn.Linear(4, 4)\n"
+DERIVED = HEAD.replace("nn.Module", "Base")
+PRINTS = "    def __call__(self, x):\n        print()\n        return x"
+COMPUTES = [
+    ("def f(x, dim=-1):\n    y, _ = x.max(dim)\n    return (x - y.unsqueeze(dim)).exp()", "other.f(rewards[t])"),
+    ("def f(x):\n    return g(x)\ndef g(x):\n    return torch.tanh(x)", "other.f(rewards[t])"),
+    ("import more\ndef f(x):\n    return more.g(x)", "other.f(rewards[t])"),
+    (f"{HEAD}    def forward(self, x):\n        return self.w(x)", "self.head(rewards[t])"),
+]
+DOES_MORE = [
+    ("def f(x):\n    print(x)\n    return x", "other.f(rewards[t])"),
+    ("def f(x):\n    return x.exp_()", "other.f(rewards[t])"),
+    ("SEEN = []\ndef f(x):\n    SEEN.append(1)\n    return x", "other.f(rewards[t])"),
+    ("def f(x):\n    global N\n    N = 1\n    return x", "other.f(rewards[t])"),
+    ("def f(x):\n    return x\nf = print", "other.f(rewards[t])"),
+    ("import functools\n@functools.lru_cache\ndef f(x):\n    return x", "other.f(rewards[t])"),
+    ("def f(x):\n    return x if x.sum().item() else -x", "other.f(rewards[t])"),
+    ("import more\ndef f(x):\n    return more.h(x)", "other.f(rewards[t])"),
+    ("import unknown\ndef f(x):\n    return unknown.g(x)", "other.f(rewards[t])"),
+    (f"{HEAD}    def forward(self, x):\n        self.n = 1\n        return self.w(x)", "self.head(rewards[t])"),
+    (f"{HEAD}    def forward(self, x):\n        print()\n        return self.w(x)", "self.head(rewards[t])"),
+    (f"{HEAD}    def forward(self, x):\n        return x\n{PRINTS}", "self.head(rewards[t])"),
+    (f"class Head:\n    def forward(self, x):\n        return x\n{PRINTS}", "self.head(rewards[t])"),
+    (f"from base import Base\n{DERIVED}    def forward(self, x):\n        return self.w(x)", "self.head(rewards[t])"),
+    ("def Head():\n    return print", "self.head(rewards[t])"),
+    ("class Head:\n    def __call__(self, x):\n        return x", "self.head(rewards[t])"),
+]
+
+
+def _is_captured(other: str, call: str) -> bool:
+    files = {
+        "caller.py": SCAN.format(call=call),
+        "other.py": f"import torch\nfrom torch import nn\n{other}\n",
+        "more.py": "import torch\ndef g(x):\n    return torch.tanh(x)\ndef h(x):\n    print(x)\n    return x\n",
+    }
+    return is_found_fix(files)
+
+
+@pytest.mark.parametrize(("other", "call"), COMPUTES)
+def test_what_only_computes_is_no_obstacle(other: str, call: str) -> None:
+    assert _is_captured(other, call)
+
+
+@pytest.mark.parametrize(("other", "call"), DOES_MORE)
+def test_what_may_do_more_is_one(other: str, call: str) -> None:
+    assert not _is_captured(other, call)

@@ -1,0 +1,37 @@
+"""On a GPU, programs whose steps `launch-bound-step` has outlined train as they did, by graphs that are captured."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("needs CUDA", allow_module_level=True)
+
+from perflint.runtime import step as steps  # noqa: E402
+from tests.fixture_cases import FIXTURES, load  # noqa: E402
+
+FOLDER = FIXTURES / "launch_bound_step"
+
+
+def test_outlined_steps_train_as_they_did_and_are_captured() -> None:
+    torch.manual_seed(0)
+    expected = load(FOLDER / "steps_before.py", "steps_before").run()
+    torch.manual_seed(0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = load(FOLDER / "steps_after_unsafe.py", "steps_after").run()
+    known = list(steps._known.values())
+    captured = [each.records for each in known if each.records.captures()]
+    refused = {each.records._name: dict(each.records.refused) for each in known if each.records.refused}
+    try:
+        assert not refused, [str(each.message) for each in told]
+        assert len(captured) == 10
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)  # Adam steps in its capturable form
+    finally:
+        for each in known:
+            each.records.clear()
+        gc.collect()

@@ -1,0 +1,88 @@
+"""Steps that are outlined hold what a graph demands: a double that does as a replay would gives the same results."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.optim import optimizer as hooks  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_map_only  # noqa: E402
+
+from perflint.runtime import graphs  # noqa: E402
+from perflint.runtime.tree import flatten  # noqa: E402
+from tests.fixture_cases import FIXTURES, load  # noqa: E402
+
+STEPS = FIXTURES / "launch_bound_step"
+
+
+class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises where the host reads a tensor, but for what optimizers do on a CPU alone."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.steps = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.__name__.startswith("_local_scalar_dense") and not self.steps:
+            raise AssertionError("the host reads a tensor in a step that is to be captured")
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def no_reads() -> Iterator[None]:
+    """Raise at reads of the host meanwhile."""
+    with Reads() as reads:
+        handles = [
+            hooks.register_optimizer_step_pre_hook(lambda *_: setattr(reads, "steps", 1)),
+            hooks.register_optimizer_step_post_hook(lambda *_: setattr(reads, "steps", 0)),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+class Double:
+    """A graph's double on a CPU: a step reads copies of its arguments in memory of their own, and gives copies."""
+
+    calls = 0
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self._statics = function, dict[Any, list[Any]]()
+
+    def __call__(self, *args: Any) -> Any:
+        Double.calls += 1
+        structure, leaves = flatten(args)
+        assert not any(each.requires_grad for each in leaves if isinstance(each, torch.Tensor))
+        key = (structure, *(each.shape if isinstance(each, torch.Tensor) else each for each in leaves))
+        if key not in self._statics:
+            self._statics[key] = list(tree_map_only(torch.Tensor, torch.empty_like, args))
+        for static, leaf in zip(flatten(self._statics[key])[1], leaves, strict=True):
+            if isinstance(static, torch.Tensor):
+                static.copy_(leaf)
+        before, printed = random.getstate(), StringIO()
+        with redirect_stdout(printed), no_reads():
+            result = self._function(*self._statics[key])
+        assert not printed.getvalue() and random.getstate() == before
+        for static, leaf in zip(flatten(self._statics[key])[1], leaves, strict=True):
+            assert not isinstance(static, torch.Tensor) or torch.equal(static, leaf), "it writes to its arguments"
+        return tree_map_only(torch.Tensor, lambda each: each.detach().clone(), result)
+
+
+def test_a_double_of_the_graph_gives_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    expected = load(STEPS / "steps_before.py", "steps_before").run()
+    monkeypatch.setattr(graphs, "graphed_step", Double)
+    torch.manual_seed(0)
+    found = load(STEPS / "steps_after_unsafe.py", "steps_after").run()
+    assert Double.calls > 100
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
