@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import steps_optimizer
+from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
@@ -19,7 +19,8 @@ from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Late, detaches
-from perflint.transforms.capture.region import Part, Region
+from perflint.transforms.capture.parts import Part
+from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.names import check_alone, taken_around
 from perflint.transforms.operations import (
@@ -34,6 +35,7 @@ from perflint.transforms.operations import (
 )
 from perflint.transforms.template import assignment, expression, reference, statement
 
+_DIFFERENTIATING = frozenset({"torch.autograd.grad"})
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
 _NAMES = ("step", "train_step", "training_step", "graphed")
@@ -55,6 +57,7 @@ class Outline:
         self._check_scope()
         self._check_gradients()
         self._check_writes()
+        self._check_tape()
 
     @cached_property
     def _outermost(self) -> Loop:
@@ -227,6 +230,27 @@ class Outline:
             if part.blocked is not None and part.statement.lineno >= node.lineno:
                 return part.blocked
         return Blocked("it runs a model with gradients, and a graph can't begin before it", node)
+
+    def _check_tape(self) -> None:
+        """Raise Blocked where a result is differentiated behind the step: a replay records nothing."""
+        for call in (each for each in own_nodes(self._outermost) if isinstance(each, ast.Call)):
+            differentiates = runs_backward(self.program, call) or self.program.qualified(call.func) in _DIFFERENTIATING
+            if differentiates and call not in self.region.nodes and self._comes_from_inside(call):
+                reason = "differentiates what the step before it computes, and a replay records nothing for that"
+                raise Blocked(f"it {reason}: compute that again behind the step", call)
+
+    def _comes_from_inside(self, node: ast.expr) -> bool:
+        """May `node` be computed of what the region sets?"""
+        pending, seen = [node], set[Value]()
+        for each in pending:
+            names = (part for part in ast.walk(each) if isinstance(part, ast.Name))
+            for value in (value for name in names for value in self._graph.definitions(name) if value not in seen):
+                seen.add(value)
+                if self._is_inside(value):
+                    return True
+                source = value.source if isinstance(value, Definition) else None
+                pending += [source] if source is not None else []
+        return False
 
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""

@@ -5,30 +5,28 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
+from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.program import Effect, Program
+from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, integer, own_nodes
-from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.host_part import (
     Fetched,
     Late,
-    changed_by,
     detaches,
-    draws,
     early,
     fetched,
     late,
     only_fetches,
 )
+from perflint.transforms.capture.parts import Part, names_in, runs, steps
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
 
 _PROCESSES = (
@@ -49,27 +47,6 @@ _UNCAPTURED = (  # what a file may say, and why no step of it is captured then
 
 
 _OFTEN = 20  # steps: fewer are over before a graph is of use
-
-
-@dataclass
-class Part:
-    """One statement of a block: in the graph, unless `blocked` says why not.
-
-    `is_early`: it goes in front of the graph, for this `reason`. `late` are those in it, or it alone, which go behind;
-    `fetched` are the expressions in it that are evaluated in front.
-    """
-
-    statement: ast.stmt
-    blocked: Blocked | None = None
-    reason: Blocked | None = None
-    is_early: bool = False
-    late: list[Late] = field(default_factory=list)
-    fetched: list[Fetched] = field(default_factory=list)
-
-    @property
-    def is_late(self) -> bool:
-        """Does all of it go behind the graph?"""
-        return any(each.statement is self.statement for each in self.late)
 
 
 @dataclass(frozen=True)
@@ -163,14 +140,10 @@ def _block_of(program: Program, call: ast.Call) -> list[ast.stmt]:
     while statement is not None and not isinstance(statement, (*FUNCTIONS, ast.Module)):
         if isinstance(statement, ast.stmt):
             block = program.block_of(statement)
-            if any(_steps(program, each) for each in block[block.index(statement) :]):
+            if any(steps(program, each) for each in block[block.index(statement) :]):
                 return block
         statement = program.parent(statement)
     return []
-
-
-def _steps(program: Program, statement: ast.stmt) -> bool:
-    return any(steps_optimizer(program, node) for node in own_nodes(statement))
 
 
 def _is_backward(program: Program, statement: ast.stmt) -> bool:
@@ -183,7 +156,7 @@ def regions(program: Program, block: list[ast.stmt], loop: Loop) -> list[Region]
         if match := re.search(pattern, program.text):
             raise Blocked(reason, ast.Pass(lineno=program.source.position(match.start())[0], col_offset=0))
     parts = [_Reader(program, block, loop).part(each) for each in block]
-    found = [run for run in _runs(program, loop, parts) if _is_whole(program, run)]
+    found = [run for run in runs(program, loop, parts) if _is_whole(program, run)]
     if not found:
         raise _obstacle(program, parts)
     return [_region(program, Region(loop, tuple(run), tuple(parts), ())) for run in found]
@@ -192,7 +165,7 @@ def regions(program: Program, block: list[ast.stmt], loop: Loop) -> list[Region]
 def _obstacle(program: Program, parts: Sequence[Part]) -> Blocked:
     """What keeps the backward pass and the optimizer's step apart."""
     first = next((n for n, each in enumerate(parts) if _is_backward(program, each.statement)), 0)
-    behind = [n for n, each in enumerate(parts) if n >= first and _steps(program, each.statement)]
+    behind = [n for n, each in enumerate(parts) if n >= first and steps(program, each.statement)]
     for part in parts[first : (behind[0] if behind else len(parts)) + 1]:
         if part.blocked is not None:
             return part.blocked
@@ -202,7 +175,7 @@ def _obstacle(program: Program, parts: Sequence[Part]) -> Blocked:
 def _is_whole(program: Program, run: Sequence[Part]) -> bool:
     """Does it run a backward pass, and step an optimizer behind it?"""
     first = next((n for n, each in enumerate(run) if _is_backward(program, each.statement)), len(run))
-    return any(_steps(program, each.statement) for each in run[first:])
+    return any(steps(program, each.statement) for each in run[first:])
 
 
 class _Reader:
@@ -233,8 +206,8 @@ class _Reader:
     def _is_of_step(self, statement: ast.stmt) -> bool:
         """Does it read what statements before it in the block have set?"""
         before = self._block[: self._block.index(statement)]
-        stores = {name for each in before for name in _names(each)[0]}
-        return bool(_names(statement)[1] & stores)
+        stores = {name for each in before for name in names_in(each)[0]}
+        return bool(names_in(statement)[1] & stores)
 
     def _check(self, statement: ast.stmt) -> Iterator[Late]:
         """Check a statement; yield what in it is to go behind the step."""
@@ -292,117 +265,6 @@ class _Reader:
                 if not isinstance(value, Definition) or value.node not in inside or value.node is node.target:
                     name = node.target.id
                     raise Blocked(f"`{name}` is changed in place: write `{name} = {name} + ...` or the like", node)
-
-
-def _runs(program: Program, loop: Loop, parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """The longest runs of parts that a graph holds, without what is early or late at their ends."""
-    run: list[Part] = []
-    for part in [*parts, None]:
-        if part is not None and part.blocked is None:
-            reason = _conflict(program, loop, run, part)
-            if reason is None:
-                run.append(part)
-                continue
-            part.blocked, part.is_early = reason, False
-        yield _trimmed(program, run)
-        run = []
-
-
-def _trimmed(program: Program, run: list[Part]) -> list[Part]:
-    while run and (run[0].is_early or run[0].is_late or not _works(run[0])):
-        run = run[1:]
-    while run and (run[-1].is_early or run[-1].is_late or not _works(run[-1]) or _gives_none(program, run[-1])):
-        run = run[:-1]
-    return run
-
-
-def _gives_none(program: Program, part: Part) -> bool:
-    """Does it only give names to what is no tensor?"""
-    targets = part.statement.targets if isinstance(part.statement, ast.Assign) else []
-    kinds = {program.value(each).kind for each in targets if isinstance(each, ast.Name)}
-    return bool(kinds) and kinds.isdisjoint({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD})
-
-
-def _works(part: Part) -> bool:
-    """Does it do anything on the device?"""
-    opaque = {node for each in part.fetched for node in own_nodes(each.value)}
-    nodes = (node for node in own_nodes(part.statement) if node not in opaque)
-    is_shape = isinstance(part.statement, ast.Assign) and is_metadata(part.statement.value)
-    return not is_shape and any(isinstance(node, ast.Call | ast.BinOp | ast.Compare | ast.AugAssign) for node in nodes)
-
-
-def _conflict(program: Program, loop: Loop, run: Sequence[Part], part: Part) -> Blocked | None:
-    """Why a part may not be moved before those in front of it, or they not behind it."""
-    before = [each for each in run if not each.is_early]
-    if part.is_early and not all(_may_precede(program, loop, part.statement, each) for each in before):
-        return part.reason
-    stores, loads = _names_captured(part)
-    fetched = {node.id for each in part.fetched for node in ast.walk(each.value) if isinstance(node, ast.Name)}
-    for each in before:
-        if fetched & _names(each.statement)[0]:
-            return Blocked("what it copies to the device is computed in the step", part.statement)
-        for one in each.late:
-            changed = _names(one.statement)[0] | changed_by(one)
-            if changed & (loads | stores) or _host_names(one) & stores:
-                reason = "the host reads what the step has computed by then: read it behind the step"
-                return Blocked(reason, one.statement)
-    return None
-
-
-def _names_captured(part: Part) -> tuple[set[str], set[str]]:
-    """The names that a part stores and loads in the graph."""
-    late = {node for each in part.late for node in ast.walk(each.statement)}
-    late -= {node for each in part.late for tensor in each.tensors for node in ast.walk(tensor)}
-    names = [node for node in ast.walk(part.statement) if isinstance(node, ast.Name) and node not in late]
-    stores = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
-    return stores, {node.id for node in names} - (stores - _names(part.statement)[1])
-
-
-def _may_precede(program: Program, loop: Loop, early: ast.stmt, part: Part) -> bool:
-    """May an early statement run before another part of the step, which stands in front of it?"""
-    other = part.statement
-    (stores, loads), (set_before, read_before) = _names(early), _names(other)
-    changed = set_before.union(*map(changed_by, part.late))
-    if (loads & changed) or (stores & (set_before | read_before)):
-        return False
-    if any(draws(program, node) for node in own_nodes(early)) and program.effects(other, Effect.ELSEWHERE):
-        return False
-    late_nodes = {node for each in part.late for node in own_nodes(each.statement)}
-    if not _steps(program, other) and late_nodes.issuperset(written_names(program, other)):
-        return True
-    names = (each for each in own_nodes(early) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
-    return all(_is_fresh(program, loop, each) for each in names)
-
-
-def _is_fresh(program: Program, loop: Loop, name: ast.Name) -> bool:
-    """Is it no tensor that a step may change: one that the iteration has made, and not taken from a module?"""
-    if program.value(name).kind not in (Kind.TENSOR, Kind.UNKNOWN):
-        return True
-    graph = program.get(Flow).graph(name)
-    for value in graph.definitions(name):
-        source = value.source if isinstance(value, Definition) else None
-        if source is None or not graph.is_within(source, loop):
-            return False
-        if any(isinstance(each, ast.expr) and program.value(each).kind is Kind.MODULE for each in own_nodes(source)):
-            return False
-    return True
-
-
-def _host_names(late: Late) -> set[str]:
-    """What a late statement reads besides the tensors."""
-    inside = {node for each in late.reads for node in ast.walk(each)}
-    return {node.id for node in ast.walk(late.statement) if isinstance(node, ast.Name) and node not in inside}
-
-
-def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
-    """The names that a statement stores, and those that it loads."""
-    stores, loads = set[str](), set[str]()
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name):
-            (loads if isinstance(node.ctx, ast.Load) else stores).add(node.id)
-            if isinstance(getattr(statement, "target", None), ast.Name) and isinstance(statement, ast.AugAssign):
-                loads.add(statement.target.id)  # type: ignore[union-attr]
-    return stores, loads
 
 
 def _region(program: Program, found: Region) -> Region:
