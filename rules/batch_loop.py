@@ -3,10 +3,10 @@
 ## What it does
 
 Reports loops over the first axis of a tensor, at places that run in every step, that do the same to each sample: take
-`x[i]`, `x[i:i + 1]` or walk `zip(x, y)`, compute, and add up, append, or write to `out[i]`. Left alone are loops whose
-samples differ in size or course (`x[i, :lengths[i]]`, masks, a nested loop, an `if` that does more than choose what is
-written), that hand something from one sample to the next, or walk lists of tensors or texts; loops over time, which
-`decode-loop` reports; and tests.
+`x[i]`, `x[i:i + 1]` or walk `zip(x, y)`, compute, and add up, append, or write to `out[i]`; and `torch.stack([f(x[i])
+for i in range(len(x))])`. Left alone are loops whose samples differ in size or course (`x[i, :lengths[i]]`, masks, a
+nested loop, an `if` that does more than choose what is written), that hand something from one sample to the next, or
+walk lists of tensors or texts; loops over time, which `decode-loop` reports; and tests.
 
 ## Why it is slow
 
@@ -50,11 +50,14 @@ class BatchLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the loops that do the same to each sample."""
-        for loop in () if program.is_test else program.of_type(ast.For):
+        loops: list[ast.For | ast.ListComp] = [] if program.is_test else [*program.of_type(ast.For)]
+        loops += [] if program.is_test or "stack" not in program.text else program.of_type(ast.ListComp)
+        for loop in loops:
             batch = api.walked_batch(program, loop)
             if batch is not None and api.runs_often(program, loop):
                 message = (
                     f"each iteration launches for one sample of `{ast.unparse(batch)}` what would do for all of them"
                 )
                 blocked = "let its operations take the whole batch, or torch.vmap do it"
-                yield self.finding(api.head_span(program, loop), message, kind="batch", blocked=blocked)
+                span = api.head_span(program, loop) if isinstance(loop, ast.For) else program.span(loop)
+                yield self.finding(span, message, kind="batch", blocked=blocked)

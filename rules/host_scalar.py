@@ -22,14 +22,14 @@ loss = torch.tensor(0.0, device=device)
 ## Use instead
 
 ```python
-loss = torch.full((), 0.0, device=device)
+loss = torch.zeros((), device=device)
 ```
 
 ## Fix safety
 
-`exact`: `torch.full` and `torch.arange` give the dtype that `torch.tensor` gives, for Python's own numbers. There is no
-fix where it isn't sure that the number is one of these: one of numpy's would keep its dtype. A table of several numbers
-has none: make it once, in front of the loop, or as a buffer of the module.
+`exact`: `torch.full`, `torch.zeros`, `torch.ones` and `torch.arange` give the dtype that `torch.tensor` gives, for
+Python's own numbers. There is no fix where it isn't sure that the number is one of these: one of numpy's would keep its
+dtype. A table of several numbers has none: make it once, in front of the loop, or as a buffer of the module.
 
 ## Measured
 
@@ -71,7 +71,9 @@ class HostScalar(Rule):
 def _is_hot(program: Program, call: ast.Call) -> bool:
     """Does it run in every step, beside a model, or for each batch that a function collates?"""
     collates = "collate" in getattr(program.function_of(call), "name", "")
-    return collates or api.runs_often(program, call) or api.runs_model_beside(program, call)
+    if collates or api.runs_often(program, call) or api.runs_model_beside(program, call):
+        return True
+    return api.computes_for_callers(program, call)
 
 
 def _is_moved(program: Program, call: ast.Call) -> bool:

@@ -46,8 +46,15 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
     elif number is None:
         raise Blocked("make it once, in front of the loop, or as a buffer of the module")
     else:
-        made, title = of_torch(program, "full", call), "fill it on the device: torch.full"
-        filled = expression("{made}({size}, {number})", made=made, size=_size(program, found), number=number)
+        name = _filling(number, is_told=is_told or (to_device is not None and to_device.like is not None))
+        made, size = of_torch(program, name, call), _size(program, found)
+        is_one = isinstance(size, ast.Tuple) and len(size.elts) == 1 and name != "full"
+        size, title = (
+            size.elts[0] if is_one and isinstance(size, ast.Tuple) else size,
+            f"make it on the device: torch.{name}",
+        )
+        arguments = "{size}, {number}" if name == "full" else "{size}"
+        filled = expression(f"{{made}}({arguments})", made=made, size=size, number=number)
         if not _is_pythons(program, number) and not (is_told and is_number(program, number)):
             raise Blocked(f"`{program.segment(number)}` may be a number of numpy's, whose dtype would be lost")
     keywords = [(each.arg or "", each.value) for each in call.keywords]
@@ -63,6 +70,14 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
     at = to_device.call if to_device is not None and to_device.tensor is call else call
     moved = [Replace(to_device.call, to_device.tensor)] if to_device is not None and at is call else []
     return Fix(title, Safety.EXACT, rewrite(program, Replace(at, filled), *moved))
+
+
+def _filling(number: ast.expr, *, is_told: bool) -> str:
+    """The function of torch that fills with the number: in torch's own dtype, or where the dtype `is_told`."""
+    value = number.value if isinstance(number, ast.Constant) else None
+    if value not in (0, 1) or isinstance(value, bool) or not (is_told or isinstance(value, float)):
+        return "full"
+    return "ones" if value else "zeros"
 
 
 def _size(program: Program, found: Numbers) -> ast.expr:

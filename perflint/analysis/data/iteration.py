@@ -16,9 +16,9 @@ from perflint.syntax.walk import COMPREHENSIONS, name_called, receiver_of
 
 WRAPS = re.compile(
     r"builtins\.(iter|next|list|tuple|set|enumerate|zip|map|filter|reversed|sorted)|tqdm\b.*|itertools\.\w+"
-    r"|rich\.progress\.track|.*\.(prepare|tqdm|trange|prepare_data_loader|MpDeviceLoader|ParallelLoader)"
+    r"|rich\.progress\.track|.*\.(prepare|tqdm|trange|setup_dataloaders|prepare_data_loader|MpDeviceLoader|ParallelLoader)"
 )
-_WRAPPING_METHODS = frozenset({"prepare", "tqdm", "track"})
+_WRAPPING_METHODS = frozenset({"prepare", "setup_dataloaders", "tqdm", "track"})
 _MAPPINGS = frozenset({"builtins.dict", "collections.OrderedDict"})
 _NO_LOADERS = frozenset({Kind.TENSOR, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.NONE, Kind.MODULE})
 

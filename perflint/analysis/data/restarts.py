@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perflint.analysis.call_graph import loops_around
-from perflint.analysis.data.iteration import Iteration
+from perflint.analysis.data.iteration import WRAPS, Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, State
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.syntax.walk import Loop, path_of
+from perflint.syntax.walk import Loop, integer, own_nodes, path_of
 
 _TRAINING = re.compile(r"train", re.IGNORECASE)
 _VALIDATION = re.compile(r"(^|[^a-z])(val|valid|validation|dev)([^a-z]|$)", re.IGNORECASE)
 _ONCE = re.compile(r"test|infer|predict|extract|export", re.IGNORECASE)
 _SHUFFLING = re.compile(r"(Distributed|Random|Weighted\w*)Sampler$")
-_KEEPING = re.compile(r"prepare|^builtins\.|^torch\.|len$|print$|append$", re.IGNORECASE)
+_KEEPING = re.compile(r"prepare|setup|^builtins\.|^torch\.|print$|append$", re.IGNORECASE)
+_EPOCHS = frozenset({"max_epochs", "num_epochs", "epochs", "num_train_epochs"})
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,21 @@ def _is_endless(program: Program, loader: LoaderCall) -> bool:
 
 def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:
     """The calls of other files' functions that are given what `made` makes, itself."""
-    iteration = program.get(Iteration)
+    origins = program.get(Origins)
     for call in program.of_type(ast.Call):
-        if program.callee(call) is not None or _KEEPING.search(program.qualified(call.func) or path_of(call.func)):
+        name = program.qualified(call.func) or path_of(call.func)
+        if program.callee(call) is not None or _KEEPING.search(name) or WRAPS.fullmatch(name):
             continue
         given = (*call.args, *(each.value for each in call.keywords))
         named = (each for each in given if isinstance(each, ast.Name | ast.Attribute) and path_of(each))
-        if any(origin is made and not held for each in named for origin, held, _ in iteration.reached(each)):
+        if any(program.value(each).node is made or made in origins.of(each) for each in named):
             yield call
 
 
 def _is_for_training(program: Program, loader: LoaderCall) -> bool:
     """Is it made for training: does it shuffle, drop a rest, is it called so, or made beside one, for validation?"""
     name = _name(program, loader.call)
-    if _ONCE.search(name):
+    if _ONCE.search(name) or _trains_for_one_epoch(program):
         return False
     if _TRAINING.search(name) or _shuffles(program, loader):
         return True
@@ -99,8 +102,16 @@ def _shuffles(program: Program, loader: LoaderCall) -> bool:
     return any(each.state in (State.ON, State.CHOICE) for each in settings) or any(map(_SHUFFLING.search, makers))
 
 
+def _trains_for_one_epoch(program: Program) -> bool:
+    """Does the file say that training takes a single epoch?"""
+    return any(each.arg in _EPOCHS and integer(each.value) == 1 for each in program.of_type(ast.keyword))
+
+
 def _name(program: Program, made: ast.Call) -> str:
-    """What the loader is called where it is made, with the method or function that does nothing but make it."""
+    """What the loader is called where it is made, and the function that returns it."""
     statement, function = program.statement_of(made), program.function_of(made)
     targets = [path_of(each) for each in getattr(statement, "targets", ())]
-    return " ".join([*targets, getattr(function, "name", "")])
+    returns = [each for each in own_nodes(function) if isinstance(each, ast.Return)] if function is not None else []
+    given = {path_of(part) for each in returns if each.value is not None for part in ast.walk(each.value)} - {""}
+    is_maker = isinstance(statement, ast.Return) or not given.isdisjoint(targets)
+    return " ".join([*targets, getattr(function, "name", "") if is_maker else ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.analysis.autograd.effects import runs_module, trains
@@ -10,10 +11,14 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.scale import Heat
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, path_of
 
 _DEPTH = 4  # of calls
 _FEW = 4  # steps
+_SELDOM = re.compile(
+    r"^_*(init|reset|build|make|create|setup|load|prepare|from|main|test)|metric|score|calculate", re.I
+)
 
 
 def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
@@ -46,6 +51,21 @@ def runs_model_beside(program: Program, node: ast.AST) -> bool:
             return not is_epoch and any(runs_module(program, each) for each in calls)
         child = parent
     return False
+
+
+def computes_for_callers(program: Program, made: ast.expr) -> bool:
+    """Is `made` put beside a tensor that the function is given, where nothing in the file calls that but functions?
+
+    Such a function computes for whoever calls it, in other files as a rule in every step.
+    """
+    function = program.function_of(made)
+    if not isinstance(function, ast.FunctionDef) or _SELDOM.search(function.name) or program.is_tried_out(made):
+        return False
+    sites = program.call_sites(function)
+    parameters = {each.arg for each in parameters_of(function)} - {"self", "cls", "model", "module", "net"}
+    devices = (each for each in ast.walk(program.statement_of(made)) if isinstance(each, ast.Attribute))
+    is_beside = any(each.attr == "device" and path_of(each.value) in parameters for each in devices)
+    return is_beside and all(program.function_of(site) is not None for site in sites)
 
 
 def _unlooped(node: ast.AST) -> Iterator[ast.AST]:

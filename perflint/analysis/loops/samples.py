@@ -23,8 +23,11 @@ _OF_TEXTS = (ast.JoinedStr, ast.Lambda, ast.Dict)
 _INTEGRAL = frozenset({"builtins.int", "builtins.len"})
 
 
-def walked_batch(program: Program, loop: ast.For) -> ast.expr | None:
-    """The tensor that `loop` walks sample by sample, doing the same to each, whatever it holds; None for others."""
+def walked_batch(program: Program, loop: ast.For | ast.ListComp) -> ast.expr | None:
+    """The tensor that `loop` walks sample by sample, doing the same to each, whatever it holds; None for others.
+
+    A comprehension is one where `torch.stack` joins what it makes of each sample.
+    """
     walk = _Walk(program, loop)
     return walk.batch if walk.batch is not None and walk.is_uniform() else None
 
@@ -32,20 +35,36 @@ def walked_batch(program: Program, loop: ast.For) -> ast.expr | None:
 class _Walk:
     """One loop over the first axis of a tensor: by its `index`, or by its samples themselves."""
 
-    def __init__(self, program: Program, loop: ast.For) -> None:
+    def __init__(self, program: Program, loop: ast.For | ast.ListComp) -> None:
         self._program, self._loop = program, loop
         self._index, self.batch = "", None
-        self._nodes = [each for statement in loop.body for each in ast.walk(statement)]
-        if program.loop_kind(loop) in (LoopKind.TIME, LoopKind.STEP) or not isinstance(loop.iter, ast.Call):
+        walk = loop if isinstance(loop, ast.For) else loop.generators[0]
+        target, walked = walk.target, walk.iter
+        self._nodes = [each for part in _repeated(loop) for each in ast.walk(part)]
+        self._own = dependents(loop, {each.id for each in ast.walk(target) if isinstance(each, ast.Name)})
+        if not isinstance(walked, ast.Call) or not self._may_walk_samples(loop):
             return
-        if self._called(loop.iter) == "range" and len(loop.iter.args) == 1 and isinstance(loop.target, ast.Name):
-            self._index = loop.target.id
-            self.batch = self._indexed(loop.iter.args[0])
-        elif self._called(loop.iter) == "zip" and not loop.iter.keywords:
-            are_tensors = [self._is_surely_tensor(each) for each in loop.iter.args]  # lists of tensors are zipped more
-            self.batch = loop.iter.args[0] if are_tensors and all(are_tensors) else None
-        targets = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
-        self._own = dependents(loop, targets)
+        if self._called(walked) == "range" and len(walked.args) == 1 and isinstance(target, ast.Name):
+            self._index = target.id
+            self.batch = self._indexed(walked.args[0])
+        elif self._called(walked) == "zip" and not walked.keywords:
+            are_tensors = [self._is_surely_tensor(each) for each in walked.args]  # lists of tensors are zipped more
+            self.batch = walked.args[0] if are_tensors and all(are_tensors) else None
+
+    def _may_walk_samples(self, loop: ast.For | ast.ListComp) -> bool:
+        if isinstance(loop, ast.For):
+            return self._program.loop_kind(loop) not in (LoopKind.TIME, LoopKind.STEP)
+        return self._is_stacked and len(loop.generators) == 1 and not loop.generators[0].ifs
+
+    @property
+    def _is_stacked(self) -> bool:
+        """Is it a comprehension whose tensors are stacked, and so of one size?"""
+        around = self._program.parent(self._loop)
+        return (
+            isinstance(self._loop, ast.ListComp)
+            and isinstance(around, ast.Call)
+            and self._called(around) == "torch.stack"
+        )
 
     def is_uniform(self) -> bool:
         """Is the same computed for each sample, and by torch?"""
@@ -54,7 +73,11 @@ class _Walk:
         is_same = all(self._is_same(each) for each in self._nodes)
         kinds = {self._program.value(each).kind for each in self._nodes if isinstance(each, ast.Call | ast.BinOp)}
         stores = (each for each in self._nodes if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store))
-        computes = Kind.TENSOR in kinds or any(self._is_sample(each) and self._is_of_tensor(each) for each in stores)
+        computes = (
+            self._is_stacked
+            or Kind.TENSOR in kinds
+            or any(self._is_sample(each) and self._is_of_tensor(each) for each in stores)
+        )
         return is_same and computes and Kind.NUMPY not in kinds
 
     def _called(self, node: ast.Call) -> str:
@@ -66,7 +89,8 @@ class _Walk:
             return None
         shapes = self._program.get(Shapes)
         measured, size = shapes.measured(count), shapes.size(count)
-        if measured is not None and (measured[1] != 0 or self._program.value(measured[0]).kind is not Kind.TENSOR):
+        kind = self._program.value(measured[0]).kind if measured is not None else Kind.TENSOR
+        if (measured is not None and measured[1] != 0) or kind not in (Kind.TENSOR, Kind.UNKNOWN):
             return None
         for part in (each for each in self._nodes if isinstance(each, ast.Subscript)):
             is_of_size = measured is not None or (size and shapes.shape(part.value).size(0) == size)
@@ -104,7 +128,7 @@ class _Walk:
             body = ast.walk(self._program.callee(node) or node.func)
             name = path_of(node.func).rpartition(".")[2]
             is_other = name in _DIFFERING or torch_ops.does(name, "counting")
-            return not is_other and not any(isinstance(each, (ast.If, *_BRANCHING[:3])) for each in body)
+            return not is_other and not any(isinstance(each, (ast.If, *_BRANCHING[:4])) for each in body)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             return not self._is_carried(node) and (node.id != self._index or self._is_in_index(node))
         return True
@@ -119,7 +143,12 @@ class _Walk:
         return len(parts) == len(targets) and all(map(self._is_of_tensor, parts))
 
     def _is_of_tensor(self, part: ast.Subscript) -> bool:
-        return self._program.value(part.value).kind is Kind.TENSOR
+        return self._may_be_tensor(part.value)
+
+    def _may_be_tensor(self, node: ast.expr) -> bool:
+        """Is it one, or what is stacked in the end?"""
+        kind = self._program.value(node).kind
+        return kind is Kind.TENSOR or (self._is_stacked and kind is Kind.UNKNOWN)
 
     def _is_same_part(self, part: ast.Subscript) -> bool:
         """Is it one sample, or a part of it of a size that all samples have?"""
@@ -133,7 +162,7 @@ class _Walk:
 
     def _is_same_size(self, index: ast.expr, part: ast.Subscript) -> bool:
         """Does the index take as much of each sample?"""
-        if not reads(index, self._own):
+        if not reads(index, self._own) or self._is_stacked:
             return True
         if isinstance(index, ast.Slice):
             return index.lower is not None and index.upper is not None and self._is_apart(index.lower, index.upper)
@@ -164,7 +193,12 @@ class _Walk:
     def _is_carried(self, name: ast.Name) -> bool:
         """Does it read what the sample before has left, other than to add to it?"""
         graph, statement = self._program.get(Flow).graph(name), self._program.statement_of(name)
-        if graph.value(name) not in graph.carried(self._loop):
+        if isinstance(self._loop, ast.ListComp) or graph.value(name) not in graph.carried(self._loop):
             return False
         adds = isinstance(statement, ast.Assign) and isinstance(getattr(statement.value, "op", None), ast.Add)
         return not (adds and path_of(getattr(statement, "targets", [name])[0]) == name.id)
+
+
+def _repeated(loop: ast.For | ast.ListComp) -> Sequence[ast.AST]:
+    """What runs for each sample."""
+    return loop.body if isinstance(loop, ast.For) else [loop.elt]

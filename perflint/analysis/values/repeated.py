@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from perflint.analysis.facts import Program
@@ -10,6 +11,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
 
 _FIXED = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.Attribute, ast.Name, ast.expr_context)
+_OPTIONS = re.compile(r"(self\.)?_?(args|opts?|options|cfg|config|hparams|hps|flags)\.", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ def numbers(program: Program, data: ast.expr) -> Numbers | None:
     if isinstance(data, ast.Call) and program.qualified(data.func) in ("builtins.list", "builtins.range") and data.args:
         inner = _of_range(program, data if program.qualified(data.func) == "builtins.range" else data.args[0])
         return Numbers(None, inner, is_range=True) if inner is not None else None
+    if isinstance(data, ast.Attribute) and _OPTIONS.match(path_of(data)) and program.value(data).kind is Kind.UNKNOWN:
+        return Numbers(None, None)
     return Numbers(data, None, is_scalar=True) if program.value(data).kind is Kind.NUMBER else None
 
 
