@@ -268,9 +268,8 @@ class Executor(Evaluator):
         for alias in node.names:
             if alias.name == "*":
                 self.star_imports.append(module)
-                for place, name in self.rebound:
-                    if place == module:
-                        self.frame.env[name] = library(f"{module}.{name}")
+                names = (name for place, name in self.rebound if place == module)
+                self.frame.env.update({name: library(f"{module}.{name}") for name in names})
             else:
                 self.frame.env[alias.asname or alias.name] = library(f"{module}.{alias.name}")
 

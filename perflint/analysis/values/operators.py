@@ -96,7 +96,7 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
         return _MODULO  # true but once in n, as the remainder itself
     if isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
         return NUMBER
-    may_be = [value.kind is Kind.UNKNOWN or (value.kind is Kind.METHOD and not value.sure) for value in operands]
+    may_be = [value.kind in (Kind.UNKNOWN, Kind.METHOD) for value in operands]  # an attribute may be a parameter
     return UNKNOWN if all(may_be) else NUMBER._replace(sure=not any(may_be))
 
 
