@@ -16,7 +16,8 @@ What is offered, by the question that a rule asks:
   name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the `Summary`
   of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds
   each `Attention`.
-- *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
+- *Where does it come from, and where does it go?* `made_on_host` tells what is `Made` on the host of numbers alone;
+  `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
   writes to it; `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
   them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in
@@ -37,7 +38,8 @@ What is offered, by the question that a rule asks:
   what a loop walks sample by sample.
 - *What of the data?* `loaders`, and `graph_loaders` of graph libraries, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
-  something is a part; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
+  something is a part; `samples` gives each `Sample` that a dataset makes, with the work that it is; `dataset` gives the
+  `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
   the option called `MEASURED`; `is_hf_dataset`, `is_hf_tokenizer` and `walks_examples` are about examples of Hugging
   Face's; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
@@ -72,6 +74,7 @@ from perflint.analysis.data.measured import measured_workers
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.restarts import Restarts, restarts
+from perflint.analysis.data.samples import Sample, samples
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.heat.beside import computes_for_callers, made_before_steps, runs_model_beside, steps_beside
 from perflint.analysis.heat.rarity import makes_rare
@@ -79,10 +82,10 @@ from perflint.analysis.heat.settings import asks_for_setting
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.dependence import dependents, reads
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_rebound, occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood, Summary
 from perflint.analysis.loops.samples import walked_batch
+from perflint.analysis.made import Made, made_on_host
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
@@ -135,21 +138,21 @@ __all__ = [
     "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Batch", "Blocked", "Bound",
     "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function",
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
-    "Loop", "LoopKind", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
+    "Loop", "LoopKind", "Made", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
-    "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
+    "Sample", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
     "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned",
     "attentions", "batch", "batched_map", "bind", "call_like", "call_span", "carrying_loop", "changing", "comments",
     "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression", "filled_on_device",
     "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders", "hands_out_own_items", "head_span",
     "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook",
     "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps",
-    "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers",
+    "made_on_host", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers",
     "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
-    "placed", "reading", "reads", "restarts", "rewrite", "runs_model_beside", "runs_often", "seen_elsewhere", "shapes",
-    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
-    "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch",
-    "walks_examples", "without_gradients", "written_after",
+    "placed", "reading", "reads", "restarts", "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
+    "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy",
+    "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs",
+    "walked_batch", "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -165,10 +168,7 @@ def flow(program: Program) -> Flow:
 
 def assigned(program: Program, name: ast.Name) -> list[ast.expr]:
     """The expressions whose values the variable may have there; none where it may have others, or parts of some."""
-    values = flow(program).graph(name).definitions(name)
-    found = [each.source for each in values if isinstance(each, Definition) and each.updates is None and not each.steps]
-    sources = [each for each in found if each is not None]
-    return sources if len(sources) == len(values) else []
+    return flow(program).assigned(name)
 
 
 def origins(program: Program, node: ast.expr) -> list[ast.AST]:

@@ -3,8 +3,9 @@
 ## What it does
 
 Reports `.to(device)` and `.cuda()` without `non_blocking=True` of what a loop, or `next`, takes out of a loader with
-`pin_memory`: the batch, or its parts and views of it, also one by one. Left alone are batches that are converted first
-or on the way, as that makes another tensor in memory that is not pinned, loaders that a framework prepares, and
+`pin_memory`: the batch, or its parts and views of it, also one by one. If the loader isn't in sight, it is taken for a
+pinned one where another part of the same batch is copied with the keyword. Left alone are batches that are converted
+first or on the way, as that makes another tensor in memory that is not pinned, loaders that a framework prepares, and
 programs for Apple's GPUs.
 
 ## Why it is slow
@@ -59,12 +60,15 @@ class BlockingCopy(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each copy of a batch, or of a part of one, which pins none of its time."""
-        if program.is_test or "pin_memory" not in program.text or ".prepare(" in program.text or "mps" in program.text:
+        says_so = "pin_memory" in program.text or "non_blocking" in program.text
+        if program.is_test or not says_so or ".prepare(" in program.text or "mps" in program.text:
             return
-        for call in program.of_type(ast.Call):
-            move = api.move(program, call)
-            batch = api.batch(program, move.tensor) if move is not None and _waits(move) else None
-            if move is None or batch is None or not any(each.pinned.state is State.ON for each in batch.loaders):
+        moves = [move for call in program.of_type(ast.Call) if (move := api.move(program, call)) is not None]
+        asynchronous = {walk for move in moves if _is_asynchronous(move) for walk in _walks(program, move)}
+        for move in filter(_waits, moves):
+            call, batch = move.call, api.batch(program, move.tensor)
+            is_pinned = batch is not None and any(each.pinned.state is State.ON for each in batch.loaders)
+            if not is_pinned and asynchronous.isdisjoint(_walks(program, move)):
                 continue
             fixes, blocked = api.tried(_fix, program, move, batch)
             message = "the host waits until the batch is copied, though it lies in pinned memory"
@@ -76,6 +80,20 @@ def _waits(move: Move) -> bool:
     """Is nothing said of waiting, and nothing but the place changed?"""
     is_plain = not move.casts and move.like is None
     return is_plain and not any(each.arg in ("non_blocking", None) for each in move.call.keywords)
+
+
+def _is_asynchronous(move: Move) -> bool:
+    """Is the host told not to wait?"""
+    return any(
+        each.arg == "non_blocking" and getattr(each.value, "value", False) is True for each in move.call.keywords
+    )
+
+
+def _walks(program: Program, move: Move) -> set[ast.AST]:
+    """The loops over batches of which one hands out what is copied, or what that is a part of."""
+    root = _root(move.tensor)
+    found = api.origins(program, root) if isinstance(root, ast.Name) else []
+    return {each for each in found if isinstance(each, ast.For)}
 
 
 def _root(node: ast.expr) -> ast.expr:
@@ -107,8 +125,10 @@ def _written_elsewhere(program: Program, wholes: tuple[ast.expr, ...]) -> Iterat
             yield from (write.node for write in api.written_after(program, each, each.value) if write.is_in_sight)
 
 
-def _fix(program: Program, move: Move, batch: Batch) -> Fix:
+def _fix(program: Program, move: Move, batch: Batch | None) -> Fix:
     """The keyword; raises Blocked."""
+    if batch is None:
+        raise Blocked("the loader isn't in sight: its batches may be of a class of their own")
     for loader in batch.loaders:
         if program.qualified(loader.call.func) not in _OWN:
             raise Blocked("the loader isn't torch's own: its batches may be of a class of their own", loader.call)

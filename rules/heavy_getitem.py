@@ -4,8 +4,8 @@
 
 Reports, in `__getitem__` of a dataset, functions that it calls, and those that collate: *device* moves samples to the
 device; *file* opens a file that is the same for all, unless it is kept; *parse* parses a text file of the sample;
-*tokenize* runs a tokenizer over one text; *resize* brings pictures to one size; *loop* fills an array by nested loops.
-Functions that collate may tokenize, as they get many texts. Left alone are sizes that differ, and tests.
+*tokenize* runs a tokenizer over texts; *resize* brings pictures to one size; *loop* fills an array by nested loops, or
+looks up character by character. What collates may pad, resize and loop. Left alone are sizes that differ, and tests.
 
 ## Why it is slow
 
@@ -38,15 +38,18 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Finding, Options, Program, Rule, Severity
+from perflint.api import Finding, Kind, Options, Program, Rule, Severity
 
 _OPENING = re.compile(
     r"h5py\.File|lmdb\.open|zipfile\.ZipFile|tarfile\.open|pandas\.read_\w+|json\.load|pickle\.load|yaml\.\w*load"
     r"|numpy\.(load|loadtxt|genfromtxt|memmap)|torch\.load|scipy\.io\.loadmat|builtins\.open"
 )
-_PARSING = re.compile(r"xml\.etree\.\w+\.parse|numpy\.(loadtxt|genfromtxt)|pandas\.read_\w+")
+_PARSING = re.compile(r"(xml\.etree\.\w+|ET|ElementTree)\.parse|numpy\.(loadtxt|genfromtxt)|pandas\.read_\w+")
 _RESIZING = re.compile(r"cv2\.resize|skimage\.transform\.resize|scipy\.misc\.imresize")
-_TOKENIZING = re.compile(r"(.*_)?tokenizer(\.\w*(encode|tokenize)\w*)?|processor|(.*\.)?text_to_sequence|nltk\.\w+ize")
+_TOKENIZING = re.compile(
+    r"(.*_)?tokenizer(\.\w*(encode|tokenize)\w*)?|processor(\.tokenizer|\.preprocess)?|(.*\.)?text_to_sequence|nltk\.\w+ize"
+)
+_NUMBERS = frozenset({"builtins.int", "builtins.ord"})
 _MESSAGES = {
     "device": "each sample is moved to the device by itself, which a batch would be at once, behind the loader",
     "file": "a file that is the same for all samples is opened for each of them",
@@ -66,43 +69,26 @@ class HeavyGetitem(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield such calls and loops."""
-        for function in () if program.is_test else program.of_type(ast.FunctionDef):
-            collates = "collate" in function.name
-            if not collates and not _gives_samples(program, function):
-                continue
+        for sample in () if program.is_test else api.samples(program):
             found: dict[str, ast.AST] = {}
-            for node, made in _nodes(program, function):
-                found.setdefault(_kind(program, node, made, collates=collates), node)
+            for node, made, place in sample.work:
+                found.setdefault(_kind(program, node, made, collates=sample.is_batch), place)
             for kind, node in found.items():
-                if kind and isinstance(node, ast.Call | ast.For):
-                    span = api.head_span(program, node) if isinstance(node, ast.For) else api.call_span(program, node)
+                if kind and isinstance(node, ast.Call | ast.For | ast.ListComp):
+                    span = api.call_span(program, node) if isinstance(node, ast.Call) else _span(program, node)
                     yield self.finding(span, _MESSAGES[kind], kind=kind, blocked="what can be kept depends on memory")
 
 
-def _nodes(program: Program, function: ast.FunctionDef) -> Iterator[tuple[ast.AST, frozenset[str]]]:
-    """The nodes of the function and of methods that it calls, with the variables there that depend on the sample."""
-    functions: list[api.Function] = [function]
-    for each in functions:
-        made = api.dependents(each, {parameter.arg for parameter in each.args.args} - {"self", "cls"})
-        for node in api.own_nodes(each):
-            yield node, made
-            callee = program.callee(node) if isinstance(node, ast.Call) else None
-            functions += [callee] if callee is not None and callee not in functions and len(functions) < 6 else []
-
-
-def _gives_samples(program: Program, function: ast.FunctionDef) -> bool:
-    """Is it `__getitem__` of a dataset?"""
-    around = program.class_around(function)
-    if function.name != "__getitem__" or around is None:
-        return False
-    is_sized = any(isinstance(each, ast.FunctionDef) and each.name == "__len__" for each in around.body)
-    return is_sized and any(re.search("(?i)data|corpus", each) for each in (around.name, *program.base_names(around)))
+def _span(program: Program, node: ast.For | ast.ListComp) -> tuple[int, int]:
+    return api.head_span(program, node) if isinstance(node, ast.For) else program.span(node)
 
 
 def _kind(program: Program, node: ast.AST, made: frozenset[str], *, collates: bool) -> str:
     """What work it is; empty for other nodes."""
-    if isinstance(node, ast.For):
-        return "loop" if not collates and _fills(node) else ""
+    if isinstance(node, ast.For | ast.ListComp):
+        return (
+            "loop" if not collates and (_fills(node) if isinstance(node, ast.For) else _encodes(program, node)) else ""
+        )
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
         return ""
     name, path, move = program.qualified(node.func), api.path_of(node.func), api.move(program, node)
@@ -110,14 +96,14 @@ def _kind(program: Program, node: ast.AST, made: frozenset[str], *, collates: bo
         target = move.device
         stays = target is not None and (program.value(target).literal == "cpu" or api.reads(target, made))
         return "" if stays else "device"
-    if _PARSING.fullmatch(name) and api.reads(node, made):
+    if (_PARSING.fullmatch(name) or _PARSING.fullmatch(path)) and api.reads(node, made):
         return "parse"
     if _OPENING.fullmatch(name):
         return "" if api.reads(node, made) or not node.args or _is_kept(program, node) else "file"
-    if collates:
-        return ""
     if _TOKENIZING.fullmatch((name or path).removeprefix("self.")):
         return "tokenize"
+    if collates:
+        return ""
     if path.startswith("self.") and any(_resizes_first(program, each) for each in api.origins(program, node.func)):
         return "resize"
     sizes = node.args[:1] if getattr(node.func, "attr", "") == "resize" and not name else []
@@ -138,6 +124,18 @@ def _is_kept(program: Program, call: ast.Call) -> bool:
     targets = getattr(program.statement_of(call), "targets", ())
     keeps = any(isinstance(each, ast.Attribute | ast.Subscript) for each in targets)
     return keeps or any(isinstance(each, ast.If | ast.Try) for each in program.ancestors(call))
+
+
+def _encodes(program: Program, made: ast.ListComp) -> bool:
+    """Is each character of a text, or each token, looked up in a table of the dataset, or made a number?"""
+    target, part = made.generators[0].target, made.elt
+    if len(made.generators) > 1 or not isinstance(target, ast.Name):
+        return False
+    if isinstance(part, ast.Subscript):
+        return api.path_of(part.value).startswith("self.") and api.path_of(part.slice) == target.id
+    given = part.args if isinstance(part, ast.Call) and program.qualified(part.func) in _NUMBERS else []
+    is_text = program.value(made.generators[0].iter).kind is Kind.STRING
+    return is_text and [api.path_of(each) for each in given] == [target.id]
 
 
 def _fills(loop: ast.For) -> bool:

@@ -40,23 +40,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from perflint import api
-from perflint.api import Blocked, Finding, Fix, Kind, Move, Options, Program, Rule, Safety, TorchCall
-
-_KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
-
-
-@dataclass(frozen=True)
-class _Made:
-    """A tensor that `call` makes on the host; `is_plain`: only views of it are taken before it is moved."""
-
-    call: ast.Call
-    name: str
-    kind: str
-    safety: Safety = Safety.EXACT
-    is_plain: bool = True
+from perflint.api import Blocked, Finding, Fix, Made, Move, Options, Program, Rule
 
 
 class HostTensor(Rule):
@@ -69,7 +55,7 @@ class HostTensor(Rule):
         """Yield each move, at the method's name."""
         for call in program.of_type(ast.Call):
             move = api.move(program, call)
-            made = _made(program, move.tensor) if move is not None else None
+            made = api.made_on_host(program, move.tensor, call) if move is not None else None
             if move is None or made is None or not api.runs_often(program, call):
                 continue
             fixes, blocked = api.tried(_fix, program, move, made)
@@ -78,59 +64,14 @@ class HostTensor(Rule):
             yield self.finding(span, message, kind=made.kind, fixes=fixes, blocked=blocked, hot_by=by)
 
 
-def _made(program: Program, node: ast.expr) -> _Made | None:
-    """How `node` is made on the host of numbers alone; None for other tensors."""
-    if isinstance(node, ast.BinOp | ast.Compare):
-        parts = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.left, *node.comparators)
-        tensors = [each for each in parts if program.value(each).kind is not Kind.NUMBER]
-        exact = isinstance(node, ast.Compare) or isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
-        below = _made(program, tensors[0]) if len(tensors) == 1 else None
-        return _then(below, Safety.EXACT if exact else Safety.ROUNDING)
-    name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
-    if isinstance(node, ast.Call) and name.startswith("torch.") and name.endswith("Tensor") and name.count(".") == 1:
-        sizes = all(program.value(each).kind is Kind.NUMBER for each in node.args)
-        return _Made(node, "", "constant") if node.args and sizes else None
-    if isinstance(node, ast.Call) and name.endswith(".Variable") and len(node.args) == 1:
-        return _made(program, node.args[0])
-    if (found := api.operation(program, node)) is not None and (kind := _kind(found)):
-        nothing = len(found.arguments) == 1 and api.integer(found.arguments[0]) == 0
-        told = {each.arg for each in found.call.keywords} - _KEYWORDS  # where, or of which numbers
-        safety = Safety.BEHAVIOUR if kind == "random" else Safety.EXACT
-        return _Made(found.call, found.name, kind, safety) if not nothing and not told else None
-    below = _made(program, found.tensor) if found is not None and found.tensor is not None else None
-    kinds = {program.value(each).kind for each in found.arguments} if found is not None else set()
-    if found is None or below is None or Kind.TENSOR in kinds:
-        return None
-    if "view" in found.traits or "move" in found.traits:
-        return None if "move" in found.traits else below
-    if "random" in found.traits or "cast" in found.traits or "copying" in found.traits:
-        return _then(below, Safety.BEHAVIOUR if "random" in found.traits else Safety.EXACT)
-    return _then(below, Safety.ROUNDING) if "pointwise" in found.traits and kinds <= {Kind.NUMBER} else None
-
-
-def _kind(found: TorchCall) -> str:
-    """Which numbers the call makes, where numbers are all that it is given: constant, range, random; else empty."""
-    if "factory" not in found.traits or found.traits.isdisjoint(("taking_sizes", "filling", "line")):
-        return ""
-    if "random" in found.traits:
-        return "random"
-    return "range" if "line" in found.traits else "constant"
-
-
-def _then(below: _Made | None, safety: Safety) -> _Made | None:
-    """What is made of it by an operation which gives, on the device, what `safety` promises."""
-    worst = max(below.safety, safety, key=list(Safety).index) if below is not None else safety
-    kind = "random" if worst is Safety.BEHAVIOUR or below is None else below.kind
-    return replace(below, safety=worst, kind=kind, is_plain=False) if below is not None else None
-
-
-def _fix(program: Program, move: Move, made: _Made) -> Fix:
+def _fix(program: Program, move: Move, made: Made) -> Fix:
     """The tensor made where it belongs; raises Blocked."""
     given = {each.arg: each.value for each in made.call.keywords}
     bounds = [*made.call.args, *(value for name, value in given.items() if name != "dtype")]
     names = [program.qualified(each) or str(getattr(each, "value", "")) for each in ast.walk(move.tensor)]
     counts = made.name == "arange" and all(api.is_integer(program, each) for each in bounds)
     obstacles = [
+        (made.is_apart, f"it is made in line {made.call.lineno}: `device=` belongs there"),
         (not made.name, f"`{program.segment(made.call.func)}` takes no device: write `torch.empty`, or `torch.full`"),
         ("requires_grad" in given, "the tensor on the host is the leaf that gets the gradient"),
         (made.kind == "range" and not counts, "it isn't known to hold integers; of others, the last bits differ there"),

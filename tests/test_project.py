@@ -6,12 +6,14 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from perflint.analysis.links import HotCall, Links, Summary
+from perflint.cli.commands import cli
 from perflint.engine.results import RunResult
 from perflint.project import run
 from perflint.project.checker import Checker, Task
-from perflint.project.files import discover
+from perflint.project.files import discover, in_project
 from perflint.project.patching import patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
@@ -71,7 +73,14 @@ def settings(root: Path) -> Settings:
 
 
 def check(root: Path) -> RunResult:
-    return check_files(discover([root], settings(root)), settings(root))
+    """The findings in a folder: those in each of its files, too, if that alone is named."""
+    whole = check_files(discover([root], settings(root)), settings(root))
+    for file in whole.files:
+        alone = in_project(discover([Path(file.path)], settings(root)), root, settings(root))
+        (same,) = check_files(alone, settings(root)).files
+        places = [[(each.start, each.end, each.kind, each.blocked) for each in it.diagnostics] for it in (file, same)]
+        assert places[0] == places[1], file.path
+    return whole
 
 
 def write(root: Path, **texts: str) -> None:
@@ -100,6 +109,30 @@ def test_a_function_is_hot_when_hot_code_of_another_file_calls_it(tmp_path: Path
     write(tmp_path, metrics=METRICS, train=TRAIN.format(import_=import_, call=call))
     assert lines(check(tmp_path)) == [("metrics.py", 6)]
     assert lines(check(tmp_path)) == [("metrics.py", 6)]  # from the cache
+
+
+def test_a_constructor_is_hot_when_hot_code_of_another_file_makes_objects(tmp_path: Path) -> None:
+    meter = (
+        "import torch\n\n\nclass Meter:\n    def __init__(self, output):\n        self.value = output.sum().item()\n"
+    )
+    write(tmp_path, meter=meter, train=TRAIN.format(import_="from meter import Meter", call="Meter(output)"))
+    assert lines(check(tmp_path)) == [("meter.py", 6)]
+
+
+@pytest.mark.parametrize("command", [["check", "metrics.py"], ["fix", "metrics.py"], ["check", "-"]])
+def test_one_file_is_checked_with_the_project_around_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    write(
+        tmp_path,
+        metrics=METRICS,
+        train=TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)"),
+    )
+    monkeypatch.chdir(tmp_path)
+    stdin = ["--stdin-filename", "metrics.py"] if "-" in command else []
+    typed = [*command, *stdin, "--select", "item-in-loop", "--no-cache"]
+    result = CliRunner().invoke(cli, typed, input=METRICS if stdin else None)
+    assert "train.py" in result.output if command[0] == "check" else "metrics.py" in result.output, result.output
 
 
 def test_a_message_names_the_loop_that_makes_it_hot_also_through_files_between(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 from perflint.cli.session import configured
 from perflint.engine.errors import UserError
 from perflint.project.closure import of_program
+from perflint.project.root import project_of
 from perflint.shim import receipts, run_folder, running, summary
-from perflint.shim.plan import COMPILE, Plan, project_of
+from perflint.shim.plan import COMPILE, Plan
 from perflint.shim.planning import Project, plan_for
 from perflint.shim.receipts import Planned
 from perflint.shim.running import Program, folder_of

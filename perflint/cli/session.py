@@ -13,7 +13,8 @@ import click
 from perflint.cli import options
 from perflint.engine.errors import UserError
 from perflint.project.config import Resolved, load
-from perflint.project.files import Discovery, discover, forced_out
+from perflint.project.files import Discovery, discover, forced_out, in_project
+from perflint.project.root import project_around
 from perflint.project.selection import RulesByFile, reasons_off
 from perflint.project.settings import Settings
 
@@ -33,12 +34,17 @@ def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
         Path.cwd()
     except FileNotFoundError:
         raise UserError("the working directory does not exist any more") from None
-    named = [(typed.get("stdin_filename") or Path()) if path == STDIN else path for path in paths or [Path()]]
-    real = [Path(os.path.realpath(path)) for path in named]  # Path.resolve would raise where links go in circles
+    return configured(
+        _folder([(typed.get("stdin_filename") or Path()) if path == STDIN else path for path in paths]), typed
+    )
+
+
+def _folder(paths: Sequence[Path]) -> Path:
+    """The folder that holds all `paths`."""
+    real = [Path(os.path.realpath(path)) for path in paths or [Path()]]  # Path.resolve would raise at circular links
     folders = [path if path.is_dir() else path.parent for path in real]
     above = (folders[0], *folders[0].parents)
-    start = next((each for each in above if all(folder.is_relative_to(each) for folder in folders)), folders[0])
-    return configured(start, typed)
+    return next((each for each in above if all(folder.is_relative_to(each) for folder in folders)), folders[0])
 
 
 def configured(start: Path, typed: Mapping[str, Any]) -> Resolved:
@@ -73,7 +79,7 @@ class Session:
 
     def discover(self) -> tuple[Discovery, tuple[str, ...]]:
         """The files of the session; and lines about what was left out, where these are asked for."""
-        discovery = discover(self.paths, self.settings)
+        discovery = in_project(discover(self.paths, self.settings), project_around(_folder(self.paths)), self.settings)
         if not self.verbose:
             return discovery, ()
         left_out = (f"{path}: {reason}" for path, reason in discovery.skipped)
@@ -85,21 +91,23 @@ class Session:
 
     def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
         """The result of standard input that holds `data`, with the edits of fixes if these are asked for."""
-        import time
-
-        from perflint.engine.check import check_bytes
         from perflint.engine.results import FileResult, RunResult
+        from perflint.project.run import check_files
 
-        started = time.perf_counter()
-        path = self.stdin_name
         if reason := self.excluded():
-            file = FileResult(str(path), skipped=reason)
-        else:
-            file, _ = check_bytes(str(path), data, self.rules.at(path), self.settings.rules, edits=edits)
-        return RunResult((file,), time.perf_counter() - started)
+            return RunResult((FileResult(str(self.stdin_name), skipped=reason),), 0.0)
+        return check_files(self._stdin(), self.settings, edits=edits, held={self.stdin_name: data})
+
+    def _stdin(self) -> Discovery:
+        """Standard input as a file of the project in which it has its name, if it has one."""
+        alone = Discovery((self.stdin_name,))
+        if self.stdin_name == UNNAMED:
+            return alone
+        return in_project(alone, project_around(_folder([self.stdin_name])), self.settings)
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
         """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
+        from perflint.analysis.links import ALONE
         from perflint.documents.disk import Unreadable
         from perflint.documents.document import decode
         from perflint.project.patch import Patch, patch_document
@@ -111,7 +119,9 @@ class Session:
             document = decode(str(path), data)
         except Unreadable as error:
             return Patch(str(path), problem=error.problem), data
-        patch = patch_document(document, self.rules.at(path), self.settings.rules, unsafe=self.settings.unsafe)
+        context = self.check_stdin(data).contexts.get(str(path), ALONE)
+        rules, unsafe = self.rules.at(path), self.settings.unsafe
+        patch = patch_document(document, rules, self.settings.rules, unsafe=unsafe, context=context)
         return patch, document.encode(patch.after) if patch.changed else data
 
     def won(self) -> Won:

@@ -52,7 +52,7 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     """
     from perflint.cli.program import named, start_of
     from perflint.engine.rule import Safety
-    from perflint.shim.plan import project_of
+    from perflint.project.root import project_of
     from perflint.tune.kept import keep
     from perflint.tune.ladder import ladder
     from perflint.tune.trials import profiled, trials

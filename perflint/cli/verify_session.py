@@ -18,8 +18,8 @@ from perflint.engine.errors import UserError
 from perflint.engine.rule import Safety
 from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made
+from perflint.project.root import project_of
 from perflint.shim.notebooks import left_out
-from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
 from perflint.tune.trials import Trials

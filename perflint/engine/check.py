@@ -39,16 +39,21 @@ class Found:
 def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE) -> Found:
     """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
     findings, program = _examine(text, rules, options, context)
-    links = links_of(program, context) if _concerns(text, context) else links_without_torch(program)
-    if computing := computed(program, context.asked) if context.asked else frozenset():
-        summaries = (replace(each, computes=each.target in computing) for each in links.summaries)
-        links = replace(links, summaries=tuple(summaries))
+    links = _links(program, context)
 
     def possible() -> Iterator[Finding]:
         for context in worst_contexts(program, links):
             yield from _examine(text, rules, options, context)[0]
 
     return Found(suppress.apply(text, findings, rules, possible), links)
+
+
+def _links(program: Program, context: Context) -> Links:
+    links = links_of(program, context) if _concerns(program.text, context) else links_without_torch(program)
+    if computing := computed(program, context.asked) if context.asked else frozenset():
+        summaries = (replace(each, computes=each.target in computing) for each in links.summaries)
+        links = replace(links, summaries=tuple(summaries))
+    return links
 
 
 def check_text(
@@ -114,6 +119,22 @@ def check_bytes(
         return FileResult(path, problem=problem_of(error)), NONE
 
 
+def links_in(document: Document, context: Context = ALONE, *, outline: bool = False) -> Links:
+    """The links of `document` to other files, or but an `outline` of them, without the values of anything.
+
+    None where it can't be checked.
+    """
+    if document.skipped or "\0" in document.text:
+        return NONE
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = Program(document.text, context)
+        return _located_links(document, links_without_torch(program) if outline else _links(program, context))
+    except Exception:  # whoever checks it tells
+        return NONE
+
+
 def check_document(
     document: Document,
     rules: Sequence[Rule],
@@ -133,8 +154,11 @@ def check_document(
         diagnostics = tuple(_diagnostics(document, found.findings, edits))
     except (RuleCrash, *FILE_FAULTS) as error:
         return FileResult(document.path, problem=problem_of(error, document.text)), NONE
-    calls = tuple(replace(each, by=_located(document, each.by)) for each in found.links.calls)
-    return FileResult(document.path, diagnostics, document.problem), replace(found.links, calls=calls)
+    return FileResult(document.path, diagnostics, document.problem), _located_links(document, found.links)
+
+
+def _located_links(document: Document, links: Links) -> Links:
+    return replace(links, calls=tuple(replace(each, by=_located(document, each.by)) for each in links.calls))
 
 
 def _diagnostics(document: Document, findings: Sequence[Finding], edits: bool) -> Iterator[Diagnostic]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from perflint.analysis.links import ALONE, Context
 from perflint.documents.disk import Unreadable, read_bytes
@@ -15,16 +16,24 @@ from perflint.project.cache import Keys, in_context
 
 @dataclass(frozen=True)
 class Task:
-    """A file to check, by the rules of this number; `context` is what other files tell of it."""
+    """A file to check, by the rules of this number; `context` is what other files tell of it.
+
+    `held` is what stands for its content on disk, if anything does.
+    """
 
     path: str
     rules: int
     context: Context = ALONE
+    held: bytes | None = None
 
     @property
     def surroundings(self) -> str:
         """What the result depends on beside the file; empty for nothing."""
         return repr(self.context) if self.context else ""
+
+    def read(self) -> bytes:
+        """The content of the file; raises Unreadable."""
+        return read_bytes(Path(self.path)) if self.held is None else self.held
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,45 @@ class Checked:
 
     payload: str
     key: bytes | None = None
+
+
+class Work(Protocol):
+    """Something that is done with each of many files, and remembered."""
+
+    def key(self, task: Task, data: bytes) -> bytes | None:
+        """The key of the result for a file that holds `data`; None where nothing is remembered."""
+
+    def __call__(self, task: Task) -> Checked:
+        """The result."""
+
+
+@dataclass(frozen=True)
+class Linker:
+    """Works out the links of a file that is not checked itself; if `in_outline`, an outline of them with its words."""
+
+    keys: Keys | None
+    in_outline: bool = False
+
+    def key(self, task: Task, data: bytes) -> bytes | None:
+        """The key of a file that holds `data`."""
+        if self.keys is None:
+            return None
+        return in_context(self.keys.key(task.path, data), "outline" if self.in_outline else task.surroundings)
+
+    def __call__(self, task: Task) -> Checked:
+        """Read the file; one that can't be read has no links."""
+        from perflint.documents.document import decode
+        from perflint.engine.check import links_in
+        from perflint.project.payload import encode, encode_outline
+
+        try:
+            data = task.read()
+            document = decode(task.path, data)
+        except Unreadable:
+            return Checked("")
+        links = links_in(document, task.context, outline=self.in_outline)
+        payload = encode_outline(links, document.text) if self.in_outline else encode(FileResult(task.path), links)
+        return Checked(payload, self.key(task, data))
 
 
 @dataclass(frozen=True)
@@ -53,13 +101,13 @@ class Checker:
             return None
         return in_context(self.keys[task.rules].key(task.path, data), task.surroundings)
 
-    def check(self, task: Task) -> Checked:
+    def __call__(self, task: Task) -> Checked:
         """Read the file and check it; whatever goes wrong is its result."""
         from perflint.engine.check import check_bytes  # here, because a run whose files are all known does without
         from perflint.project.payload import encode
 
         try:
-            data = read_bytes(Path(task.path))
+            data = task.read()
         except Unreadable as error:
             return Checked(encode(FileResult(task.path, problem=error.problem)))
         rules = self.rules[task.rules]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,23 @@ ENVIRONMENT_MARK = "pyvenv.cfg"  # what `python -m venv` and virtualenv put into
 
 @dataclass(frozen=True)
 class Discovery:
-    """The files of a run, sorted; what was left out and why; what could not be looked at and why."""
+    """The files of a run, sorted; what was left out and why; what could not be looked at and why.
+
+    `around` are the other files of the project at `top`, which tell something of these.
+    """
 
     files: tuple[Path, ...]
     skipped: tuple[tuple[Path, str], ...] = ()
     unreadable: tuple[tuple[Path, str], ...] = ()
+    around: tuple[Path, ...] = ()
+    top: Path | None = None
+
+    def name(self, path: Path) -> str:
+        """What a file is called in the project, if there is one: it does not depend on the working directory."""
+        if self.top is None:
+            return str(path)
+        name = os.path.relpath(path, self.top)
+        return name if not name.startswith("..") else os.path.relpath(os.path.realpath(path), self.top)
 
 
 def discover(paths: Sequence[Path], settings: Settings, *, may_be_empty: bool = False) -> Discovery:
@@ -41,6 +53,14 @@ def discover(paths: Sequence[Path], settings: Settings, *, may_be_empty: bool = 
         raise UserError(f"no Python files or notebooks found in {where}{_hint(search.skipped)}")
     files = tuple(Path(shown) for shown in sorted(search.found.values()))
     return Discovery(files, tuple(search.skipped), tuple(search.unreadable))
+
+
+def in_project(found: Discovery, top: Path, settings: Settings) -> Discovery:
+    """What was `found`, with the files of the project at `top` around it."""
+    placed = replace(found, top=top)
+    names = {placed.name(path) for path in found.files}
+    others = discover([top], settings, may_be_empty=True).files
+    return replace(placed, around=tuple(each for each in others if placed.name(each) not in names))
 
 
 def forced_out(path: Path, settings: Settings) -> str:

@@ -36,9 +36,11 @@ def patch_files(
 ) -> tuple[Patch, ...]:
     """The patch of each file that was found, sorted by path, of what is `wanted` alone if asked; nothing is written."""
     rules = RulesByFile(settings)
-    contexts: Mapping[str, Context] = with_seen({}, map(str, discovery.files), seen_in(settings.root.resolve()))
+    contexts: Mapping[str, Context] = with_seen(
+        {}, {str(each): str(each) for each in discovery.files}, seen_in(settings.root.resolve())
+    )
     places: Mapping[str, frozenset[Place]] = {}
-    if wanted or len(discovery.files) > 1:
+    if wanted or len(discovery.files) + len(discovery.around) > 1:
         result = check_files(discovery, settings)
         contexts, places = result.contexts, wanted(result) if wanted else {}
     tasks = [

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from perflint.analysis.links import NONE, Context, Links
+from perflint.analysis.values.device_use import imported_names
 from perflint.documents.places import Problem
 from perflint.engine.problems import InternalProblem
 from perflint.engine.results import FileResult
+
+_WORDS = re.compile(r"\.?[^\W\d]\w*")
+_CLASSES = re.compile(r"^\s*class\s+(\w+)\s*\(", re.MULTILINE)
+_IMPORTS = re.compile(r"^\s*(?:from\b[^\n(]*\([^)]*\)|(?:from|import)\b[^\n]*(?:\\\n[^\n]*)*)", re.MULTILINE)
 
 
 def encode(result: FileResult, links: Links = NONE) -> str:
@@ -28,6 +35,43 @@ def decode_links(payload: str) -> Links:
     """The links that `encode` was given; raises as `decode` does."""
     links: Links = _reader(Links)(json.loads(payload.partition("\n")[2])) if payload else NONE
     return links
+
+
+class Outline(NamedTuple):
+    """What is seen of a file at once: its links as far as they need no values, and the names in its text.
+
+    That is the classes that derive from others, all that is imported, by dotted names, and all words, those of
+    attributes with a dot.
+    """
+
+    links: Links
+    classes: frozenset[str] = frozenset()
+    imported: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+
+
+def encode_outline(links: Links, text: str) -> str:
+    """The outline of a file with this text."""
+    found = _CLASSES.findall(text), _imported(text), _WORDS.findall(text)
+    return "\n".join((_dumps(links), *(" ".join(sorted({*names})) for names in found)))
+
+
+def _imported(text: str) -> Iterator[str]:
+    """The dotted names of all that is imported, in functions, too."""
+    for lines in _IMPORTS.findall(text):
+        try:
+            (statement,) = ast.parse(lines.strip()).body
+        except (SyntaxError, ValueError):
+            continue  # a line of a longer text
+        yield from imported_names(statement)
+
+
+def decode_outline(payload: str) -> Outline:
+    """What `encode_outline` was given; raises as `decode` does."""
+    if not payload:
+        return Outline(NONE)
+    links, *names = payload.split("\n")
+    return Outline(_reader(Links)(json.loads(links)), *(frozenset(each.split()) for each in names))
 
 
 def decode(path: str, payload: str) -> FileResult:

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from perflint.analysis.links import ALONE, Context, Links
-from perflint.documents.disk import Unreadable, read_bytes
+from perflint.documents.disk import Unreadable
 from perflint.documents.places import Problem
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.project.cache import Cache, Keys, in_context, key_of_all, keys_for
 from perflint.project.cache_folder import FOLDER
-from perflint.project.checker import Checked, Checker, Task
+from perflint.project.checker import Checked, Checker, Linker, Task, Work
 from perflint.project.files import Discovery
 from perflint.project.fingerprint import source_digest
-from perflint.project.payload import decode, decode_contexts, decode_links, encode, encode_contexts
+from perflint.project.payload import (
+    Outline,
+    decode,
+    decode_contexts,
+    decode_links,
+    decode_outline,
+    encode,
+    encode_contexts,
+)
 from perflint.project.seen import ByFile, seen_in, with_seen
 from perflint.project.selection import RulesByFile
+from perflint.project.surroundings import Surroundings
 from perflint.project.ties import contexts_of
 
 if TYPE_CHECKING:
@@ -52,130 +62,173 @@ class _Seen:
 
 
 def check_files(
-    discovery: Discovery, settings: Settings, *, edits: bool = False, progress: Progress | None = None
+    discovery: Discovery,
+    settings: Settings,
+    *,
+    edits: bool = False,
+    progress: Progress | None = None,
+    held: Mapping[Path, bytes] = MappingProxyType({}),
 ) -> RunResult:
     """The results of the files that were discovered; of folders that could not be read, the problem.
 
     A file that cannot be checked, also by a fault of ours, does not keep the others from it. Fixes have their `edits`
-    if these are asked for. `progress` is called with the numbers of files that are done and of all.
+    if these are asked for. `progress` is called with the numbers of files that are done and of all. What is `held`
+    stands for the content of these files on disk.
     """
     started = time.perf_counter()
-    checker, tasks = _plan(discovery.files, settings, edits)
+    checker, linker, tasks = _plan(discovery, settings, edits, held)
+    around = {discovery.name(path): Task(str(path), 0) for path in discovery.around}
     cache = Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None
-    run = _Run(checker, cache, settings.jobs, seen_in(settings.root.resolve()))
-    checked, contexts = run.check_all(tasks, progress)
-    files = [_decoded(path, each.payload) for path, each in checked.items()]
+    run = _Run(checker, linker, cache, settings.jobs, seen_in(settings.root.resolve()))
+    checked, contexts = run.check_all(tasks, around, progress)
+    files = [_decoded(tasks[name].path, each.payload) for name, each in checked.items()]
     files += [FileResult(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
+    by_path = {tasks[name].path: context for name, context in contexts.items()}
     seconds = time.perf_counter() - started
-    return RunResult(tuple(sorted(files, key=lambda file: file.path)), seconds, contexts)
+    return RunResult(tuple(sorted(files, key=lambda file: file.path)), seconds, by_path)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What checks the files of a run, what remembers their results, and how many processes it may use.
+    """What checks the files of a run, what links those around them, what remembers, and how many processes may work.
 
     `seen` is what runs of the program have shown of its files.
     """
 
     checker: Checker
+    linker: Linker
     cache: Cache | None
     jobs: int | None
     seen: ByFile
 
-    def check_all(self, tasks: Sequence[Task], progress: Progress | None) -> tuple[dict[str, Checked], Contexts]:
-        """The results and the contexts by path.
+    def check_all(
+        self, tasks: Mapping[str, Task], around: Mapping[str, Task], progress: Progress | None
+    ) -> tuple[dict[str, Checked], Contexts]:
+        """The results and the contexts by name, of the `tasks`, not of those `around` them.
 
         Contexts depend on the results of all files, so they are cached for the files together.
         """
-        seen = {task.path: _look(self.checker, task) for task in tasks}
-        keys = {path: each.key for path, each in seen.items() if each.key}
-        whole = key_of_all(keys) if 1 < len(tasks) == len(keys) else None
+        seen = {name: _look(self.checker, task) for name, task in tasks.items()}
+        beside = {name: _look(self.linker, task) for name, task in around.items()}
+        keys = {name: each.key for name, each in (*seen.items(), *beside.items()) if each.key}
+        whole = key_of_all(keys) if 1 < len(seen) + len(beside) == len(keys) else None
         if whole and self.cache and (known := self.cache.load([whole])):
-            contexts = with_seen(decode_contexts(known[whole]), seen, self.seen)
-            tasks_in_context = [each.in_context(contexts.get(path, ALONE)) for path, each in seen.items()]
-            return self._check(tasks_in_context, progress), contexts
-        checked, contexts = self._follow_links(seen, progress)
+            contexts = with_seen(decode_contexts(known[whole]), _paths(seen), self.seen)
+            tasks_in_context = {name: each.in_context(contexts.get(name, ALONE)) for name, each in seen.items()}
+            return self._do(self.checker, tasks_in_context, progress), contexts
+        checked, contexts = self._follow_links(seen, beside, progress)
         as_seen = all(
-            each.key == seen[path].in_context(contexts.get(path, ALONE)).key for path, each in checked.items()
+            each.key == seen[name].in_context(contexts.get(name, ALONE)).key for name, each in checked.items()
         )
         if whole and self.cache and as_seen:
-            told = {path: replace(context, seen=()) for path, context in contexts.items()}
-            self.cache.store({whole: encode_contexts({path: each for path, each in told.items() if each})})
+            told = {name: replace(context, seen=()) for name, context in contexts.items()}
+            self.cache.store({whole: encode_contexts({name: each for name, each in told.items() if each})})
         return checked, contexts
 
-    def _follow_links(self, seen: dict[str, _Seen], progress: Progress | None) -> tuple[dict[str, Checked], Contexts]:
-        """Check each file by itself; then again, until a fixpoint, those whose context has changed."""
-        contexts = with_seen({}, seen, self.seen)
-        checked = self._check([each.in_context(contexts.get(path, ALONE)) for path, each in seen.items()], progress)
-        links: dict[str, Links] = {}
-        changed = list(seen)
-        for _ in range(_ROUNDS if len(seen) > 1 else 0):
-            links |= {path: decode_links(checked[path].payload) for path in changed}
-            news = with_seen(contexts_of(links), seen, self.seen)
-            changed = [path for path in {**contexts, **news} if news.get(path, ALONE) != contexts.get(path, ALONE)]
+    def _follow_links(
+        self, seen: dict[str, _Seen], beside: dict[str, _Seen], progress: Progress | None
+    ) -> tuple[dict[str, Checked], Contexts]:
+        """Check each file by itself; then again, until a fixpoint, those whose context has changed.
+
+        Of the files `beside` those are linked that tell something of the others.
+        """
+        paths = _paths({**seen, **beside})
+        contexts = with_seen({}, paths, self.seen)
+        checked = self._do(
+            self.checker, {name: each.in_context(contexts.get(name, ALONE)) for name, each in seen.items()}, progress
+        )
+        links = {name: decode_links(each.payload) for name, each in checked.items()}
+        around = Surroundings(self._outlines(beside), seen)
+        for _ in range(_ROUNDS if len(seen) + len(beside) > 1 else 0):
+            while beside and (new := around.telling(links) - {*links}):
+                links |= self._linked({name: beside[name].in_context(contexts.get(name, ALONE)) for name in new})
+            news = with_seen(contexts_of({**around.links, **links}), paths, self.seen)
+            changed = [name for name in links if news.get(name, ALONE) != contexts.get(name, ALONE)]
             if not changed:
                 break
             contexts = news
-            checked |= self._check([seen[path].in_context(contexts.get(path, ALONE)) for path in changed])
-        return checked, contexts
+            again = {name: seen[name].in_context(contexts.get(name, ALONE)) for name in changed if name in seen}
+            checked |= self._do(self.checker, again)
+            links |= {name: decode_links(checked[name].payload) for name in again}
+            others = [name for name in changed if name in beside]
+            links |= self._linked({name: beside[name].in_context(contexts.get(name, ALONE)) for name in others})
+        return checked, {name: contexts[name] for name in seen if name in contexts}
 
-    def _check(self, seen: Sequence[_Seen], progress: Progress | None = None) -> dict[str, Checked]:
-        """The results by path: those that are remembered, and the others made."""
-        known = self.cache.load([each.key for each in seen if each.key]) if self.cache else {}
-        done = {each.task.path: Checked(known[each.key], each.key) for each in seen if each.key in known}
-        todo = [each for each in seen if each.task.path not in done]
+    def _outlines(self, beside: Mapping[str, _Seen]) -> dict[str, Outline]:
+        outliner = replace(self.linker, in_outline=True)
+        sketched = {
+            name: replace(each, key=in_context(each.key, "outline") if each.key else None)
+            for name, each in sorted(beside.items())
+        }
+        return {name: decode_outline(each.payload) for name, each in self._do(outliner, sketched).items()}
+
+    def _linked(self, beside: Mapping[str, _Seen]) -> dict[str, Links]:
+        return {name: decode_links(each.payload) for name, each in self._do(self.linker, beside).items()}
+
+    def _do(self, work: Work, seen: Mapping[str, _Seen], progress: Progress | None = None) -> dict[str, Checked]:
+        """The results of `work` by name: those that are remembered, and the others made."""
+        known = self.cache.load([each.key for each in seen.values() if each.key]) if self.cache else {}
+        done = {name: Checked(known[each.key], each.key) for name, each in seen.items() if each.key in known}
+        todo = {name: each for name, each in seen.items() if name not in done}
         try:
-            with closing(_check_each(self.checker, todo, self.jobs)) as results:
-                for task, checked in results:
-                    done[task.path] = checked
+            with closing(_do_each(work, todo, self.jobs)) as results:
+                for name, checked in results:
+                    done[name] = checked
                     if progress:
                         progress(len(done), len(seen))
         finally:  # also of a run that is stopped
             if self.cache:
-                fresh = (done[each.task.path] for each in todo if each.task.path in done)
+                fresh = (done[name] for name in todo if name in done)
                 self.cache.store({checked.key: checked.payload for checked in fresh if checked.key})
-        return done
+        return {name: done[name] for name in seen}
 
 
-def _plan(files: Sequence[Path], settings: Settings, edits: bool) -> tuple[Checker, list[Task]]:
-    """Who checks, and each file with the number of the rules that the settings leave on for it."""
+def _plan(
+    discovery: Discovery, settings: Settings, edits: bool, held: Mapping[Path, bytes]
+) -> tuple[Checker, Linker, dict[str, Task]]:
+    """Who checks, who links, and each file by name with the number of the rules that the settings leave on for it."""
     rules_of = RulesByFile(settings)
     numbers: dict[tuple[Rule, ...], int] = {}
-    tasks = [Task(str(file), numbers.setdefault(rules_of.at(file), len(numbers))) for file in files]
+    tasks = {
+        discovery.name(file): Task(str(file), numbers.setdefault(rules_of.at(file), len(numbers)), held=held.get(file))
+        for file in discovery.files
+    }
     keys: tuple[Keys, ...] = ()
     if settings.cache:
         source = source_digest(rules_of.selected)
         keys = tuple(keys_for(rules, settings.rules, source, edits=edits) for rules in numbers)
-    return Checker(tuple(numbers), settings.rules, keys, edits), tasks
+    linker = Linker(keys_for((), {}, source) if settings.cache else None)
+    return Checker(tuple(numbers), settings.rules, keys, edits), linker, tasks
 
 
-def _look(checker: Checker, task: Task) -> _Seen:
+def _paths(seen: Mapping[str, _Seen]) -> dict[str, str]:
+    return {name: each.task.path for name, each in seen.items()}
+
+
+def _look(work: Checker | Linker, task: Task) -> _Seen:
     try:
-        if not checker.keys:
-            return _Seen(task, Path(task.path).stat().st_size, None)
-        data = read_bytes(Path(task.path))
+        if not work.keys:
+            return _Seen(task, Path(task.path).stat().st_size if task.held is None else len(task.held), None)
+        data = task.read()
     except (Unreadable, OSError):
         return _Seen(task, 0, None)  # whoever checks it says why
-    return _Seen(task, len(data), checker.key(task, data))
+    return _Seen(task, len(data), work.key(task, data))
 
 
-def _check_each(
-    checker: Checker, todo: Sequence[_Seen], jobs: int | None
-) -> Generator[tuple[Task, Checked], None, None]:
+def _do_each(work: Work, todo: Mapping[str, _Seen], jobs: int | None) -> Generator[tuple[str, Checked], None, None]:
     """The results as they come: the largest files first, so that no core is left alone with one at the end."""
-    tasks = [each.task for each in sorted(todo, key=lambda each: -each.size)]
-    useful = min(jobs or len(todo), len(todo), sum(each.size for each in todo) // _BYTES_PER_WORKER)
+    names = sorted(todo, key=lambda name: -todo[name].size)
+    tasks = [todo[name].task for name in names]
+    useful = min(jobs or len(todo), len(todo), sum(each.size for each in todo.values()) // _BYTES_PER_WORKER)
     if useful < 2:
-        yield from ((task, checker.check(task)) for task in tasks)
+        yield from ((name, work(task)) for name, task in zip(names, tasks, strict=True))
         return
+    from perflint.project import workers  # here: a commit hook's few files do without
     from perflint.project.cores import available_cores
-    from perflint.project.workers import work  # here: a commit hook's few files do without
 
-    jobs = min(jobs or available_cores(), useful)
-    with closing(work(checker.check, tasks, jobs)) as results:
+    with closing(workers.work(work, tasks, min(jobs or available_cores(), useful))) as results:
         for number, checked in results:
-            task = tasks[number]
-            yield task, checked or Checked(encode(FileResult(task.path, problem=_LOST)))
+            yield names[number], checked or Checked(encode(FileResult(tasks[number].path, problem=_LOST)))
 
 
 def _decoded(path: str, payload: str) -> FileResult:

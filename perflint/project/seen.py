@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +34,10 @@ def seen_in(root: Path) -> ByFile:
     return {path: tuple(sorted(each.values())) for path, each in found.items()}
 
 
-def with_seen(contexts: Mapping[str, Context], paths: Iterable[str], seen: ByFile) -> dict[str, Context]:
-    """The contexts of the files at these paths with what was `seen` in them."""
-    known = {path: seen.get(os.path.realpath(path), ()) for path in paths} if seen else {}
-    news = {path: replace(contexts.get(path, ALONE), seen=each) for path, each in known.items() if each}
+def with_seen(contexts: Mapping[str, Context], paths: Mapping[str, str], seen: ByFile) -> dict[str, Context]:
+    """The contexts of files, by name, with what was `seen` in those at these `paths`."""
+    known = {name: seen.get(os.path.realpath(path), ()) for name, path in paths.items()} if seen else {}
+    news = {name: replace(contexts.get(name, ALONE), seen=each) for name, each in known.items() if each}
     return {**contexts, **news}
 
 

@@ -15,10 +15,10 @@ from perflint.profile.costs import with_known_costs
 from perflint.project.config import COMMAND_LINE, DEFAULT, load
 from perflint.project.files import discover, forced_out
 from perflint.project.patch import patch_document
+from perflint.project.root import project_of
 from perflint.project.run import check_files
 from perflint.project.selection import RulesByFile
 from perflint.project.settings import Settings
-from perflint.shim.plan import project_of
 from perflint.verify.verdicts import with_gains
 
 

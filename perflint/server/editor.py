@@ -17,10 +17,10 @@ from perflint import __version__
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.errors import UserError
 from perflint.project.config_values import READERS
+from perflint.project.root import project_of
 from perflint.report.pages import page
 from perflint.server.checking import Workspace
 from perflint.server.protocol import FIX_ALL, Checked, Unit
-from perflint.shim.plan import project_of
 
 _PAUSE = 0.15  # seconds without a change before a text is checked
 _NOTEBOOKS = types.NotebookDocumentSyncOptions(

@@ -20,7 +20,6 @@ from perflint.project.cache_folder import FOLDER
 RUNS = "run"  # the folder of a cache for what is kept of runs
 _DIGEST = 16
 _KEEP_S = 30 * 86_400
-_MARKS = ("perflint.toml", "pyproject.toml", "setup.py", "setup.cfg", ".git", ".hg")
 COMPILE = "compile"  # stands for a rule, where modules are left that --compile asks for
 
 
@@ -147,12 +146,6 @@ def _as_tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _as_tuples(each) for name, each in value.items()}
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
-
-
-def project_of(folder: Path) -> Path:
-    """The nearest folder, upwards from `folder`, that has the files of a project; `folder` itself if none has."""
-    marked = (each for each in (folder, *folder.parents) if any((each / name).exists() for name in _MARKS))
-    return next(marked, folder)
 
 
 def store_of(project: Path) -> Path:

@@ -17,6 +17,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import NamedTuple
 
+from perflint.project.root import project_of
 from perflint.shim import plan
 from perflint.shim.plan import Plan
 from perflint.shim.running import Program, folder_of, launched
@@ -125,7 +126,7 @@ def _place(words: Sequence[str], folder: Path, arguments: Sequence[str]) -> Path
     seed = repr((tuple(words), launched(arguments), str(Path.cwd()), sys.path, sys.version, __file__)).encode(
         "utf-8", "surrogatepass"
     )
-    return plan.store_of(plan.project_of(folder)) / f"words-{blake2b(seed, digest_size=16).hexdigest()}.json"
+    return plan.store_of(project_of(folder)) / f"words-{blake2b(seed, digest_size=16).hexdigest()}.json"
 
 
 def _read(place: Path, name: str, arguments: tuple[str, ...]) -> tuple[Program, Plan]:

@@ -43,9 +43,9 @@ def labels() -> list[Label]:
     return [Label(**{**row, "span": tuple(row.get("span", (row["line"], row["line"])))}) for row in rows]  # type: ignore[arg-type]
 
 
-def findings(folder: Path, paths: list[str]) -> Iterator[tuple[str, str, int]]:
-    """Yields rule, path and line of what perflint finds in `paths` of `folder`."""
-    command = ["perflint", "check", "--isolated", "--no-cache", "--select", "ALL", "--output-format", "json"]
+def findings(folder: Path, paths: list[str], rules: str) -> Iterator[tuple[str, str, int]]:
+    """Yields rule, path and line of what perflint finds in `paths` of `folder` by the `rules`."""
+    command = ["perflint", "check", "--isolated", "--no-cache", "--select", rules, "--output-format", "json"]
     for start in range(0, len(paths), BATCH):
         run = subprocess.run(
             [sys.executable, "-P", "-m", *command, *paths[start : start + BATCH]],
@@ -82,8 +82,11 @@ def main() -> None:
     known = [label for label in known if label.repo not in missing]
     count: dict[str, collections.Counter[str]] = {rule: collections.Counter() for rule in rules}
     hit: set[Label] = set()
+    codes = {label: code for code, label in RULE_OF.items()}
+    selected = ",".join(codes.get(rule, rule) for rule in args.only.split(",")) if args.only else "ALL"
     for repo in sorted(paths):
-        for rule, path, line in sorted(set(findings(args.dir / repo.replace("/", "+"), sorted(paths[repo])))):
+        folder = args.dir / repo.replace("/", "+")
+        for rule, path, line in sorted(set(findings(folder, sorted(paths[repo]), selected))):
             near = [label for label in at[repo, path, rule] if label.distance(line) <= 1]
             best = min(near, key=lambda it: (it.distance(line), it.span[1] - it.span[0], it.line), default=None)
             if rule not in rules or path not in paths[repo] or rule not in only[repo, path] or best in hit:

@@ -6,7 +6,7 @@ import ast
 from functools import partial
 
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.graph import Graph, Scope
+from perflint.analysis.ir.graph import Definition, Graph, Scope
 from perflint.analysis.ir.lowering import lower
 from perflint.analysis.ir.managers import may_swallow
 
@@ -31,3 +31,10 @@ class Flow:
     def definitions(self, name: ast.Name) -> frozenset[ast.AST]:
         """The ast.Name or ast.arg nodes whose values `name` may have here; empty for names from further out."""
         return self.graph(name).reaching(name)
+
+    def assigned(self, name: ast.Name) -> list[ast.expr]:
+        """The expressions whose values the variable may have there; none where it may have others, or parts of some."""
+        values = self.graph(name).definitions(name)
+        definitions = [each for each in values if isinstance(each, Definition) and each.updates is None]
+        found = [each.source for each in definitions if each.source is not None and not each.steps]
+        return found if len(found) == len(values) else []

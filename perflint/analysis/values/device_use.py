@@ -98,7 +98,7 @@ def rebinds_of(program: Module) -> tuple[str, ...]:
 
 def imported(tree: ast.Module) -> tuple[str, ...]:
     """The dotted names of what a module of a project imports from it as it starts: modules, or what is in them."""
-    names = {name for statement in _started(tree.body) for name in _imported_names(statement)}
+    names = {name for statement in _started(tree.body) for name in imported_names(statement)}
     return tuple(sorted(name for name in names if name.partition(".")[0] not in ELSEWHERE))
 
 
@@ -110,12 +110,14 @@ def _started(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _started(getattr(statement, block, ()))
 
 
-def _imported_names(statement: ast.stmt) -> Iterator[str]:
+def imported_names(statement: ast.stmt) -> Iterator[str]:
+    """The dotted names of what a statement imports."""
     if isinstance(statement, ast.Import):
         yield from (alias.name for alias in statement.names)
     elif isinstance(statement, ast.ImportFrom):
         module = "." * statement.level + (statement.module or "")
-        yield from (f"{module}.{alias.name}" for alias in statement.names)
+        dot = "." if statement.module else ""
+        yield from (f"{module}{dot}{alias.name}" for alias in statement.names)
 
 
 def _in_code(program: Module, words: re.Pattern[str]) -> bool:

@@ -1,0 +1,130 @@
+"""Finds out how a tensor is made on the host of numbers alone, be it just where it is moved or before that."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.scale import Heat
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.values.operations import TorchCall, operation
+from perflint.analysis.values.values import Kind
+from perflint.syntax.edits import Safety
+from perflint.syntax.walk import integer, name_called
+
+_BY_SHAPE = frozenset({"expand_as", "view_as", "reshape_as"})
+_KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tensor that `call` makes on the host; `is_plain`: only views of it are taken before it is moved.
+
+    `is_apart`: that is done elsewhere than the move.
+    """
+
+    call: ast.Call
+    name: str
+    kind: str
+    safety: Safety = Safety.EXACT
+    is_plain: bool = True
+    is_apart: bool = False
+
+
+def made_on_host(program: Program, node: ast.expr, move: ast.Call) -> Made | None:
+    """How `node`, which `move` takes to the device, is made on the host of numbers alone; None for other tensors."""
+    if isinstance(node, ast.Name) or (isinstance(node, ast.Call) and program.callee(node) is not None):
+        return _made_apart(program, node, move)
+    if isinstance(node, ast.BinOp | ast.Compare):
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
+        exact = isinstance(node, ast.Compare) or isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
+        return _of_parts(program, parts, move, Safety.EXACT if exact else Safety.ROUNDING)
+    if isinstance(node, ast.Call) and (started := _started(program, node, move)):
+        return started
+    found = operation(program, node)
+    if found is None or found.tensor is None or "move" in found.traits:
+        return None
+    if found.traits.isdisjoint(("view", "random", "cast", "copying", "pointwise")):
+        return None
+    if "pointwise" in found.traits and "random" not in found.traits:
+        return _of_parts(program, [found.tensor, *found.arguments], move, Safety.ROUNDING)
+    below = made_on_host(program, found.tensor, move)
+    if Kind.TENSOR in {program.value(each).kind for each in found.arguments} and found.name not in _BY_SHAPE:
+        return None
+    return (
+        below
+        if "view" in found.traits
+        else _then(below, Safety.BEHAVIOUR if "random" in found.traits else Safety.EXACT)
+    )
+
+
+def _started(program: Program, call: ast.Call, move: ast.Call) -> Made | None:
+    """What a call makes of numbers, if it takes no tensor but a wrapped one."""
+    name = program.qualified(call.func)
+    if name.startswith("torch.") and name.endswith("Tensor") and name.count(".") == 1:
+        return Made(call, "", "constant") if call.args and all(_is_size(program, each) for each in call.args) else None
+    if name.endswith(".Variable") and len(call.args) == 1:
+        return made_on_host(program, call.args[0], move)
+    found = operation(program, call)
+    if found is None or not (kind := _kind(found)):
+        return None
+    nothing = len(found.arguments) == 1 and integer(found.arguments[0]) == 0
+    told = {each.arg for each in found.call.keywords} - _KEYWORDS  # where, or of which numbers
+    safety = Safety.BEHAVIOUR if kind == "random" else Safety.EXACT
+    return Made(found.call, found.name, kind, safety) if not nothing and not told else None
+
+
+def _is_size(program: Program, node: ast.expr) -> bool:
+    is_shape = isinstance(node, ast.Attribute) and node.attr == "shape"
+    return (
+        is_shape
+        or program.value(node).kind is Kind.NUMBER
+        or (isinstance(node, ast.Call) and name_called(node) == "size")
+    )
+
+
+def _of_parts(program: Program, parts: list[ast.expr], move: ast.Call, safety: Safety) -> Made | None:
+    """What is computed of `parts`, numbers but for those tensors that are made on the host themselves."""
+    tensors = [each for each in parts if program.value(each).kind is not Kind.NUMBER]
+    made = [made_on_host(program, each, move) for each in tensors]
+    if not made or made[0] is None or None in made:
+        return None
+    return _then(made[0] if len(made) == 1 else replace(made[0], is_apart=True), safety)
+
+
+def _made_apart(program: Program, node: ast.expr, move: ast.Call) -> Made | None:
+    """What is made on the host elsewhere, in every step as well, and filled with nothing but numbers before `move`."""
+    sources = program.get(Flow).assigned(node) if isinstance(node, ast.Name) else program.get(Origins).of(node)
+    made = [made_on_host(program, each, move) for each in sources if isinstance(each, ast.expr) and each is not node]
+    if not made or len(made) != len(sources) or None in made:
+        return None
+    for source in sources:
+        if program.heat(source) is Heat.ONCE or (isinstance(node, ast.Name) and _is_filled(program, source, move)):
+            return None
+    return replace(made[0], is_apart=True) if made[0] is not None else None
+
+
+def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
+    """Is what `source` makes written to between that and `move`?"""
+    graph = program.get(Flow).graph(move)
+    writes = program.get(Memory).writes_after(source, source) if isinstance(source, ast.expr) else []
+    return any(graph.runs_after(move, write.node) for write in writes if write.node is not move)
+
+
+def _kind(found: TorchCall) -> str:
+    """Which numbers the call makes, where numbers are all that it is given: constant, range, random; else empty."""
+    if "factory" not in found.traits or found.traits.isdisjoint(("taking_sizes", "filling", "line")):
+        return ""
+    if "random" in found.traits:
+        return "random"
+    return "range" if "line" in found.traits else "constant"
+
+
+def _then(below: Made | None, safety: Safety) -> Made | None:
+    """What is made of it by an operation which gives, on the device, what `safety` promises."""
+    worst = max(below.safety, safety, key=list(Safety).index) if below is not None else safety
+    kind = "random" if worst is Safety.BEHAVIOUR or below is None else below.kind
+    return replace(below, safety=worst, kind=kind, is_plain=False) if below is not None else None
