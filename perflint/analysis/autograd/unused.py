@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +17,10 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.syntax.walk import FUNCTIONS, path_of
 
+_LIGHT = re.compile(  # torch's layers that have no weights
+    r"torch\.nn\.(modules\.\w+\.)?(?!.*(Linear|Conv|Norm|Embedding|RNN|LSTM|GRU|Cell|Attention|Transformer|PReLU"
+    r"|Sequential|Parallel|List|Dict|Module))\w+"
+)
 _DEPTH = 12  # of operations and names between a module and what lets go of its graph
 
 
@@ -71,6 +76,8 @@ def _runs(program: Program, node: ast.expr, depth: int) -> Iterator[ast.Call]:
 
 def _is_dead(program: Program, run: ast.Call) -> bool:
     """Is a graph recorded by the call, other than one that it uses itself, and has nobody a use of it?"""
+    if _LIGHT.fullmatch(program.value(run.func).name):
+        return False
     if program.get(GradModes).of(run) is not GradMode.ON or path_of(run.func).rpartition(".")[2] in program.get(frozen):
         return False
     return not program.get(Effects).of(run, Effect.DIFFERENTIATES) and bool(program.get(GraphUses).cuts(run))
