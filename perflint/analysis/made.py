@@ -38,6 +38,8 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call) -> Made | Non
     """How `node`, which `move` takes to the device, is made on the host of numbers alone; None for other tensors."""
     if isinstance(node, ast.Name) or (isinstance(node, ast.Call) and program.callee(node) is not None):
         return _made_apart(program, node, move)
+    if isinstance(node, ast.UnaryOp):
+        return _of_parts(program, [node.operand], move, Safety.EXACT)
     if isinstance(node, ast.BinOp | ast.Compare):
         parts = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
         exact = isinstance(node, ast.Compare) or isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
@@ -88,11 +90,18 @@ def _is_size(program: Program, node: ast.expr) -> bool:
 
 def _of_parts(program: Program, parts: list[ast.expr], move: ast.Call, safety: Safety) -> Made | None:
     """What is computed of `parts`, numbers but for those tensors that are made on the host themselves."""
-    tensors = [each for each in parts if program.value(each).kind is not Kind.NUMBER]
+    unsure = [each for each in parts if program.value(each).kind is not Kind.NUMBER]
+    tensors = [each for each in unsure if not _counts(program, each)]
     made = [made_on_host(program, each, move) for each in tensors]
     if not made or made[0] is None or None in made:
         return None
-    return _then(made[0] if len(made) == 1 else replace(made[0], is_apart=True), safety)
+    return _then(replace(made[0], is_apart=made[0].is_apart or len(unsure) > 1), safety)
+
+
+def _counts(program: Program, node: ast.expr) -> bool:
+    """Is it a whole quotient of what is not known: likely a number?"""
+    found = program.get(Origins).of(node) if isinstance(node, ast.Name) else [node]
+    return all(isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv) for each in found)
 
 
 def _made_apart(program: Program, node: ast.expr, move: ast.Call) -> Made | None:
@@ -111,7 +120,9 @@ def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
     """Is what `source` makes written to between that and `move`?"""
     graph = program.get(Flow).graph(move)
     writes = program.get(Memory).writes_after(source, source) if isinstance(source, ast.expr) else []
-    return any(graph.runs_after(move, write.node) for write in writes if write.node is not move)
+    own = {*ast.walk(move)}  # such as `.random_(10)` in front of it
+    between = (each.node for each in writes if each.node not in own and program.stands_before(each.node, move))
+    return any(graph.runs_after(move, each) for each in between)
 
 
 def _kind(found: TorchCall) -> str:
