@@ -13,7 +13,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.edits import Safety
-from perflint.syntax.walk import integer, name_called
+from perflint.syntax.walk import integer, name_called, own_nodes
 
 _BY_SHAPE = frozenset({"expand_as", "view_as", "reshape_as"})
 _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
@@ -111,18 +111,30 @@ def _made_apart(program: Program, node: ast.expr, move: ast.Call) -> Made | None
     if not made or len(made) != len(sources) or None in made:
         return None
     for source in sources:
-        if program.heat(source) is Heat.ONCE or (isinstance(node, ast.Name) and _is_filled(program, source, move)):
+        if program.heat(source) is Heat.ONCE or _is_filled(program, source, move):
             return None
+    if isinstance(node, ast.Name) and _is_handed_on(program, node, move):
+        return None
     return replace(made[0], is_apart=True) if made[0] is not None else None
 
 
 def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
-    """Is what `source` makes written to between that and `move`?"""
-    graph = program.get(Flow).graph(move)
-    writes = program.get(Memory).writes_after(source, source) if isinstance(source, ast.expr) else []
+    """Is what `source` makes written to between that and `move`, or in the function that makes it?"""
+    writes = program.get(Memory).writes_after(source, source) if isinstance(source, ast.expr) else ()
     own = {*ast.walk(move)}  # such as `.random_(10)` in front of it
-    between = (each.node for each in writes if each.node not in own and program.stands_before(each.node, move))
-    return any(graph.runs_after(move, each) for each in between)
+    nodes = [each.node for each in writes if each.node not in own]
+    if program.function_of(source) is not program.function_of(move):
+        return bool(nodes)
+    graph = program.get(Flow).graph(move)
+    return any(program.stands_before(each, move) and graph.runs_after(move, each) for each in nodes)
+
+
+def _is_handed_on(program: Program, name: ast.Name, move: ast.Call) -> bool:
+    """Is the variable given, before `move`, to a function that is none of torch's, which may fill it?"""
+    scope = program.function_of(name) or program.tree
+    calls = (each for each in own_nodes(scope) if isinstance(each, ast.Call) and program.stands_before(each, move))
+    given = (call for call in calls if any(isinstance(each, ast.Name) and each.id == name.id for each in call.args))
+    return any(operation(program, each) is None for each in given)
 
 
 def _kind(found: TorchCall) -> str:
