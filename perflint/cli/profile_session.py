@@ -54,14 +54,14 @@ class Session:
         orders = Orders(typed["steps"], typed["warm_up"], 2 * typed["steps"], trace=trace)
         ran = self._run(orders, tell)
         profile = profile_of(str(self._program), ran.records, ran.workers)
-        if profile is None and (fewer := _within(ran, orders)):
+        if profile is None and (fewer := within(ran, orders)):
             whole = f"{ran.steps[fewer.unit]:,} {fewer.unit} in all: {_shares(fewer)}"
             tell(f"too few for a whole profile, so the program runs once more; {whole}")
             ran = self._run(fewer, tell)
             profile = profile_of(str(self._program), ran.records, ran.workers)
             profile = profile and replace(profile, notes=(whole, *profile.notes))
         if profile is None:
-            raise UserError(_why_not(ran, orders))
+            raise UserError(why_not(ran, orders))
         if ran.code and not ran.is_interrupted:
             profile = replace(profile, notes=(*profile.notes, f"the program {ending(ran.code, '')}"))
         try:
@@ -89,7 +89,7 @@ class Session:
         return Report(profile, with_costs(result, [profile]), {str(each): Code.of(each) for each in below})
 
 
-def _within(ran: Ran, orders: Orders) -> Orders | None:
+def within(ran: Ran, orders: Orders) -> Orders | None:
     """How a program that came to its end before it was profiled can be: by the best kind of steps that it has."""
     if ran.code or ran.is_interrupted:
         return None
@@ -101,7 +101,7 @@ def _shares(orders: Orders) -> str:
     return f"{orders.timed} timed, {orders.steps} traced, behind a warm-up of {orders.warm_up}"
 
 
-def _why_not(ran: Ran, orders: Orders) -> str:
+def why_not(ran: Ran, orders: Orders) -> str:
     """Why there is no profile, and what was seen."""
     failed = f"the program {ending(ran.code, '')}" if ran.code and not ran.is_interrupted else ""
     if not ran.steps:

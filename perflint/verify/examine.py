@@ -19,6 +19,7 @@ from perflint.verify.budget import Budget, Share, TimeUp
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, wrong
 from perflint.verify.grade import Grade, Likeness, worst
+from perflint.verify.judge import said_otherwise
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import SHORT, Variant
 from perflint.verify.monitor import Monitor, disturbances, facts
@@ -27,8 +28,7 @@ from perflint.verify.race import Race, race
 from perflint.verify.recordings import Further, Records, Tell
 from perflint.verify.running import Fault
 from perflint.verify.runs import Course, Recorded
-from perflint.verify.statistics import AGAIN, LEAST_ROUNDS, ORIGINAL, ORIGINALS, PATCHED, step_seconds
-from perflint.verify.texts import parting_in_all
+from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, step_seconds
 from perflint.verify.variants import FixKey, Variants, hunks
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, begun, weakest
 
@@ -175,7 +175,7 @@ class Examination:
             reach = _reach(first, final)
         else:
             later = (fix.likeness for fix in settled.patch if fix.likeness.grade is Grade.ROUNDING)
-            likeness = worst([likeness, *later, *_said_otherwise(race)])
+            likeness = worst([likeness, *later, *said_otherwise(race.printed)])
         is_kept = likeness.keeps(weakest(settled.patch), self._records.own.grade)
         if not is_kept and likeness.grade is not Grade.UNKNOWN:
             lost = next(iter(likeness.evidence), "the results differ")
@@ -361,17 +361,6 @@ def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) ->
     found = dict(zip(names, alone, strict=True))
     is_known = any(likeness.grade is whole.grade for likeness in alone)
     return found if is_known else dict.fromkeys(names, whole)
-
-
-def _said_otherwise(race: Race) -> Iterator[Likeness]:
-    """What the patch has printed in each round of a race, and the original has not."""
-    rounds = [each for each in race.printed if PATCHED in each]
-    if len(rounds) < LEAST_ROUNDS:
-        return
-    originals, patched = [each[name] for each in rounds for name in ORIGINALS], [each[PATCHED] for each in rounds]
-    for grade, exact in ((Grade.DIFFERENT, False), (Grade.ROUNDING, True)):
-        if found := parting_in_all(originals, patched, exact=exact):
-            yield Likeness(grade, (f"as it raced, it printed something else: {found}",))
 
 
 def _is_lost(run: Recorded) -> bool:

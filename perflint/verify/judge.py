@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from perflint.verify.compare import EPSILON, Comparison, Difference, logged
 from perflint.verify.grade import NO_TIME, Grade, Likeness
 from perflint.verify.running import ending
 from perflint.verify.runs import Recorded
-from perflint.verify.texts import parting, parting_of_files
+from perflint.verify.statistics import LEAST_ROUNDS, ORIGINALS, PATCHED
+from perflint.verify.texts import parting, parting_in_all, parting_of_files
 
 _OWN_SPREAD = 3.0  # times the original's own run-to-run difference that a patched result may differ
 _LUCK = 3  # steps whose spread counts together: runs may agree on a number at one step by chance
@@ -209,3 +210,14 @@ def _written_otherwise(before: _Files, again: _Files, after: _Files, *, exact: b
         contents = [file.read_bytes() if (file := files[path]) else None for files in (before, again, after)]
         if (found := parting_of_files(*contents, exact=exact)) is not None:
             yield f"it writes something else to {os.path.relpath(path)}{found}"
+
+
+def said_otherwise(printed: Iterable[Mapping[str, str]]) -> Iterator[Likeness]:
+    """What the patch has `printed` in each round of a race, and the original has not: outputs by their variants."""
+    rounds = [each for each in printed if PATCHED in each]
+    if len(rounds) < LEAST_ROUNDS:
+        return
+    originals, patched = [each[name] for each in rounds for name in ORIGINALS], [each[PATCHED] for each in rounds]
+    for grade, exact in ((Grade.DIFFERENT, False), (Grade.ROUNDING, True)):
+        if found := parting_in_all(originals, patched, exact=exact):
+            yield Likeness(grade, (f"as it raced, it printed something else: {found}",))

@@ -70,9 +70,16 @@ def main() -> None:
     for label in known:
         at[label.repo, label.path, label.rule].append(label)
     rules = {label.rule for label in known}
-    paths = collections.defaultdict(list)
+    paths, only = collections.defaultdict(list), dict[tuple[str, str], set[str]]()
     for row in read("files.jsonl"):
         paths[str(row["repo"])].append(str(row["path"]))
+        told = row.get("rules")
+        only[str(row["repo"]), str(row["path"])] = set(told) if isinstance(told, list) else rules
+    missing = [repo for repo in sorted(paths) if not (args.dir / repo.replace("/", "+")).is_dir()]
+    for repo in missing:
+        print(f"not in {args.dir}: {repo}")
+        del paths[repo]
+    known = [label for label in known if label.repo not in missing]
     count: dict[str, collections.Counter[str]] = {rule: collections.Counter() for rule in rules}
     hit: set[Label] = set()
     codes = {label: code for code, label in RULE_OF.items()}
@@ -82,7 +89,7 @@ def main() -> None:
         for rule, path, line in sorted(set(findings(folder, sorted(paths[repo]), selected))):
             near = [label for label in at[repo, path, rule] if label.distance(line) <= 1]
             best = min(near, key=lambda it: (it.distance(line), it.span[1] - it.span[0], it.line), default=None)
-            if rule not in rules or path not in paths[repo] or best in hit:
+            if rule not in rules or path not in paths[repo] or rule not in only[repo, path] or best in hit:
                 continue
             if best is not None:
                 hit.add(best)

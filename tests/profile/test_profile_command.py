@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from subprocess import CompletedProcess
 
+from perflint.cli.profile_session import why_not, within
 from perflint.profile.kept import read
 from perflint.profile.record import LEAST, OPERATION_STEPS, Orders
 from perflint.profile.result import Profile
+from perflint.profile.running import Ran
 from tests.shim.runs import python
 
 QUICK = ("--steps", "3", "--warm-up", "3", "--stop")
@@ -80,8 +82,6 @@ def test_what_can_not_be_profiled_is_told_with_what_was_seen(tmp_path: Path) -> 
     nothing = profiled(tmp_path, "no_steps.py")
     assert (nothing.returncode, nothing.stdout) == (2, "3.0\n")
     assert "nothing to profile: the program took no step of an optimizer" in nothing.stderr
-    few = profiled(tmp_path, "two_steps.py")
-    assert few.returncode == 2 and "2 optimizer steps: a profile needs 4 steps of a program that" in few.stderr
 
 
 def test_a_program_with_few_steps_is_profiled_by_those_that_there_are(tmp_path: Path) -> None:
@@ -89,6 +89,16 @@ def test_a_program_with_few_steps_is_profiled_by_those_that_there_are(tmp_path: 
     assert result.returncode == 0, result.stderr
     assert "6 optimizer steps in all: 2 timed, 1 traced, behind a warm-up of 1" in result.stdout
     assert kept(tmp_path).lines[0].line == marked("six_steps.py")
+
+
+def test_a_program_with_hardly_any_step_and_one_that_was_stopped_do_not_run_again() -> None:
+    orders = Orders(10, 10, 20)
+    for code, steps, is_interrupted in ((0, 3, False), (1, 9, False), (0, 9, True)):
+        ran = Ran(code, (), (), {"optimizer steps": steps}, is_interrupted)
+        assert within(ran, orders) is None
+        assert "optimizer steps: a profile needs 4 steps of a program that" in why_not(ran, orders)
+    again = within(Ran(0, (), (), {"calls": 90, "backward passes": 9, "loader batches": 2}, False), orders)
+    assert again is not None and again.unit == "backward passes"
 
 
 def test_few_steps_leave_room_for_as_many_parts_of_a_profile_as_there_can_be() -> None:

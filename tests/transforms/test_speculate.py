@@ -212,3 +212,23 @@ def test_a_test_of_the_rank_in_the_program_tells_it() -> None:
         body, f"    if x.dim() == 3 and w.dim() == 2:\n{inner}"
     )
     assert ".transpose(0, 1) @ w" in fixed(text, (), unsafe=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_lifted"),
+    [
+        ("pass", True),
+        ("self.head = nn.Dropout()", False),
+        ("self.reset()", False),
+        ("setattr(self, 'head', nn.Tanh())", False),
+    ],
+)
+def test_a_test_of_the_class_tells_a_module_that_stays(changes: str, is_lifted: bool) -> None:
+    loop = "        for t in range(x.size(1)):\n            out.append(self.head(x[:, t]))\n"
+    inner = "".join(f"    {line}\n" for line in f"        {changes}\n{loop}".splitlines())
+    text = HEADS.replace(loop, f"        if type(self.head) is nn.Linear:\n{inner}")
+    if "reset" in changes:
+        text = text.replace(
+            "    def forward", "    def reset(self):\n        self.head = nn.Dropout()\n\n    def forward"
+        )
+    assert (fixed(text, (), unsafe=False) != text) is is_lifted

@@ -89,7 +89,8 @@ class _Walk:
             return None
         shapes = self._program.get(Shapes)
         measured, size = shapes.measured(count), shapes.size(count)
-        if measured is not None and (measured[1] != 0 or not self._may_be_tensor(measured[0])):
+        kind = self._program.value(measured[0]).kind if measured is not None else Kind.TENSOR
+        if (measured is not None and measured[1] != 0) or kind not in (Kind.TENSOR, Kind.UNKNOWN):
             return None
         for part in (each for each in self._nodes if isinstance(each, ast.Subscript)):
             is_of_size = measured is not None or (size and shapes.shape(part.value).size(0) == size)

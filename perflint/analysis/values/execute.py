@@ -371,14 +371,10 @@ def _may_be_on_device(value: Value) -> bool:
 
 def _kind_by_methods(info: ClassInfo) -> str:
     """What a class is of which no base tells it, by what its objects can do."""
-    if "forward" in info.methods and _is_of_the_project(info.base_names):
+    heads = {name.partition(".")[0] for name in info.base_names}
+    if "forward" in info.methods and heads - {"torch", "builtins"} - sys.stdlib_module_names:  # one of the project's
         return "module"
     return "optimizer" if info.methods.keys() >= {"step", "zero_grad"} else ""  # or wraps one
-
-
-def _is_of_the_project(base_names: Sequence[str]) -> bool:
-    heads = {name.partition(".")[0] for name in base_names}
-    return bool(heads - {"torch", "builtins"} - sys.stdlib_module_names)
 
 
 _STATEMENTS: dict[type[ast.AST], Callable[[Executor, Any], object]] = {

@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.shape_rules import sized
 from perflint.syntax.walk import integer, operands, own_nodes, receiver_of
 
+_RESHAPES = frozenset({"restriding", "strided"})
 _LEAVES = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
 def unpacked_rank(program: Program, node: ast.expr, uses: Sequence[ast.expr]) -> int | None:
     """The number of names that take the sizes at one of `uses` whenever `node` is read; None where none do."""
-    for use in uses:
+    for use in uses if not program.get(_reshapes_in_place) else ():
         unpacking = _unpacking(program, use)
         if unpacking is not None and _runs_with(program, unpacking, node):
             names = unpacking.targets[0]
@@ -25,7 +27,7 @@ def unpacked_rank(program: Program, node: ast.expr, uses: Sequence[ast.expr]) ->
 def tested_rank(program: Program, node: ast.expr, uses: Sequence[ast.expr]) -> int | None:
     """The rank by a test at one of `uses` that has passed where `node` is read: `if x.dim() == 3:`."""
     child: ast.AST = node
-    for around in program.ancestors(node) if uses else ():
+    for around in program.ancestors(node) if uses and not program.get(_reshapes_in_place) else ():
         if isinstance(around, ast.If) and child in around.body:
             for test in operands(around.test, ast.And):
                 asked = ranked(test)
@@ -33,6 +35,15 @@ def tested_rank(program: Program, node: ast.expr, uses: Sequence[ast.expr]) -> i
                     return asked[1]
         child = around
     return None
+
+
+def _reshapes_in_place(program: Program) -> bool:
+    """Does the program give a tensor that it has another number of axes: `x.unsqueeze_(0)`, `x.data = y`?"""
+    named = (each.func.attr for each in program.of_type(ast.Call) if isinstance(each.func, ast.Attribute))
+    does = (torch_ops.of_method(name) for name in {*named} if name.endswith("_"))
+    if any(each is not None and each.traits & _RESHAPES and not each.does("permuting") for each in does):
+        return True
+    return any(each.attr == "data" and isinstance(each.ctx, ast.Store) for each in program.of_type(ast.Attribute))
 
 
 def ranked(test: ast.expr) -> tuple[ast.expr, int] | None:

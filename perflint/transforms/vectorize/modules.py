@@ -90,14 +90,27 @@ def is_told_by_class(name: str) -> bool:
 
 def class_tested(program: Program, function: ast.expr) -> str:
     """The class that a module has where it is called, by a test around that: `if type(self.head) is nn.Linear:`."""
+    attribute = path_of(function).rpartition(".")[2]
+    if _is_changed(program, attribute):
+        return ""
     child: ast.AST = function
-    for around in program.ancestors(function) if path_of(function) else ():
+    for around in program.ancestors(function):
         for test in operands(around.test, ast.And) if isinstance(around, ast.If) and child in around.body else ():
             path, name = class_of_test(program, test)
             if path == path_of(function) and is_told_by_class(name):
                 return name
         child = around
     return ""
+
+
+def _is_changed(program: Program, attribute: str) -> bool:
+    """May a module of that name become another one while the program runs?"""
+    if not attribute or "setattr" in program.text or "__dict__" in program.text:
+        return True
+    stores = (
+        each for each in program.of_type(ast.Attribute) if each.attr == attribute and not isinstance(each.ctx, ast.Load)
+    )
+    return any(getattr(program.function_of(each), "name", "") != "__init__" for each in stores)
 
 
 def class_of_test(program: Program, test: ast.expr) -> tuple[str, str]:
