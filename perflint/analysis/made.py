@@ -13,7 +13,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.edits import Safety
-from perflint.syntax.walk import integer, name_called
+from perflint.syntax.walk import integer, name_called, own_nodes
 
 _BY_SHAPE = frozenset({"expand_as", "view_as", "reshape_as"})
 _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
@@ -38,6 +38,8 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call) -> Made | Non
     """How `node`, which `move` takes to the device, is made on the host of numbers alone; None for other tensors."""
     if isinstance(node, ast.Name) or (isinstance(node, ast.Call) and program.callee(node) is not None):
         return _made_apart(program, node, move)
+    if isinstance(node, ast.UnaryOp):
+        return _of_parts(program, [node.operand], move, Safety.EXACT)
     if isinstance(node, ast.BinOp | ast.Compare):
         parts = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
         exact = isinstance(node, ast.Compare) or isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
@@ -88,11 +90,18 @@ def _is_size(program: Program, node: ast.expr) -> bool:
 
 def _of_parts(program: Program, parts: list[ast.expr], move: ast.Call, safety: Safety) -> Made | None:
     """What is computed of `parts`, numbers but for those tensors that are made on the host themselves."""
-    tensors = [each for each in parts if program.value(each).kind is not Kind.NUMBER]
+    unsure = [each for each in parts if program.value(each).kind is not Kind.NUMBER]
+    tensors = [each for each in unsure if not _counts(program, each)]
     made = [made_on_host(program, each, move) for each in tensors]
     if not made or made[0] is None or None in made:
         return None
-    return _then(made[0] if len(made) == 1 else replace(made[0], is_apart=True), safety)
+    return _then(replace(made[0], is_apart=made[0].is_apart or len(unsure) > 1), safety)
+
+
+def _counts(program: Program, node: ast.expr) -> bool:
+    """Is it a whole quotient of what is not known: likely a number?"""
+    found = program.get(Origins).of(node) if isinstance(node, ast.Name) else [node]
+    return all(isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv) for each in found)
 
 
 def _made_apart(program: Program, node: ast.expr, move: ast.Call) -> Made | None:
@@ -102,16 +111,30 @@ def _made_apart(program: Program, node: ast.expr, move: ast.Call) -> Made | None
     if not made or len(made) != len(sources) or None in made:
         return None
     for source in sources:
-        if program.heat(source) is Heat.ONCE or (isinstance(node, ast.Name) and _is_filled(program, source, move)):
+        if program.heat(source) is Heat.ONCE or _is_filled(program, source, move):
             return None
+    if isinstance(node, ast.Name) and _is_handed_on(program, node, move):
+        return None
     return replace(made[0], is_apart=True) if made[0] is not None else None
 
 
 def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
-    """Is what `source` makes written to between that and `move`?"""
+    """Is what `source` makes written to between that and `move`, or in the function that makes it?"""
+    writes = program.get(Memory).writes_after(source, source) if isinstance(source, ast.expr) else ()
+    own = {*ast.walk(move)}  # such as `.random_(10)` in front of it
+    nodes = [each.node for each in writes if each.node not in own]
+    if program.function_of(source) is not program.function_of(move):
+        return bool(nodes)
     graph = program.get(Flow).graph(move)
-    writes = program.get(Memory).writes_after(source, source) if isinstance(source, ast.expr) else []
-    return any(graph.runs_after(move, write.node) for write in writes if write.node is not move)
+    return any(program.stands_before(each, move) and graph.runs_after(move, each) for each in nodes)
+
+
+def _is_handed_on(program: Program, name: ast.Name, move: ast.Call) -> bool:
+    """Is the variable given, before `move`, to a function that is none of torch's, which may fill it?"""
+    scope = program.function_of(name) or program.tree
+    calls = (each for each in own_nodes(scope) if isinstance(each, ast.Call) and program.stands_before(each, move))
+    given = (call for call in calls if any(isinstance(each, ast.Name) and each.id == name.id for each in call.args))
+    return any(operation(program, each) is None for each in given)
 
 
 def _kind(found: TorchCall) -> str:
