@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.data.numbers import is_number
+from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.roles import is_view
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import is_integer
@@ -69,7 +70,20 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
     filled.keywords = [ast.keyword(name, value) for name, value in keywords]
     at = to_device.call if to_device is not None and to_device.tensor is call else call
     moved = [Replace(to_device.call, to_device.tensor)] if to_device is not None and at is call else []
-    return Fix(title, Safety.EXACT, rewrite(program, Replace(at, filled), *moved))
+    change = rewrite(program, Replace(at, filled), *moved)
+    is_float = isinstance(number, ast.Constant) and isinstance(number.value, float)
+    if found.size is None or _is_count(program, found.size, may_be_zero=is_told or is_float):
+        return Fix(title, Safety.EXACT, change)
+    return Fix(f"{title}, if `{program.segment(found.size)}` is positive", Safety.BEHAVIOUR, change)
+
+
+def _is_count(program: Program, size: ast.expr, *, may_be_zero: bool) -> bool:
+    """Is it surely 1 or more, or 0 or more? No list has fewer items than none, and of none the dtype is another."""
+    if isinstance(size, ast.Constant):
+        return isinstance(size.value, int) and size.value >= (not may_be_zero)
+    is_length = isinstance(size, ast.Call) and program.qualified(size.func) == "builtins.len"
+    measured = size.value if isinstance(size, ast.Subscript) else size  # x.shape[0]
+    return may_be_zero and (is_length or is_metadata(measured))
 
 
 def _filling(number: ast.expr, *, is_told: bool) -> str:
