@@ -17,19 +17,20 @@ from tests.fixture_cases import FIXTURES, load  # noqa: E402
 FOLDER = FIXTURES / "launch_bound_step"
 
 
-def test_outlined_steps_train_as_they_did_and_are_captured() -> None:
+@pytest.mark.parametrize(("stem", "count"), [("steps", 9), ("unchecked", 1)])
+def test_outlined_steps_train_as_they_did_and_are_captured(stem: str, count: int) -> None:
     torch.manual_seed(0)
-    expected = load(FOLDER / "steps_before.py", "steps_before").run()
+    expected = load(FOLDER / f"{stem}_before.py", f"{stem}_before").run()
     torch.manual_seed(0)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found = load(FOLDER / "steps_after_unsafe.py", "steps_after").run()
+        found = load(FOLDER / f"{stem}_after_unsafe.py", f"{stem}_after").run()
     known = list(steps._known.values())
     captured = [each.records for each in known if each.records.captures()]
     refused = {each.records._name: dict(each.records.refused) for each in known if each.records.refused}
     try:
         assert not refused, [str(each.message) for each in told]
-        assert len(captured) == 10
+        assert len(captured) == count
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)  # Adam steps in its capturable form
     finally:
         for each in known:

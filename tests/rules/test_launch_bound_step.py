@@ -16,9 +16,10 @@ from torch.optim import optimizer as hooks  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_map_only  # noqa: E402
 
+from perflint.engine.rule import Safety  # noqa: E402
 from perflint.runtime import graphs  # noqa: E402
 from perflint.runtime.tree import flatten  # noqa: E402
-from tests.fixture_cases import FIXTURES, load  # noqa: E402
+from tests.fixture_cases import FIXTURES, cases, load  # noqa: E402
 
 STEPS = FIXTURES / "launch_bound_step"
 
@@ -78,11 +79,20 @@ class Double:
         return tree_map_only(torch.Tensor, lambda each: each.detach().clone(), result)
 
 
-def test_a_double_of_the_graph_gives_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stem", ["steps", "unchecked"])
+def test_a_double_of_the_graph_gives_the_same_results(stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    expected = load(STEPS / "steps_before.py", "steps_before").run()
+    expected = load(STEPS / f"{stem}_before.py", f"{stem}_before").run()
     monkeypatch.setattr(graphs, "graphed_step", Double)
+    monkeypatch.setattr(Double, "calls", 0)
     torch.manual_seed(0)
-    found = load(STEPS / "steps_after_unsafe.py", "steps_after").run()
-    assert Double.calls > 100
+    found = load(STEPS / f"{stem}_after_unsafe.py", f"{stem}_after").run()
+    assert Double.calls > 50
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_a_step_whose_distributions_check_nothing_any_more_is_told_to_behave_otherwise() -> None:
+    (fix,) = (
+        fix for case in cases("before") if case.path.stem == "unchecked_before" for fix in case.findings()[0].fixes
+    )
+    assert fix.safety is Safety.BEHAVIOUR and "no longer check" in fix.title

@@ -11,6 +11,7 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import DISTRIBUTION
 from perflint.transforms.capture.captured import RUNTIME, is_captured
 from perflint.transforms.capture.outline import Outline
+from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import regions, training_blocks
 from perflint.transforms.imports import importing
 from perflint.transforms.remedy import TrainingStep
@@ -35,6 +36,7 @@ def training_steps(program: Program) -> list[TrainingStep]:
 
 def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     """The fix of one block; raises Blocked."""
+    _check_order(program, block, backward)
     loop = next((each for each in program.ancestors(block[0]) if isinstance(each, LOOPS)), None)
     if loop is None or program.function_of(loop) is not program.function_of(backward):
         raise Blocked(
@@ -46,4 +48,15 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     optimizers = {program.value(each.func.value).name for region in found for each in region.steps
                   if isinstance(each.func, ast.Attribute)}  # fmt: skip
     safety = Safety.EXACT if optimizers <= _EXACT else Safety.ROUNDING  # of an optimizer in its capturable form
-    return Fix("run the training step as one CUDA graph", safety, rewrite(program, *imported, *changes), DISTRIBUTION)
+    title = "run the training step as one CUDA graph"
+    if any(region.unchecked for region in found):
+        safety, title = Safety.BEHAVIOUR, f"{title}, with distributions that no longer check their arguments"
+    return Fix(title, safety, rewrite(program, *imported, *changes), DISTRIBUTION)
+
+
+def _check_order(program: Program, block: list[ast.stmt], backward: ast.Call) -> None:
+    """Raise Blocked where the optimizer steps in the next iteration: in front of the backward pass, in its loop."""
+    nodes = [backward, *program.ancestors(backward)]
+    at = next(each for each in block if each in nodes)
+    if isinstance(at, LOOPS) and not any(steps(program, each) for each in block[block.index(at) + 1 :]):
+        raise Blocked("the optimizer steps in front of it, for the next time: step behind it, in its block", backward)
