@@ -15,6 +15,7 @@ from perflint.analysis.values.operations import move
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import keyword_of
 from perflint.syntax.walk import COMPREHENSIONS, Loop, own_nodes, path_of, receiver_of
+from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.output import is_output
 
@@ -23,6 +24,7 @@ _PLAIN = frozenset(f"builtins.{name}" for name in "isinstance tuple list type le
 _HOST_MATH = ("math.", "numpy.")
 _GROWS = frozenset({"append", "extend"})
 _HOST_KINDS = (Kind.NUMBER, Kind.STRING, Kind.NUMPY)
+_FIXED = (Kind.NUMBER, Kind.STRING, Kind.TENSOR, Kind.LIBRARY, Kind.FUNCTION)  # what no call of the host fills
 _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
 
 
@@ -45,12 +47,17 @@ class Late:
         return [*self.read, *self.terms]
 
 
-def changed_by(late: Late) -> set[str]:
-    """The names of the objects that a late statement changes: what it adds to, fills, or calls a method of."""
-    funcs = [node.func for node in own_nodes(late.statement) if isinstance(node, ast.Call)]
-    roots = [each.value for each in funcs if isinstance(each, ast.Attribute) and torch_ops.of_method(each.attr) is None]
-    roots += [late.statement.target] if isinstance(late.statement, ast.AugAssign) else []
-    return {path_of(each).partition(".")[0] for each in roots} - {""}
+def changed_by(program: Program, late: Late) -> set[str]:
+    """The names of the objects that a late statement may change: what it adds to, and what calls may fill."""
+    parts: list[ast.expr] = [late.statement.target] if isinstance(late.statement, ast.AugAssign) else []
+    for call in (node for node in own_nodes(late.statement) if isinstance(node, ast.Call) and node not in late.reads):
+        func, name = call.func, program.qualified(call.func)
+        if name not in _PURE and not name.startswith("math.") and not is_metadata(call):
+            is_method = isinstance(func, ast.Attribute) and torch_ops.of_method(func.attr) is None
+            parts += [func.value] if is_method and isinstance(func, ast.Attribute) else []
+            parts += () if is_output(program, call) else [*call.args, *(each.value for each in call.keywords)]
+    names = (node for each in parts for node in ast.walk(each) if isinstance(node, ast.Name))
+    return {each.id for each in names if program.value(each).kind not in _FIXED}
 
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
@@ -196,8 +203,13 @@ def early(program: Program, statement: ast.stmt) -> bool:
 def draws(program: Program, node: ast.AST) -> bool:
     """Does a call draw random numbers?"""
     name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
-    entry = torch_ops.of_function(name)
-    return (entry is not None and entry.does("random")) or (not name.startswith("torch.") and "random" in name)
+    return draws_on_device(program, node) or (not name.startswith("torch.") and "random" in name)
+
+
+def draws_on_device(program: Program, node: ast.AST) -> bool:
+    """Does a call draw random numbers of torch, which a model may draw, too?"""
+    entry = entry_of(program, node) if isinstance(node, ast.Call) else None
+    return entry is not None and entry.does("random")
 
 
 def owner_is_new(func: ast.Attribute) -> bool:

@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from perflint.analysis.autograd.effects import steps_optimizer
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, own_nodes
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.host_part import Fetched, Late, changed_by, draws
+from perflint.transforms.capture.host_part import Fetched, Late, changed_by, draws, draws_on_device
 
 
 @dataclass
@@ -91,7 +93,7 @@ def _conflict(program: Program, loop: Loop, run: Sequence[Part], part: Part) -> 
         if fetched & names_in(each.statement)[0]:
             return Blocked("what it copies to the device is computed in the step", part.statement)
         for one in each.late:
-            changed = names_in(one.statement)[0] | changed_by(one)
+            changed = _changed(program, one, part.statement)
             if changed & (loads | stores) or _host_names(one) & stores:
                 reason = "the host reads what the step has computed by then: read it behind the step"
                 return Blocked(reason, one.statement)
@@ -111,16 +113,43 @@ def _may_precede(program: Program, loop: Loop, early: ast.stmt, part: Part) -> b
     """May an early statement run before another part of the step, which stands in front of it?"""
     other = part.statement
     (stores, loads), (set_before, read_before) = names_in(early), names_in(other)
-    changed = set_before.union(*map(changed_by, part.late))
+    changed = set_before.union(*(_changed(program, each, early) for each in part.late))
     if (loads & changed) or (stores & (set_before | read_before)):
         return False
-    if any(draws(program, node) for node in own_nodes(early)) and program.effects(other, Effect.ELSEWHERE):
+    if _draws_before(program, early, other):
         return False
     late_nodes = {node for each in part.late for node in own_nodes(each.statement)}
     if not steps(program, other) and late_nodes.issuperset(written_names(program, other)):
         return True
     names = (each for each in own_nodes(early) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
     return all(_is_fresh(program, loop, each) for each in names)
+
+
+def _changed(program: Program, late: Late, other: ast.stmt) -> set[str]:
+    """The names that a late statement stores, and those in another one whose objects it may change."""
+    changed, points = changed_by(program, late), program.get(Memory).points_to(other)
+    reads = [each for each in ast.walk(other) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+    names = (each for each in ast.walk(late.statement) if isinstance(each, ast.Name) and each.id in changed)
+    places = points.cells.reach(place for each in names for place in points.of(each))
+    reached = ((each.id, points.cells.reach(points.of(each))) for each in reads if _holds(program, each))
+    changed.update(name for name, known in reached if any(one.may_be(each) for one in known for each in places))
+    return names_in(late.statement)[0] | changed
+
+
+def _holds(program: Program, name: ast.Name) -> bool:
+    """May it be a container, or another object that changes?"""
+    return program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING, Kind.NUMPY, Kind.INSTANCE, Kind.UNKNOWN)
+
+
+def _draws_before(program: Program, early: ast.stmt, other: ast.stmt) -> bool:
+    """May both draw random numbers of one generator, the host's?"""
+    if any(draws(program, node) for node in own_nodes(early)) and program.effects(other, Effect.ELSEWHERE):
+        return True
+    if not any(draws_on_device(program, node) for node in own_nodes(early)):
+        return False
+    calls = program.get(CallGraph)
+    draws_too = any(calls.has(node, draws_on_device) for node in own_nodes(other))
+    return draws_too or bool(program.effects(other, Effect.RUNS_MODULE))
 
 
 def _is_fresh(program: Program, loop: Loop, name: ast.Name) -> bool:
