@@ -21,8 +21,9 @@ from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Late, detaches
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
+from perflint.transforms.capture.scope import check_scope
 from perflint.transforms.capture.step_obstacles import is_model
-from perflint.transforms.names import check_alone, taken_around
+from perflint.transforms.names import taken_around
 from perflint.transforms.operations import (
     FIT,
     AddKeywords,
@@ -39,7 +40,6 @@ _DIFFERENTIATING = frozenset({"torch.autograd.grad"})
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
 _NAMES = ("step", "train_step", "training_step", "graphed")
-_SCOPES = (*FUNCTIONS, ast.ClassDef)
 _WORDS = ("optimizer", "optimiser", "optim", "opt")
 
 
@@ -54,7 +54,7 @@ class Outline:
         self._stores = [each for each in self._names if not isinstance(each.ctx, ast.Load)]
         self._stored = {each.id for each in self._stores}
         self._taken = taken_around(program, region.loop)
-        self._check_scope()
+        check_scope(program, region, self._outermost)
         self._check_gradients()
         self._check_writes()
         self._check_tape()
@@ -169,22 +169,6 @@ class Outline:
         return found
 
     # -- checks
-
-    def _check_scope(self) -> None:
-        around = next((each for each in self.program.ancestors(self.region.loop) if isinstance(each, _SCOPES)), None)
-        if isinstance(around, ast.ClassDef):
-            raise Blocked("it trains while a class is made: do that in a function", self.region.loop)
-        shared = self._graph.shared | self._graph.captured.keys()
-        for name in self._stores:
-            if name.id in shared:
-                raise Blocked(
-                    f"`{name.id}`, which the step sets, is seen by other code at any time: set it behind the step", name
-                )
-        for node in self.region.nodes:
-            if isinstance(node, ast.Name) and node.id in ("super", "__class__", "locals", "vars"):
-                raise Blocked(f"`{node.id}` means something else in a function of its own", node)
-        for part in self.region.parts:
-            check_alone(self.program, part.statement)
 
     def _check_gradients(self) -> None:
         """Raise Blocked where what is differentiated is computed in front of the region."""
