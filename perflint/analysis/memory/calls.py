@@ -178,7 +178,7 @@ class Calls(LibraryCalls):
         def mapped(place: Location) -> Locations:
             """What a location of `function` is here; what it holds from now on, the next round sees."""
             if place not in known and place.path and place.origin is not Origin.ANYWHERE:
-                known[place] = self._part(mapped(place._replace(path=place.path[:-1])), place.path[-1])
+                known[place] = self._loaded(mapped(place._replace(path=place.path[:-1])), place.path[-1])
             elif place not in known:
                 known[place] = self._root(place, function, given)
             return known[place]
@@ -207,7 +207,7 @@ class Calls(LibraryCalls):
         """What the callee's location is here."""
         found = self._root(place, function, given)
         for part in place.path if place.origin is not Origin.ANYWHERE else ():
-            found = self._part(found, part)
+            found = self._loaded(found, part)
         return found
 
     def _root(self, place: Location, function: Function, given: Mapping[ast.arg, Locations]) -> Locations:
@@ -223,7 +223,7 @@ class Calls(LibraryCalls):
             found = self.outer(name) if is_own else self.outside(name)
         return found
 
-    def _part(self, places: Locations, part: str) -> Locations:
+    def _loaded(self, places: Locations, part: str) -> Locations:
         """What a part of what is at these locations may be."""
         loaded = self.cells.load(places, part)
         return loaded | places if part == ELEMENTS else loaded
