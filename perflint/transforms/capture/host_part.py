@@ -147,6 +147,8 @@ def _is_of_host(program: Program, call: ast.Call) -> bool:
 def _is_meter(program: Program, function: ast.AST) -> bool:
     """Does a method only add up numbers in attributes of its object?"""
     for node in own_nodes(function):
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            return False
         if isinstance(node, ast.Call) and program.qualified(node.func) not in _PURE:
             return False
         is_store = isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store)
