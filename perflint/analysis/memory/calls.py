@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from perflint import torch_ops
@@ -157,20 +158,46 @@ class Calls(LibraryCalls):
     def _instantiated(
         self, node: ast.AST, function: Function, given: Mapping[ast.arg, Locations], *, deferred: bool = False
     ) -> Locations:
-        """What the summary of `function` says, in terms of this function's locations."""
-        summary = self.summary_of(function)
-        found_at = {to: self._mapped(to, function, given) for to in dict.fromkeys(write.to for write in summary.writes)}
-        for write in summary.writes:
-            self.write(node, found_at[write.to], deep=write.deep, attribute=write.attribute,
-                         deferred=deferred or write.deferred or summary.is_generator)  # fmt: skip
+        """What the summary of `function` says, in terms of this function's locations.
+
+        Where no cell has changed since it was last asked, neither has that, and its effects are noted already.
+        """
+        asked, size = (node, function, frozenset(given.items()), deferred), self.cells.size
+        known = self._instances.get(asked)
+        if known is not None and known[0] == size:
+            return known[1]
+        found = self._run_once(node, function, given, deferred=deferred)
+        self._instances[asked] = (size, found)
+        return found
+
+    def _run_once(
+        self, node: ast.AST, function: Function, given: Mapping[ast.arg, Locations], *, deferred: bool
+    ) -> Locations:
+        summary, known = self.summary_of(function), dict[Location, Locations]()
+
+        def mapped(place: Location) -> Locations:
+            """What a location of `function` is here; what it holds from now on, the next round sees."""
+            if place not in known and place.path and place.origin is not Origin.ANYWHERE:
+                known[place] = self._loaded(mapped(place._replace(path=place.path[:-1])), place.path[-1])
+            elif place not in known:
+                known[place] = self._root(place, function, given)
+            return known[place]
+
+        is_deferred = deferred or summary.is_generator
+        written = (
+            (mapped(each.to), each.deep, each.attribute, is_deferred or each.deferred) for each in summary.writes
+        )
+        for to, deep, attribute, is_late in dict.fromkeys(written):  # many are to the same here
+            self.write(node, to, deep=deep, attribute=attribute, deferred=is_late)
+        kept = defaultdict[tuple[Location, str], set[Location]](set)
         for place, name, what in summary.keeps:
-            places = frozenset({place}) if name == VARIABLE else self._mapped(place, function, given)
-            self.cells.store(places, name, self._mapped(what, function, given))
+            kept[place, name] |= mapped(what)
+        for (place, name), values in kept.items():
+            self.cells.store({place} if name == VARIABLE else mapped(place), name, values)
         own = frozenset({made(node)})
-        held = frozenset().union(*(self._mapped(each, function, given) for each in summary.holds))
-        self.cells.store(own, ANY, held)
+        self.cells.store(own, ANY, frozenset().union(*map(mapped, summary.holds)))
         returned = {each for each in summary.returns if each.is_outside}
-        found = frozenset().union(*(self._mapped(each, function, given) for each in returned))
+        found: Locations = frozenset().union(*map(mapped, returned))
         if summary.is_generator:
             self.cells.store(own, ANY, found)
             return own
@@ -178,6 +205,13 @@ class Calls(LibraryCalls):
 
     def _mapped(self, place: Location, function: Function, given: Mapping[ast.arg, Locations]) -> Locations:
         """What the callee's location is here."""
+        found = self._root(place, function, given)
+        for part in place.path if place.origin is not Origin.ANYWHERE else ():
+            found = self._loaded(found, part)
+        return found
+
+    def _root(self, place: Location, function: Function, given: Mapping[ast.arg, Locations]) -> Locations:
+        """What the root of the callee's location is here."""
         if place.origin is Origin.ANYWHERE:
             return frozenset({place})
         if place.origin is Origin.PARAMETER:
@@ -187,10 +221,12 @@ class Calls(LibraryCalls):
             is_inner = function in self.graph.places or self.program.function_of(function) is self.graph.scope
             is_own = is_inner or isinstance(self.graph.scope, ast.Module) or name in self.graph.shared
             found = self.outer(name) if is_own else self.outside(name)
-        for part in place.path:
-            loaded = self.cells.load(found, part)
-            found = loaded | (found if part == ELEMENTS else NOWHERE)
         return found
+
+    def _loaded(self, places: Locations, part: str) -> Locations:
+        """What a part of what is at these locations may be."""
+        loaded = self.cells.load(places, part)
+        return loaded | places if part == ELEMENTS else loaded
 
     # -- functions of other files
 
