@@ -21,16 +21,18 @@ from torch.optim import Optimizer
 
 _LIBRARIES = frozenset({"torch", "numpy", "perflint"}) | sys.stdlib_module_names
 _FIXED = frozenset(  # whose objects hold no numbers, or never change
-    "_io _thread _weakref io logging re threading weakref pathlib datetime decimal fractions uuid".split()
+    "_abc _io _thread _weakref io logging re threading weakref pathlib datetime decimal fractions uuid".split()
 )
 _BLANK = frozenset({object, type, ModuleType, SimpleNamespace, Namespace, Module, Generic, Protocol, ABC, enum.Enum})
-_REFLECTION = frozenset({"vars", "eval", "exec", "__dict__", "attrgetter", "asdict", "astuple"})
+_REFLECTION = frozenset({"__dict__", "attrgetter", "asdict", "astuple"})
+_DYNAMIC = frozenset({"vars", "eval", "exec", "globals", "locals"})  # as globals: modules have an `eval` too
 _SET_UP = frozenset({"__new__", "__init__", "__post_init__", "__init_subclass__", "__del__", "__repr__", "__str__"})
 _OWN = frozenset(vars(torch.nn.Module()))  # what every module has, and the walk looks at anyway
 _CALLED = ("forward", "__call__")
 _ON_GLOBALS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _LOADS = frozenset({"LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME"})
 _BUILTINS = frozenset(dir(builtins))
+_NUMBERS = (int, float, complex, str, bytes)
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 
@@ -54,25 +56,34 @@ class Kind(NamedTuple):
     def of(kind: type) -> Kind:
         """That of a type."""
         mro, has_dict = kind.__mro__, kind.__dictoffset__ != 0
-        members = [(name, each) for owner in mro for name, each in vars(owner).items() if name[-2:] != "__"]
-        slots = [name for name, each in members if type(each) is MemberDescriptorType]
+        slots = [name for owner in mro for name in _slots(owner)]
         owners = tuple(owner for owner in mro if not is_library(owner))
         others = {owner for owner in mro if is_library(owner)} - _BLANK
         bases = {f"{owner.__module__}.{owner.__name__}" for owner in others}
         iterates = hasattr(kind, "__next__") and not any("__next__" in vars(owner) for owner in owners)
         draws = issubclass(kind, random.Random) or kind.__module__.startswith("numpy.random")
-        is_empty = not (has_dict or slots or owners or kind is object)
-        is_container = issubclass(kind, CONTAINERS)
         return Kind(
             is_fixed=kind.__module__.partition(".")[0] in _FIXED,
             reads_all=bool(others) and not issubclass(kind, Optimizer),
-            hides=iterates or draws or (is_empty and not is_container),
+            hides=iterates or draws or any(map(_is_opaque, others)),
             is_array=not bases.isdisjoint(("numpy.ndarray", "numpy.generic")),
-            is_number=issubclass(kind, int | float | complex | str | bytes),
+            is_number=issubclass(kind, _NUMBERS),
             has_dict=has_dict,
             slots=tuple(dict.fromkeys(slots)),
             owners=owners,
         )
+
+
+def _is_opaque(kind: type) -> bool:
+    """Whether objects of this class of a library have neither attributes nor items that Python code can read."""
+    if issubclass(kind, (*_NUMBERS, *CONTAINERS)):
+        return False
+    return not (kind.__dictoffset__ or "__slots__" in vars(kind) or _slots(kind))
+
+
+def _slots(kind: type) -> list[str]:
+    found = [name for name, member in vars(kind).items() if type(member) is MemberDescriptorType]
+    return [name for name in found if name[-2:] != "__"]
 
 
 class Scope:
@@ -82,7 +93,7 @@ class Scope:
     """
 
     def __init__(self, *functions: object) -> None:
-        self.names: frozenset[str] = frozenset()
+        self.names: frozenset[str] = frozenset(_CALLED)
         self.reads_all = False  # the code computes the names of attributes
         self.globals: tuple[tuple[dict[str, Any], str], ...] = ()
         self.cells: tuple[CellType, ...] = ()
@@ -139,14 +150,15 @@ class Scope:
             skipped = _OWN
             if issubclass(kind, Optimizer):  # whose settings and state are in the keys of steps
                 is_open, skipped = False, frozenset({"state"})
-            names = tuple(name for name in members if (is_open or name in self.names) and name not in skipped)
+            read = (name for name in members if name in self.names or (is_open and name[:2] != "__"))
+            names = tuple(name for name in read if name not in skipped)
             found = self._found[place] = (self._numbers.setdefault(names, len(self._numbers)), names)
         return found
 
     def read_from_class(self, owner: type, is_open: bool) -> tuple[int, tuple[str, ...]]:
         """Those of a class's attributes that may be read, and are neither methods nor descriptors."""
         members = vars(owner)
-        place = (owner, is_open, len(members))
+        place = (owner, is_open, "class", *members)
         found = self._found.get(place)
         if found is None:
             data = {
@@ -166,7 +178,7 @@ class Scope:
                 if is_library(owner):
                     continue
                 for name, member in vars(owner).items():
-                    named = name in self.names or name in _CALLED
+                    named = name in self.names
                     special = name[:2] == name[-2:] == "__" and (name not in _SET_UP or kind in self._classes)
                     if (named or special) and (function := plain_function(member)) and not is_library(function):
                         yield function
@@ -211,7 +223,7 @@ def _computes_names(code: CodeType) -> bool:
                 name = next(each for each in rest if each.opname != "LOAD_ATTR")
                 if value.opname not in _LOADS or name.opname != "LOAD_CONST":
                     return True
-    return not _REFLECTION.isdisjoint(code.co_names)
+    return not (_REFLECTION.isdisjoint(code.co_names) and _DYNAMIC.isdisjoint(global_names(code)))
 
 
 def _texts(constants: Iterable[object]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from perflint.runtime.scope import CONTAINERS, Kind, Scope, is_library, is_libra
 HOST_VALUES = 64  # elements of a host tensor that are part of the key by value
 ITEMS = 1024  # items of a container that are part of the key
 ARRAY_BYTES = 4096  # of a NumPy array that is part of the key
-_PARTS = 50_000  # of one key
+_PARTS = 200_000  # of one key
 _DEPTH = 16  # of objects within objects
 _ALIGNMENT = 16  # bytes; kernels are chosen by whether they may load as many at once
 _SCALARS = frozenset(

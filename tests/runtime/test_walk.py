@@ -169,6 +169,14 @@ class Temperature(float):
     pass
 
 
+class Bytes(bytearray):
+    pass
+
+
+def patched(x: Tensor) -> Tensor:
+    return x
+
+
 def _scheduler() -> Any:
     return torch.optim.lr_scheduler.StepLR(torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1), 1)
 
@@ -210,6 +218,7 @@ READS: dict[str, tuple[Any, Callable[[], Any], Callable[[], object]]] = {
     "a slope": (nn.LeakyReLU(0.1), lambda: HELD(1), lambda: setattr(HELD, "negative_slope", 0.5)),
     "a loss's delta": (nn.HuberLoss(), lambda: HELD(1), lambda: setattr(HELD, "delta", 0.5)),
     "a norm's switch": (nn.BatchNorm1d(2), lambda: HELD(1), lambda: setattr(HELD, "track_running_stats", False)),
+    "a method that is replaced": (nn.ReLU(), lambda: HELD(1), lambda: setattr(HELD, "forward", patched)),
     "a padding": (nn.Conv1d(2, 2, 3), lambda: HELD(1), lambda: setattr(HELD, "padding", (1,))),
 }
 
@@ -238,6 +247,7 @@ HIDDEN = {
     "Random": random.Random(),
     "Generator": np.random.default_rng(0),
     "bytearray": bytearray(1),
+    "Bytes": Bytes(1),
     "attrgetter": operator.attrgetter("x"),
 }
 
@@ -247,6 +257,22 @@ def test_what_no_key_tells_apart_is_refused_by_its_name(value: Any, monkeypatch:
     monkeypatch.setitem(globals(), "HELD", SimpleNamespace(numbers=value))
     read = lambda: HELD.numbers  # noqa: E731
     assert "`numbers`" in str(walk(learned(read), read).refusal)
+
+
+def test_an_attribute_that_is_not_named_counts_if_names_are_computed() -> None:
+    held = SimpleNamespace(named=1, other=1)
+    known: tuple[Callable[[], Any], ...] = (
+        lambda: (held.named, nn.ReLU().eval()),
+        lambda: getattr(held, "named", None),
+        lambda: [getattr(held, name) for name in "ab"],
+        lambda: held.__dict__,
+    )
+    found = []
+    for read in known:
+        before = walk(learned(read), read)
+        held.other += 1
+        found.append(walk(before.scope, read).key() != before.key())
+    assert found == [False, False, True, True]
 
 
 def test_deep_and_cyclic_values_are_refused_or_end() -> None:
