@@ -16,10 +16,11 @@ from perflint.runtime.loop import graphed_loop
 from perflint.runtime.records import Record, Records
 from perflint.runtime.refusal import can_capture, check, explain, inside
 from perflint.runtime.replay import Call, Replay
+from perflint.runtime.scope import Scope
 from perflint.runtime.step import GraphedStep, graphed_step
 from perflint.runtime.training import TrainingReplay
 from perflint.runtime.tree import flatten
-from perflint.runtime.walk import Scope, Walk
+from perflint.runtime.walk import Walk
 
 __all__ = ["GraphedFunction", "GraphedStep", "cuda_graph", "graphed_loop", "graphed_step"]
 

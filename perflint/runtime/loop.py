@@ -14,8 +14,9 @@ from perflint.runtime import eager
 from perflint.runtime.chunks import LoopReplay, Manner, Result
 from perflint.runtime.records import Record, Records
 from perflint.runtime.refusal import can_capture, check, explain, inside
+from perflint.runtime.scope import Scope, plain_function
 from perflint.runtime.tree import flatten
-from perflint.runtime.walk import Scope, Walk, plain_function
+from perflint.runtime.walk import Walk
 
 S = TypeVar("S")
 Out = TypeVar("Out")

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from perflint.runtime.refusal import CannotCapture, Unsettled, inside
-from perflint.runtime.walk import Key, Scope, Walk
+from perflint.runtime.scope import Scope
+from perflint.runtime.walk import Key, Walk
 from perflint.runtime.watch import Facts, observe
 
 _SEEN = 64  # keys that were met once and are remembered

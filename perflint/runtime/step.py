@@ -20,8 +20,9 @@ from perflint.runtime.records import Record, Records
 from perflint.runtime.refusal import CannotCapture, Unsettled, can_capture, explain, inside
 from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, launch, settle, twin
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, aside, watch
+from perflint.runtime.scope import Scope, plain_function
 from perflint.runtime.tree import flatten
-from perflint.runtime.walk import Scope, Walk, plain_function
+from perflint.runtime.walk import Walk
 from perflint.runtime.watch import Facts
 
 P = ParamSpec("P")

@@ -1,127 +1,29 @@
-"""What a call reads: the names that its code looks up, and the key under which its graph is kept."""
+"""What a call reads: the key under which its graph is kept."""
 
 from __future__ import annotations
 
-import dis
 import enum
-import sys
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from collections.abc import Hashable, Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-_LIBRARIES = frozenset({"torch", "numpy", "perflint"}) | sys.stdlib_module_names
-_ALWAYS = frozenset({"p", "dropout", "momentum", "eps"})  # settings of torch's own modules that programs change
-_OWN = frozenset(vars(torch.nn.Module()))  # what every module has, and the walk looks at anyway
-_CALLED = ("forward", "__call__")
-_ON_GLOBALS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+from perflint.runtime.scope import CONTAINERS, Kind, Scope, is_library, is_library_module, own
+
 HOST_VALUES = 64  # elements of a host tensor that are part of the key by value
-ITEMS = 32  # items of a container that are looked at one by one
-_DEPTH = 4  # of objects within objects
+ITEMS = 1024  # items of a container that are part of the key
+ARRAY_BYTES = 4096  # of a NumPy array that is part of the key
+_PARTS = 200_000  # of one key
+_DEPTH = 16  # of objects within objects
 _ALIGNMENT = 16  # bytes; kernels are chosen by whether they may load as many at once
 _SCALARS = frozenset(
     {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, range, type(...)}
+    | {torch.layout, torch.memory_format}
 )
-_CONTAINERS = frozenset({list, tuple, dict, set})
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-class Scope:
-    """The names that a function's code, and the code that it calls by name, looks up.
-
-    It grows: `learn` adds the methods of objects met at run time. Nothing is guessed from types that were not met.
-    """
-
-    def __init__(self, *functions: object) -> None:
-        self.names: frozenset[str] = _ALWAYS
-        self.globals: tuple[tuple[dict[str, Any], str], ...] = ()
-        self.cells: tuple[CellType, ...] = ()
-        self._found: dict[tuple[type, int], tuple[str, ...]] = {}
-        self._functions: set[FunctionType] = set()
-        self._types: set[type] = set()
-        starts = [start for start in map(plain_function, functions) if start]
-        self._starts = frozenset(starts)  # where these are local functions, their cells differ from call to call
-        self._read(starts)
-
-    def learn(self, objects: Iterable[object]) -> bool:
-        """Take in the methods of these objects' types; return whether anything is known now that was not before."""
-        before = (self.names, len(self.globals), len(self.cells))
-        self._types |= {kind for kind in map(type, objects) if not _is_library(kind)}
-        while found := [f for f in self._methods() if f not in self._functions]:
-            self._read(found)
-            self._found.clear()
-        return before != (self.names, len(self.globals), len(self.cells))
-
-    def read_from(self, value: object, members: Mapping[str, Any]) -> tuple[str, ...]:
-        """Those of an object's own attributes that the code names."""
-        place = (type(value), id(value) if isinstance(value, ModuleType) else len(members))
-        found = self._found.get(place)
-        if found is None:
-            found = tuple(name for name in members if name in self.names and name not in _OWN)
-            self._found[place] = found
-        return found
-
-    def _methods(self) -> Iterator[FunctionType]:
-        for kind in self._types:
-            for owner in kind.__mro__:
-                if _is_library(owner):
-                    continue
-                for name, member in vars(owner).items():
-                    if (name in self.names or name in _CALLED) and (function := plain_function(member)):
-                        yield function
-
-    def _read(self, functions: list[FunctionType]) -> None:
-        while functions:
-            function = functions.pop()
-            if function in self._functions:
-                continue
-            self._functions.add(function)
-            self.names |= {name for code in codes(function.__code__) for name in code.co_names}
-            for name in sorted(global_names(function.__code__) & function.__globals__.keys()):
-                value = function.__globals__[name]
-                helper = plain_function(value)
-                if helper is not None and not _is_library(helper):
-                    functions.append(helper)
-                elif not _is_constant(value):
-                    self.globals += ((function.__globals__, name),)
-            if function not in self._starts:
-                self.cells += function.__closure__ or ()
-
-
-def codes(code: CodeType) -> Iterator[CodeType]:
-    """A code object and those nested in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from codes(constant)
-
-
-def global_names(code: CodeType) -> set[str]:
-    """The globals that a function's code reads or assigns: an attribute may have the name of another one."""
-    instructions = (each for part in codes(code) for each in dis.get_instructions(part))
-    return {each.argval for each in instructions if each.opname in _ON_GLOBALS}
-
-
-def plain_function(value: object) -> FunctionType | None:
-    """The Python function within a method, property, static method or wrapper."""
-    for name in ("__func__", "fget", "__wrapped__"):
-        value = getattr(value, name, None) or value if not isinstance(value, FunctionType) else value
-    return value if isinstance(value, FunctionType) else None
-
-
-def _is_library(value: Any) -> bool:
-    module = getattr(value, "__module__", None)
-    return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
-
-
-def _is_constant(value: object) -> bool:
-    """Whether a global can be taken as fixed: a class, a library or one of its functions."""
-    if isinstance(value, ModuleType):
-        return value.__name__.partition(".")[0] in _LIBRARIES
-    return isinstance(value, type) or (callable(value) and _is_library(value) and not hasattr(value, "parameters"))
 
 
 class Key:
@@ -159,19 +61,19 @@ class Walk:
         self._parts: list[Any] = [structure, *modes()]
         self._caller = leaves[0] if leaves and isinstance(leaves[0], Module) else None
         self._seen: dict[int, int] = {}
+        self._met: set[int] = set()
+        self._classes: set[type] = set()
+        self._name = "an argument"
         for leaf in leaves:
             if isinstance(leaf, Tensor) and type(leaf) is not Parameter and leaf.is_cuda:
                 self._input(leaf)
             else:
                 self._value(leaf, 0)
-        if type(function) is FunctionType:
-            for cell in function.__closure__ or ():
-                self._cell(cell)
-        else:
-            self._value(function, 0)
+        self._value(function, 0)
         for cell in scope.cells:
             self._cell(cell)
         for space, name in scope.globals:
+            self._name = name
             self._value(space.get(name), 0)
 
     def key(self, *more: Hashable) -> Key:
@@ -184,7 +86,7 @@ class Walk:
             self._parts.append(first)
             return
         if type(tensor) is not Tensor or tensor.layout is not torch.strided:
-            self.refusal = f"an argument is a {type(tensor).__name__} of layout {tensor.layout}"
+            self._refuse(f"an argument is a {type(tensor).__name__} of layout {tensor.layout}")
             return
         self.inputs.append(tensor)
         self.devices.add(tensor.get_device())
@@ -193,25 +95,31 @@ class Walk:
 
     def _tensor(self, tensor: Tensor) -> None:
         if type(tensor) not in (Tensor, Parameter) or tensor.layout is not torch.strided:
-            self.refusal = f"it reads a {type(tensor).__name__} of layout {tensor.layout}"
+            self._refuse(f"it reads a {type(tensor).__name__} of layout {tensor.layout}")
             self.objects.append(tensor)
             self._parts.append(id(tensor))
         elif tensor.is_cuda:
-            self.state.append(tensor)
+            if id(tensor) not in self._met:
+                self._met.add(id(tensor))
+                self.state.append(tensor)
             self.devices.add(tensor.get_device())
             self._parts += (id(tensor), tensor.data_ptr(), tensor.requires_grad)
         elif tensor.numel() <= HOST_VALUES:
             self._parts += (tensor.dtype, tensor.shape, str(tensor.tolist()))
         else:
-            self.refusal = f"it reads a host tensor of more than {HOST_VALUES} elements, whose values may change"
+            self._refuse(f"it reads a host tensor of more than {HOST_VALUES} elements, whose values may change")
 
     def _module(self, root: Module) -> None:
-        stack = [root]
+        stack, scope, parts = [root], self.scope, self._parts
         while stack:
             module = stack.pop()
-            members = module.__dict__
+            parts.append(id(module))
+            if id(module) in self._met:
+                continue
+            self._met.add(id(module))
+            members, kind = module.__dict__, scope.kind(type(module))
             self.modules.append(module)
-            self._parts += (id(module), members["training"])
+            parts.append(module.training)
             for tensor in members["_parameters"].values():
                 if tensor is not None:
                     self._tensor(tensor)
@@ -221,58 +129,151 @@ class Walk:
             if module is not self._caller:  # its own hooks run outside of its forward
                 for name in _HOOKS:
                     if members.get(name):
-                        self.refusal = f"{type(module).__name__} has {name[1:].replace('_', ' ')}"
-            for name in self.scope.read_from(module, members):
-                self._parts.append(name)
-                self._value(members[name], 1)
+                        self._refuse(f"{type(module).__name__} has {name[1:].replace('_', ' ')}")
+            self._members(type(module), members, kind.reads_all, 1)
+            if kind.owners:
+                self._class(kind, 1)
             stack.extend(child for child in members["_modules"].values() if child is not None)
 
     def _value(self, value: Any, depth: int) -> None:
         kind = type(value)
         if kind in _SCALARS:
             self._parts += (kind, value)
-        elif kind in _CONTAINERS:
-            self._container(value, depth)
+        elif kind is tuple and len(value) <= ITEMS and _SCALARS.issuperset(kinds := tuple(map(type, value))):
+            self._parts += (kinds, value)
         elif kind is FunctionType:
-            self._parts.append(id(value.__code__))
-            if depth < _DEPTH:
-                for cell in value.__closure__ or ():
-                    self._cell(cell, depth + 1)
+            self._function(value, depth)
+        elif isinstance(value, CONTAINERS):
+            self._container(value, depth)
         elif isinstance(value, Tensor):
             self._tensor(value)
         elif isinstance(value, torch.jit.ScriptModule):
             self._identity(value)
-            self.refusal = f"it calls a scripted module, {kind.__name__}"
+            self._refuse(f"it calls a scripted module, {kind.__name__}")
         elif isinstance(value, Module):
             self._module(value)
         elif isinstance(value, torch.Generator):
             self._identity(value)
-            self.refusal = "it draws from a random generator of its own"
-        elif kind is MethodType:
-            self._parts.append(id(value.__func__))
-            self._value(value.__self__, depth)
+            self._refuse("it draws from a random generator of its own")
+        elif kind is MethodType or kind is BuiltinFunctionType:
+            self._parts.append(kind)
+            if kind is MethodType:
+                self._function(value.__func__, depth)
+            else:
+                self._parts.append(value.__name__)
+            if value.__self__ is not None and not isinstance(value.__self__, ModuleType):
+                self._value(value.__self__, depth)
         else:
             self._object(value, depth)
 
-    def _container(self, value: Any, depth: int) -> None:
-        self._parts += (type(value), len(value))
-        if len(value) > ITEMS or depth >= _DEPTH:
-            self._identity(value)
+    def _function(self, function: Any, depth: int) -> None:
+        if type(function) is not FunctionType or is_library(function):
+            self._identity(function)
             return
-        for item in value:
-            self._value(item, depth + 1)
-            if type(value) is dict:
-                self._value(value[item], depth + 1)
+        self._parts.append(id(function.__code__))
+        if self._is_deep(depth):
+            return
+        self.scope.meet(function)
+        for cell in function.__closure__ or ():
+            self._cell(cell, depth + 1)
+        for defaults in (function.__defaults__, function.__kwdefaults__):
+            if defaults:
+                self._value(defaults, depth + 1)
+        if wrapped := function.__dict__.get("__wrapped__"):
+            self._value(wrapped, depth + 1)
+
+    def _array(self, array: Any) -> None:
+        self._parts += (type(array), array.dtype, array.shape)
+        if array.dtype.hasobject or array.nbytes > ARRAY_BYTES:
+            self._refuse(f"it reads `{self._name}`, a NumPy array of more than {ARRAY_BYTES} bytes or of objects")
+        else:
+            self._parts.append(array.tobytes())
+
+    def _container(self, value: Any, depth: int) -> None:
+        kind, size = type(value), len(value)
+        self._parts += (kind, size)
+        if size > ITEMS:
+            self._refuse(f"it reads `{self._name}`, a {kind.__name__} of more than {ITEMS} items, which may change")
+            return
+        if kind not in CONTAINERS and self.scope.kind(kind).owners:
+            self._attributes(value, depth)
+        is_dict = isinstance(value, dict)
+        for items in (tuple(dict.keys(value)), tuple(dict.values(value))) if is_dict else (tuple(value),):
+            kinds = tuple(map(type, items))
+            if _SCALARS.issuperset(kinds):
+                self._parts += (kinds, items)
+            elif self._is_deep(depth):
+                return
+            else:
+                for item in items:
+                    self._value(item, depth + 1)
 
     def _object(self, value: Any, depth: int) -> None:
-        self._identity(value)
-        if isinstance(value, type | enum.Enum) or depth >= _DEPTH:
+        kind = self.scope.kind(type(value))
+        if kind.is_array:
+            self._array(value)
             return
-        members = getattr(value, "__dict__", None)
+        if kind.is_number:
+            self._parts += (type(value), value)
+        self._identity(value)
+        if id(value) in self._met or isinstance(value, enum.Enum):
+            return
+        self._met.add(id(value))
+        if isinstance(value, type):
+            if not is_library(value):
+                self._class(self.scope.kind(value), depth + 1)
+        elif not _is_fixed(value):
+            self._attributes(value, depth)
+
+    def _attributes(self, value: Any, depth: int) -> None:
+        """What an object's own attributes hold, and those of its class."""
+        kind = self.scope.kind(type(value))
+        if kind.is_fixed or self._is_deep(depth):
+            return
+        if kind.hides:
+            self._refuse(f"it reads `{self._name}`, a {type(value).__name__}, whose state can't be told")
+        members = own(value, "__dict__") if kind.has_dict else None
         if type(members) is dict:
-            for name in self.scope.read_from(value, members):
-                self._parts.append(name)
-                self._value(members[name], depth + 1)
+            if not kind.owners and "__wrapped__" in members:
+                self._value(members["__wrapped__"], depth + 1)
+                return
+            self._members(type(value), members, kind.reads_all, depth + 1)
+        if kind.slots:
+            slots = {name: own(value, name) for name in kind.slots}
+            self._members(type(value), slots, kind.reads_all, depth + 1)
+        if kind.owners:
+            self._class(kind, depth)
+
+    def _members(self, kind: type, members: Mapping[str, Any], is_open: bool, depth: int) -> None:
+        number, names = self.scope.read_from(kind, members, is_open)
+        self._parts.append(number)
+        for name in names:
+            value = members[name]
+            if type(value) in _SCALARS:
+                self._parts += (type(value), value)
+            else:
+                self._name = name
+                self._value(value, depth)
+
+    def _class(self, kind: Kind, depth: int) -> None:
+        for owner in kind.owners:
+            if owner not in self._classes:
+                self._classes.add(owner)
+                number, names = self.scope.read_from_class(owner, kind.reads_all)
+                self._parts.append(number)
+                for name in names:
+                    self._name = name
+                    self._value(vars(owner)[name], depth + 1)
+
+    def _is_deep(self, depth: int) -> bool:
+        """Whether to go no further, which no graph is made for."""
+        if depth < _DEPTH and len(self._parts) < _PARTS:
+            return False
+        self._refuse(f"it reads more than is followed, at `{self._name}`")
+        return True
+
+    def _refuse(self, reason: str) -> None:
+        self.refusal = self.refusal or reason
 
     def _identity(self, value: object) -> None:
         self._parts.append(id(value))
@@ -283,6 +284,13 @@ class Walk:
             self._value(cell.cell_contents, depth)
         except ValueError:  # an empty cell: the name isn't bound yet
             self._parts.append(None)
+
+
+def _is_fixed(value: object) -> bool:
+    """Whether this is a function of a library, however it is made, or one of its modules."""
+    if isinstance(value, ModuleType):
+        return is_library_module(value)
+    return type(value).__module__ in ("torch._ops", "builtins") and callable(value)
 
 
 def casts_once(tensor: Tensor) -> str:

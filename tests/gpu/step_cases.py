@@ -7,9 +7,11 @@ from __future__ import annotations
 import copy
 import io
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -504,6 +506,38 @@ def host_numbers(wrap: Wrap) -> Course:
     yield state(model, optimizer)
 
 
+class _Config:
+    weight = 1.0
+
+
+def host_settings(wrap: Wrap) -> Course:
+    """Numbers in a class, a dict, an array and a loss of torch's that change between epochs."""
+    model, criterion = mlp(), torch.nn.CrossEntropyLoss()
+    options: dict[str, float] = defaultdict(lambda: 1.0)
+    optimizer, scales = torch.optim.SGD(model.parameters(), 0.05), np.ones(2)
+    _Config.weight = 1.0
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = criterion(model(x), y) * _Config.weight * options["scale"] * float(scales[0])
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    changes: list[Callable[[], object]] = [
+        lambda: setattr(_Config, "weight", 0.5),
+        lambda: options.update(scale=0.5),
+        lambda: scales.__imul__(0.5),
+        lambda: setattr(criterion, "label_smoothing", 0.1),
+    ]
+    run = wrap(step, optimizer)
+    for change in (lambda: None, *changes):
+        change()
+        for x, y in batches(8):
+            yield run(x, y).detach().clone()
+    yield state(model, optimizer)
+
+
 CASES: dict[str, Callable[[Wrap], Course]] = {
     **{f"optimizer {name}": optimizer_case(name) for name in OPTIMIZERS},
     **{f"schedule {name}": schedule_case(name, "adamw") for name in SCHEDULES},
@@ -515,4 +549,5 @@ CASES: dict[str, Callable[[Wrap], Course]] = {
     **{case.__name__: case for case in (batch_norm, recurrent, autocast, average, gan, critic, last_batch, shapes)},
     **{case.__name__: case for case in (accumulation, accumulation_inside, modes, resume, meddling, raising)},
     "host_numbers": host_numbers,
+    "host_settings": host_settings,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -17,9 +18,10 @@ from perflint.runtime import optimizers, refusal, scene
 from perflint.runtime.graphs import graphed_step
 from perflint.runtime.refusal import CannotCapture, Unsettled
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
+from perflint.runtime.scope import Scope
 from perflint.runtime.step import StepReplay
 from perflint.runtime.tree import flatten
-from perflint.runtime.walk import Scope, Walk
+from perflint.runtime.walk import Walk
 
 Step = Callable[..., Any]
 
@@ -142,9 +144,10 @@ def test_random_numbers_of_the_host_are_refused() -> None:
 
 
 def test_an_optimizer_that_is_not_named_is_refused() -> None:
-    training, others = Training(), [[[[[Training().optimizer]]]]]
+    training, other = Training(), Training().optimizer
+    unseen = weakref.ref(other)
     with pytest.raises(CannotCapture, match="neither an argument nor named"):
-        watched(training.step(lambda: others[0][0][0][0][0].step()), X)
+        watched(training.step(lambda: unseen().step()), X)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import operator
+import random
+from argparse import Namespace
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from perflint.runtime.scope import Scope
 from perflint.runtime.tree import flatten, rebuild
-from perflint.runtime.walk import HOST_VALUES, Scope, Walk
+from perflint.runtime.walk import ARRAY_BYTES, HOST_VALUES, ITEMS, Walk
 
 LIMIT = 5
 SETTINGS = SimpleNamespace(width=3, unread=1)
@@ -122,6 +131,169 @@ def test_globals_and_settings_that_the_code_reads_are_in_the_key(monkeypatch: py
     keys.add(walk(scope, decode, model, x, 3).key())
     monkeypatch.setitem(globals(), "TABLE", torch.ones(2))
     keys.add(walk(scope, decode, model, x, 3).key())
+    assert len(keys) == 4
+
+
+class Plain:
+    beta = 1.0
+    limits: list[float]
+
+    def __init__(self) -> None:
+        self.limits = [1.0]
+        self.inner = SimpleNamespace(depth=SimpleNamespace(beta=1.0))
+
+    @property
+    def half(self) -> float:
+        return self.limits[-1] / 2
+
+    def __getitem__(self, _: str) -> float:
+        return self.inner.depth.beta  # type: ignore[no-any-return]
+
+
+class AttrDict(dict[str, Any]):
+    __getattr__ = dict.__getitem__
+    __setattr__ = dict.__setitem__
+
+
+@dataclass(slots=True)
+class Slots:
+    beta: float = 1.0
+
+
+class Weighted(nn.CrossEntropyLoss):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().forward(x, y)
+
+
+class Temperature(float):
+    pass
+
+
+class Bytes(bytearray):
+    pass
+
+
+def patched(x: Tensor) -> Tensor:
+    return x
+
+
+def _scheduler() -> Any:
+    return torch.optim.lr_scheduler.StepLR(torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1), 1)
+
+
+def _partial() -> Any:
+    return partial(round, ndigits=[1])
+
+
+HELD: Any = None  # what the function below reads, and a change of it
+READS: dict[str, tuple[Any, Callable[[], Any], Callable[[], object]]] = {
+    "a class's attribute": (Plain, lambda: HELD.beta, lambda: setattr(HELD, "beta", HELD.beta / 2)),
+    "a class's attribute through an instance": (Plain(), lambda: HELD.beta, lambda: setattr(Plain, "beta", 0.1)),
+    "an item of an attribute": (Plain(), lambda: HELD.limits, lambda: HELD.limits.append(2.0)),
+    "a property's source": (Plain(), lambda: HELD.half, lambda: HELD.limits.append(2.0)),
+    "a special method's source": (Plain(), lambda: HELD["x"], lambda: setattr(HELD.inner.depth, "beta", 2)),
+    "a constant getattr": (Plain(), lambda: getattr(HELD, "limits"), lambda: HELD.limits.append(2.0)),  # noqa: B009
+    "a computed getattr": (
+        Plain(),
+        lambda: [getattr(HELD, str(n)) for n in HELD],
+        lambda: setattr(HELD.inner, "unnamed", 3.0),
+    ),
+    "all attributes": (SimpleNamespace(x=1), lambda: vars(HELD), lambda: setattr(HELD, "x", 2)),
+    "an argparse namespace": (Namespace(x=1), lambda: HELD.x, lambda: setattr(HELD, "x", 2)),
+    "a dict with attributes": (AttrDict(beta=1.0), lambda: HELD.beta, lambda: setattr(HELD, "beta", 0.5)),
+    "a slot": (Slots(), lambda: HELD.beta, lambda: setattr(HELD, "beta", 0.5)),
+    "a NumPy array": (np.array([1.0, 2.0]), lambda: HELD[0], lambda: HELD.__imul__(2)),
+    "a NumPy number": ([np.float64(1)], lambda: HELD[0], lambda: HELD.__setitem__(0, np.float64(2))),
+    "a number of a type of its own": ([Temperature(1)], lambda: HELD, lambda: HELD.__setitem__(0, Temperature(2))),
+    "a dict of many": ({str(n): n for n in range(99)}, lambda: HELD["7"], lambda: HELD.update({"7": 0})),
+    "a list of many": ([1.0] * 99, lambda: HELD[7], lambda: HELD.__setitem__(7, 0.0)),
+    "a deque": (deque([1.0]), lambda: sum(HELD), lambda: HELD.append(0.5)),
+    "a defaultdict": (defaultdict(float), lambda: HELD["x"], lambda: HELD.update(x=2)),
+    "an OrderedDict": (OrderedDict(x=1), lambda: HELD["x"], lambda: HELD.update(x=2)),
+    "a set": ({1, 2}, lambda: sum(HELD), lambda: HELD.add(3)),
+    "a partial's argument": (_partial(), lambda: HELD(1.0), lambda: HELD.keywords["ndigits"].append(2)),
+    "a scheduler's rate": (_scheduler(), lambda: HELD.get_last_lr(), lambda: HELD._last_lr.append(1.0)),
+    "label smoothing": (nn.CrossEntropyLoss(), lambda: HELD(1), lambda: setattr(HELD, "label_smoothing", 0.5)),
+    "an inherited setting": (Weighted(), lambda: HELD(1), lambda: setattr(HELD, "label_smoothing", 0.5)),
+    "a slope": (nn.LeakyReLU(0.1), lambda: HELD(1), lambda: setattr(HELD, "negative_slope", 0.5)),
+    "a loss's delta": (nn.HuberLoss(), lambda: HELD(1), lambda: setattr(HELD, "delta", 0.5)),
+    "a norm's switch": (nn.BatchNorm1d(2), lambda: HELD(1), lambda: setattr(HELD, "track_running_stats", False)),
+    "a method that is replaced": (nn.ReLU(), lambda: HELD(1), lambda: setattr(HELD, "forward", patched)),
+    "a padding": (nn.Conv1d(2, 2, 3), lambda: HELD(1), lambda: setattr(HELD, "padding", (1,))),
+}
+
+
+@pytest.mark.usefixtures("on_device")
+@pytest.mark.parametrize(("held", "read", "change"), READS.values(), ids=READS)
+def test_the_key_changes_with(
+    held: Any, read: Callable[[], Any], change: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Plain, "beta", 1.0)
+    monkeypatch.setitem(globals(), "HELD", held)
+    scope = learned(read)
+    before = walk(scope, read).key()
+    assert walk(scope, read).key() == before and walk(scope, read).refusal is None
+    change()
+    assert walk(scope, read).key() != before
+
+
+HIDDEN = {
+    "list": [0] * (ITEMS + 1),
+    "dict": dict.fromkeys(range(ITEMS + 1)),
+    "ndarray": np.zeros(ARRAY_BYTES),
+    "array of objects": np.array([[], {}], dtype=object),
+    "list_iterator": iter([1]),
+    "count": itertools.count(),
+    "Random": random.Random(),
+    "Generator": np.random.default_rng(0),
+    "bytearray": bytearray(1),
+    "Bytes": Bytes(1),
+    "attrgetter": operator.attrgetter("x"),
+}
+
+
+@pytest.mark.parametrize("value", HIDDEN.values(), ids=HIDDEN)
+def test_what_no_key_tells_apart_is_refused_by_its_name(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "HELD", SimpleNamespace(numbers=value))
+    read = lambda: HELD.numbers  # noqa: E731
+    assert "`numbers`" in str(walk(learned(read), read).refusal)
+
+
+def test_an_attribute_that_is_not_named_counts_if_names_are_computed() -> None:
+    held = SimpleNamespace(named=1, other=1)
+    known: tuple[Callable[[], Any], ...] = (
+        lambda: (held.named, nn.ReLU().eval()),
+        lambda: getattr(held, "named", None),
+        lambda: [getattr(held, name) for name in "ab"],
+        lambda: held.__dict__,
+    )
+    found = []
+    for read in known:
+        before = walk(learned(read), read)
+        held.other += 1
+        found.append(walk(before.scope, read).key() != before.key())
+    assert found == [False, False, True, True]
+
+
+def test_deep_and_cyclic_values_are_refused_or_end() -> None:
+    scope, cyclic, itself = Scope(decode), SimpleNamespace(), list[Any]()
+    cyclic.width = cyclic
+    itself.append(itself)
+    assert walk(scope, decode, cyclic).refusal is None
+    assert "more than is followed" in str(walk(scope, lambda: itself).refusal)
+
+
+def test_what_is_defined_behind_the_function_is_in_the_key() -> None:
+    space: dict[str, Any] = {}
+    exec("def read(): return helper() + late\n", space)
+    scope = Scope(space["read"])
+    exec("late, further = 1, 1\ndef helper(): return further\n", space)
+    while scope.learn(walk(scope, space["read"]).objects):
+        pass
+    keys = {walk(scope, space["read"]).key()}
+    for name in ("late", "further", "helper"):
+        space[name] = 2
+        keys.add(walk(scope, space["read"]).key())
     assert len(keys) == 4
 
 

@@ -16,9 +16,10 @@ from perflint.runtime.eager import uses_parameter
 from perflint.runtime.records import Records
 from perflint.runtime.refusal import CannotCapture, Unsettled, explain
 from perflint.runtime.replay import distinct, settle, twin
+from perflint.runtime.scope import Scope
 from perflint.runtime.training import bytes_to_sum, leaves_of, stand_ins
 from perflint.runtime.tree import flatten
-from perflint.runtime.walk import HOST_VALUES, Scope, Walk
+from perflint.runtime.walk import HOST_VALUES, Walk
 from perflint.runtime.watch import Facts, Rehearsal, observe
 
 
