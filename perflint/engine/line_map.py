@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,10 +12,12 @@ from itertools import takewhile
 
 from perflint.engine.rule import Finding
 
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+
 
 def original_line(text: str, finding: Finding, before: str) -> int:
     """The line of `before` at which a finding in `text`, which other fixes have made of it, begins."""
-    return abs(line_map(text, before)[text.count("\n", 0, finding.start)])
+    return abs(line_map(text, before)[len(_NEWLINE.findall(text, 0, finding.start))])
 
 
 @lru_cache(maxsize=4)  # all fixes of one pass ask for the same texts
@@ -23,7 +26,7 @@ def line_map(text: str, other: str) -> tuple[int, ...]:
 
     Lines count from 1. An indented line is the same line, only that it reads differently.
     """
-    ours, theirs = text.split("\n"), other.split("\n")
+    ours, theirs = _NEWLINE.split(text), _NEWLINE.split(other)
     lines: list[int] = []
     for kind, start, stop, begin, end in _opcodes([line.strip() for line in ours], [line.strip() for line in theirs]):
         tail = _alike(ours[start:stop], theirs[begin:end])

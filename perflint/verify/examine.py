@@ -14,14 +14,14 @@ from pathlib import Path
 
 from perflint.project.cores import available_cores
 from perflint.report.words import count
-from perflint.verify.agent.steps import EVALUATION, OPTIMIZER
+from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.budget import Budget, Share, TimeUp
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, wrong
 from perflint.verify.grade import Grade, Likeness, worst
 from perflint.verify.judge import said_otherwise
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
-from perflint.verify.messages import SHORT, Variant
+from perflint.verify.messages import EVALUATION, SHORT, Variant
 from perflint.verify.monitor import Monitor, disturbances, facts
 from perflint.verify.protocol import HORIZON, Look, Protocol, Schedule
 from perflint.verify.race import Race, race

@@ -12,6 +12,7 @@ from perflint.shim.joining import ALSO
 from perflint.shim.plan import Plan
 from perflint.verify.agent.timeline import Timeline
 
+EVALUATION = "evaluation batches"  # steps of their own kind beside a training's, where that is asked for
 AGENT = "perflint.verify.agent.join"
 PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}  # the environment of programs that run beside others, who need the cores
 ORDERS, GATE = "orders", "gate"  # in the folder of a run: a pickle of its Orders, and the socket of the verifier

@@ -11,8 +11,8 @@ from textwrap import wrap
 from perflint.report.frame import cells, crop
 from perflint.report.style import Style, printable
 from perflint.report.words import count
-from perflint.verify.agent.steps import EVALUATION
 from perflint.verify.grade import Grade, Outcome
+from perflint.verify.messages import EVALUATION
 from perflint.verify.statistics import Estimate
 from perflint.verify.verdict import FixVerdict, Verdict
 

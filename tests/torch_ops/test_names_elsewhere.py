@@ -30,6 +30,7 @@ _ALLOWED = {
     "perflint/analysis/memory/python.py": "functions of numpy and Python that view",
     "perflint/analysis/memory/implicit.py": "methods of modules that replace what they hold",
     "perflint/analysis/memory/special_methods.py": "special methods of Python's",
+    "perflint/runtime/scope.py": "special methods of Python's",
     "perflint/analysis/made.py": "methods that give a tensor the shape of their argument",
     "perflint/analysis/placement.py": "methods of modules, which move or return them",
     "perflint/analysis/values/hints.py": "methods of arrays, modules and others, which tell of no tensor",

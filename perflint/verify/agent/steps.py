@@ -24,10 +24,9 @@ from typing import Any
 
 from perflint.shim.hooks import after, before
 from perflint.verify.agent.timeline import Observer
-from perflint.verify.messages import Arrival, Leave, Platform
+from perflint.verify.messages import EVALUATION, Arrival, Leave, Platform
 
 OPTIMIZER, BATCH, BACKWARD, CALLS = "optimizer steps", "loader batches", "backward passes", "calls"
-EVALUATION = "evaluation batches"  # steps of their own kind beside a training's, where that is asked for
 NOTHING = "none"  # the kind that never happens
 _NESTED = " in calls"
 _SEVERAL = 6  # calls: fewer than can be timed
