@@ -34,17 +34,23 @@ class Made:
     is_apart: bool = False
 
 
-def made_on_host(program: Program, node: ast.expr, move: ast.Call) -> Made | None:
-    """How `node`, which `move` takes to the device, is made on the host of numbers alone; None for other tensors."""
+def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple[ast.expr, ...] = ()) -> Made | None:
+    """How `node`, which `move` takes to the device, is made on the host of numbers alone; None for other tensors.
+
+    Nor for what a loop carries: `around` are the expressions that are made of it.
+    """
+    if node in around:
+        return None
+    around = (*around, node)
     if isinstance(node, ast.Name) or (isinstance(node, ast.Call) and program.callee(node) is not None):
-        return _made_apart(program, node, move)
+        return _made_apart(program, node, move, around)
     if isinstance(node, ast.UnaryOp):
-        return _of_parts(program, [node.operand], move, Safety.EXACT)
+        return _of_parts(program, [node.operand], move, around, Safety.EXACT)
     if isinstance(node, ast.BinOp | ast.Compare):
         parts = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
         exact = isinstance(node, ast.Compare) or isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
-        return _of_parts(program, parts, move, Safety.EXACT if exact else Safety.ROUNDING)
-    if isinstance(node, ast.Call) and (started := _started(program, node, move)):
+        return _of_parts(program, parts, move, around, Safety.EXACT if exact else Safety.ROUNDING)
+    if isinstance(node, ast.Call) and (started := _started(program, node, move, around)):
         return started
     found = operation(program, node)
     if found is None or found.tensor is None or "move" in found.traits:
@@ -52,8 +58,8 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call) -> Made | Non
     if found.traits.isdisjoint(("view", "random", "cast", "copying", "pointwise")):
         return None
     if "pointwise" in found.traits and "random" not in found.traits:
-        return _of_parts(program, [found.tensor, *found.arguments], move, Safety.ROUNDING)
-    below = made_on_host(program, found.tensor, move)
+        return _of_parts(program, [found.tensor, *found.arguments], move, around, Safety.ROUNDING)
+    below = made_on_host(program, found.tensor, move, around)
     if Kind.TENSOR in {program.value(each).kind for each in found.arguments} and found.name not in _BY_SHAPE:
         return None
     return (
@@ -63,13 +69,13 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call) -> Made | Non
     )
 
 
-def _started(program: Program, call: ast.Call, move: ast.Call) -> Made | None:
+def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
     """What a call makes of numbers, if it takes no tensor but a wrapped one."""
     name = program.qualified(call.func)
     if name.startswith("torch.") and name.endswith("Tensor") and name.count(".") == 1:
         return Made(call, "", "constant") if call.args and all(_is_size(program, each) for each in call.args) else None
     if name.endswith(".Variable") and len(call.args) == 1:
-        return made_on_host(program, call.args[0], move)
+        return made_on_host(program, call.args[0], move, around)
     found = operation(program, call)
     if found is None or not (kind := _kind(found)):
         return None
@@ -88,11 +94,13 @@ def _is_size(program: Program, node: ast.expr) -> bool:
     )
 
 
-def _of_parts(program: Program, parts: list[ast.expr], move: ast.Call, safety: Safety) -> Made | None:
+def _of_parts(
+    program: Program, parts: list[ast.expr], move: ast.Call, around: tuple[ast.expr, ...], safety: Safety
+) -> Made | None:
     """What is computed of `parts`, numbers but for those tensors that are made on the host themselves."""
     unsure = [each for each in parts if program.value(each).kind is not Kind.NUMBER]
     tensors = [each for each in unsure if not _counts(program, each)]
-    made = [made_on_host(program, each, move) for each in tensors]
+    made = [made_on_host(program, each, move, around) for each in tensors]
     if not made or made[0] is None or None in made:
         return None
     return _then(replace(made[0], is_apart=made[0].is_apart or len(unsure) > 1), safety)
@@ -104,10 +112,11 @@ def _counts(program: Program, node: ast.expr) -> bool:
     return all(isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv) for each in found)
 
 
-def _made_apart(program: Program, node: ast.expr, move: ast.Call) -> Made | None:
+def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
     """What is made on the host elsewhere, in every step as well, and filled with nothing but numbers before `move`."""
     sources = program.get(Flow).assigned(node) if isinstance(node, ast.Name) else program.get(Origins).of(node)
-    made = [made_on_host(program, each, move) for each in sources if isinstance(each, ast.expr) and each is not node]
+    found = [each for each in sources if isinstance(each, ast.expr) and each is not node]
+    made = [made_on_host(program, each, move, around) for each in found]
     if not made or len(made) != len(sources) or None in made:
         return None
     for source in sources:
