@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import abstractmethod
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.memory.dispatch import Modules
@@ -71,13 +70,13 @@ class Calls(LibraryCalls):
 
     def kept(self, node: ast.AST, function: Function) -> None:
         """Somebody may call the inner function at any later time, and have what it returns."""
-        summary = self.summary_of(function)
+        summary, mapped = self.summary_of(function), self._as_here(function, {})
         for each in summary.returns | summary.holds:
             if each.origin is Origin.OUTER:
-                self.cells.store([made(function)], ANY, self._mapped(each, function, {}))
+                self.cells.store([made(function)], ANY, mapped(each))
         for write in summary.writes:
             if write.to.origin in (Origin.OUTER, Origin.ANYWHERE):
-                places = self._mapped(write.to, function, {})
+                places = mapped(write.to)
                 self.write(node, places, deep=write.deep, deferred=True, attribute=write.attribute)
 
     def handed_on(self, node: ast.Name | ast.Attribute, places: Locations, receiver: Locations = NOWHERE) -> None:
@@ -99,8 +98,8 @@ class Calls(LibraryCalls):
 
     def passed(self, call: ast.Call, function: Function, places: Locations) -> Locations:
         """What these locations of `function` are here, where `call` runs it."""
-        given = self._bound(call, function)
-        return frozenset().union(*(self._mapped(each, function, given) for each in places if each.is_outside))
+        mapped = self._as_here(function, self._bound(call, function))
+        return frozenset().union(*(mapped(each) for each in places if each.is_outside))
 
     # -- functions of this file
 
@@ -158,42 +157,16 @@ class Calls(LibraryCalls):
     def _instantiated(
         self, node: ast.AST, function: Function, given: Mapping[ast.arg, Locations], *, deferred: bool = False
     ) -> Locations:
-        """What the summary of `function` says, in terms of this function's locations.
-
-        Where no cell has changed since it was last asked, neither has that, and its effects are noted already.
-        """
-        asked, size = (node, function, frozenset(given.items()), deferred), self.cells.size
-        known = self._instances.get(asked)
-        if known is not None and known[0] == size:
-            return known[1]
-        found = self._run_once(node, function, given, deferred=deferred)
-        self._instances[asked] = (size, found)
-        return found
-
-    def _run_once(
-        self, node: ast.AST, function: Function, given: Mapping[ast.arg, Locations], *, deferred: bool
-    ) -> Locations:
-        summary, known = self.summary_of(function), dict[Location, Locations]()
-
-        def mapped(place: Location) -> Locations:
-            """What a location of `function` is here; what it holds from now on, the next round sees."""
-            if place not in known and place.path and place.origin is not Origin.ANYWHERE:
-                known[place] = self._loaded(mapped(place._replace(path=place.path[:-1])), place.path[-1])
-            elif place not in known:
-                known[place] = self._root(place, function, given)
-            return known[place]
-
+        """What the summary of `function` says, in terms of this function's locations."""
+        summary, mapped = self.summary_of(function), self._as_here(function, given)
         is_deferred = deferred or summary.is_generator
         written = (
             (mapped(each.to), each.deep, each.attribute, is_deferred or each.deferred) for each in summary.writes
         )
         for to, deep, attribute, is_late in dict.fromkeys(written):  # many are to the same here
             self.write(node, to, deep=deep, attribute=attribute, deferred=is_late)
-        kept = defaultdict[tuple[Location, str], set[Location]](set)
         for place, name, what in summary.keeps:
-            kept[place, name] |= mapped(what)
-        for (place, name), values in kept.items():
-            self.cells.store({place} if name == VARIABLE else mapped(place), name, values)
+            self.cells.store({place} if name == VARIABLE else mapped(place), name, mapped(what))
         own = frozenset({made(node)})
         self.cells.store(own, ANY, frozenset().union(*map(mapped, summary.holds)))
         returned = {each for each in summary.returns if each.is_outside}
@@ -203,30 +176,38 @@ class Calls(LibraryCalls):
             return own
         return found | (own if len(returned) < len(summary.returns) else NOWHERE)
 
-    def _mapped(self, place: Location, function: Function, given: Mapping[ast.arg, Locations]) -> Locations:
-        """What the callee's location is here."""
-        found = self._root(place, function, given)
-        for part in place.path if place.origin is not Origin.ANYWHERE else ():
-            found = self._loaded(found, part)
-        return found
+    def _as_here(self, function: Function, given: Mapping[ast.arg, Locations]) -> Callable[[Location], Locations]:
+        """Tells what a location of `function` is here, as the cells are when it is asked."""
+        known: dict[Location, Locations] = {}
+        size = self.cells.size
+
+        def mapped(place: Location) -> Locations:
+            nonlocal size
+            if self.cells.size != size:
+                size = self.cells.size
+                known.clear()
+            if place in known:
+                return known[place]
+            if place.path and place.origin is not Origin.ANYWHERE:
+                inner, part = mapped(place._replace(path=place.path[:-1])), place.path[-1]
+                found = self.cells.load(inner, part) | (inner if part == ELEMENTS else NOWHERE)
+            else:
+                found = self._root(place, function, given)
+            known[place] = found
+            return found
+
+        return mapped
 
     def _root(self, place: Location, function: Function, given: Mapping[ast.arg, Locations]) -> Locations:
-        """What the root of the callee's location is here."""
+        """What a location of the callee that is no part of another is here."""
         if place.origin is Origin.ANYWHERE:
             return frozenset({place})
         if place.origin is Origin.PARAMETER:
-            found = given.get(place.root, NOWHERE) if isinstance(place.root, ast.arg) else NOWHERE
-        else:
-            name = str(place.root)
-            is_inner = function in self.graph.places or self.program.function_of(function) is self.graph.scope
-            is_own = is_inner or isinstance(self.graph.scope, ast.Module) or name in self.graph.shared
-            found = self.outer(name) if is_own else self.outside(name)
-        return found
-
-    def _loaded(self, places: Locations, part: str) -> Locations:
-        """What a part of what is at these locations may be."""
-        loaded = self.cells.load(places, part)
-        return loaded | places if part == ELEMENTS else loaded
+            return given.get(place.root, NOWHERE) if isinstance(place.root, ast.arg) else NOWHERE
+        name = str(place.root)
+        is_inner = function in self.graph.places or self.program.function_of(function) is self.graph.scope
+        is_own = is_inner or isinstance(self.graph.scope, ast.Module) or name in self.graph.shared
+        return self.outer(name) if is_own else self.outside(name)
 
     # -- functions of other files
 

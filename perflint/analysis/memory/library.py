@@ -70,7 +70,6 @@ class LibraryCalls(ABC):
         self.sharing = program.get(Sharing)
         self.cells = Cells()
         self.writes: dict[Write, None] = {}
-        self._instances: dict[tuple[object, ...], tuple[int, Locations]] = {}
         self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
         self.specials = program.get(SpecialMethods)
 
