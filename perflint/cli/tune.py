@@ -58,7 +58,7 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     from perflint.engine.rule import Safety
     from perflint.tune.kept import keep
     from perflint.tune.ladder import ladder
-    from perflint.tune.trials import Trials, fresh, profiled, trials
+    from perflint.tune.trials import Trials, fresh, trials
     from perflint.verify.grade import Outcome
 
     allowed = frozenset({Safety.EXACT, Safety.ROUNDING, *map(Safety, allow)})
@@ -67,6 +67,8 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
 
     def choose(course: Course, root: Path, tell: Tell) -> Trials:
         nonlocal chosen
+        from perflint.tune.profiled import profiled  # here: once its packages are known to be there
+
         profile = fresh(root, str(course.program))
         if profile is None:
             tell("profiling a few steps")

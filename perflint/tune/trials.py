@@ -6,23 +6,16 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import DEVNULL
 
 from perflint.engine.catalogue import all_rules
 from perflint.engine.rule import Safety, Severity
-from perflint.profile.build import profile_of
 from perflint.profile.costs import Code
-from perflint.profile.kept import keep, read
-from perflint.profile.record import Orders
+from perflint.profile.kept import read
 from perflint.profile.result import Profile
-from perflint.profile.running import Manner, run
 from perflint.project.figures import PROFILES, nearest
 from perflint.shim.settings import KNOWN
-from perflint.verify.budget import Share
-from perflint.verify.runs import Course
 
 _LEAST = 0.1  # of a step: what shortens less can't gain more than that
-_STEPS, _WARM_UP = 5, 5  # that are traced, and before those
 
 
 @dataclass(frozen=True)
@@ -69,19 +62,3 @@ def fresh(root: Path, program: str) -> Profile | None:
         if known and all(Code.of(Path(path)).digest == digest for path, digest in known.files.items()):
             return known
     return None
-
-
-def profiled(course: Course, root: Path) -> Profile | None:
-    """A profile of a few steps, which is kept for the project in the folder `root`; None if the program takes none."""
-    course.ledger.enter("profile")
-    journal, roots = str(course.guardian.journal), (str(course.program.folder), str(root))
-    orders = Orders(_STEPS, _WARM_UP, 2 * _STEPS, journal=journal, roots=roots)
-    seconds = course.budget.of(Share.PROFILE)
-    manner = Manner(True, seconds, 0.0, DEVNULL, DEVNULL, course.libraries)
-    with course.undone():
-        ran = run(course.program, orders, lambda _: None, course.guardian, manner)
-    found = profile_of(str(course.program), ran.records, ran.workers)
-    if found is not None:
-        with suppress(OSError):
-            keep(root, found)
-    return found
