@@ -6,8 +6,8 @@ What is offered, by the question that a rule asks:
   each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells which,
   by `Blocked`.
 - *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
-  its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`; for annotations and isinstance `Function`,
-  `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
+  its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`, `bindings_of` (what a node assigns) and
+  `returned_values`; for annotations and isinstance `Function`, `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
   `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
@@ -105,7 +105,18 @@ from perflint.engine.rule import Finding, Option, Options, Rule, Severity
 from perflint.syntax.arguments import Bound, bind
 from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.scripts import is_main_guard
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
+from perflint.syntax.walk import (
+    FUNCTIONS,
+    LOOPS,
+    Function,
+    Loop,
+    PlainLoop,
+    bindings_of,
+    integer,
+    own_nodes,
+    path_of,
+    returned_values,
+)
 from perflint.torch_ops import Operation, Trait
 from perflint.torch_ops import canonical as torch_name
 from perflint.torch_ops import does as torch_does
@@ -142,17 +153,18 @@ __all__ = [
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Sample", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
     "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned",
-    "attentions", "batch", "batched_map", "bind", "call_like", "call_span", "carrying_loop", "changing", "comments",
-    "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression", "filled_on_device",
-    "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders", "hands_out_own_items", "head_span",
-    "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook",
-    "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps",
-    "made_on_host", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers",
-    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
-    "placed", "reading", "reads", "restarts", "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
-    "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy",
-    "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs",
-    "walked_batch", "walks_examples", "without_gradients", "written_after",
+    "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like", "call_span", "carrying_loop", "changing",
+    "comments", "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression",
+    "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders",
+    "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer",
+    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
+    "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move",
+    "moved_at_once", "number", "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized",
+    "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads", "restarts", "returned_values",
+    "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes", "statement",
+    "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method",
+    "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch", "walks_examples", "without_gradients",
+    "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

@@ -176,6 +176,14 @@ def body_of(function: Function) -> Sequence[ast.stmt | ast.expr]:
     return [function.body] if isinstance(function, ast.Lambda) else function.body
 
 
+def returned_values(function: ast.AST | None) -> list[ast.expr]:
+    """The values that a call of `function` may return, but for a None that isn't written out."""
+    if isinstance(function, ast.Lambda):
+        return [function.body]
+    returns = (each for each in own_nodes(function) if isinstance(each, ast.Return)) if function is not None else ()
+    return [each.value for each in returns if each.value is not None]
+
+
 @lru_cache(maxsize=256)
 def _remembered(root: ast.AST) -> Sequence[ast.AST]:
     return _own_nodes(root)
@@ -193,6 +201,19 @@ def _stores(scope: ast.AST) -> Mapping[str, Sequence[ast.Name]]:
 def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
     """Where `scope` binds `name`, in source order: the names that are assigned, not what they are bound to."""
     return _stores(scope).get(name, ())
+
+
+def bindings_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets to which `node` itself assigns, each with what gives its value, or values of its parts."""
+    if isinstance(node, ast.Assign):
+        return [(target, node.value) for target in node.targets]
+    if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
+        return [(node.target, node.value)] if node.value is not None else []
+    if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+        return [(node.target, node.iter)]
+    if isinstance(node, ast.withitem) and node.optional_vars is not None:
+        return [(node.optional_vars, node.context_expr)]
+    return []
 
 
 def assigned_values(scope: ast.AST, path: str) -> Iterator[ast.expr]:

@@ -115,14 +115,10 @@ class _Layouts:
             return self._is_asked_by(parent)
         if isinstance(parent, ast.Call):
             return self._is_asked_in(parent, node)
-        if isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr):
-            targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
-            around = isinstance(parent, ast.NamedExpr) and self.is_asked_for(parent)
-            return around or any(map(self._is_asked_of, targets))
-        if isinstance(parent, ast.AugAssign):
-            return self._is_asked_of(parent.target)
-        if isinstance(parent, ast.For):
-            return parent.iter is node and self._is_asked_of(parent.target)
+        if isinstance(parent, ast.NamedExpr) and self.is_asked_for(parent):
+            return True
+        if parent is not None and (targets := api.bindings_of(parent)):
+            return any(node in (target, value) and self._is_asked_of(target) for target, value in targets)
         if isinstance(parent, ast.Return):
             function = self._program.function_of(node)
             sites = self._program.call_sites(function) if isinstance(function, ast.FunctionDef) else []

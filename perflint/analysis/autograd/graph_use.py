@@ -14,7 +14,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import parameters_of
-from perflint.syntax.walk import Function, own_nodes, path_of, root_of
+from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of
 
 _DEPTH = 6  # of calls in calls
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
@@ -128,15 +128,11 @@ class _Walk:
             self._attribute(parent, calls)
         elif isinstance(parent, ast.Return | ast.Yield | ast.YieldFrom | ast.Lambda):
             self._returned(parent, calls)
-        elif isinstance(parent, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
-            for target in parent.targets if isinstance(parent, ast.Assign) else [parent.target]:
+        elif targets := bindings_of(parent):
+            for target, _ in targets:
                 self._bound(target, calls)
             if isinstance(parent, ast.NamedExpr):
                 self.follow(parent, calls)
-        elif isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension):
-            self._bound(parent.target, calls)
-        elif isinstance(parent, ast.withitem):
-            self._bound(parent.optional_vars, calls) if parent.optional_vars is not None else None
         elif isinstance(parent, ast.Subscript) and node is parent.slice:
             pass  # an index
         elif isinstance(parent, ast.IfExp) and node is parent.test:

@@ -31,7 +31,7 @@ from perflint.analysis.values.values import (
     parts_of,
     sequence_of,
 )
-from perflint.syntax.walk import TRIES, path_of
+from perflint.syntax.walk import TRIES, bindings_of, path_of
 
 ROUNDS = 2
 _EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
@@ -250,7 +250,7 @@ class Executor(Evaluator):
             return
         else:
             value = self.evaluate(node.value)
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        for target, _ in bindings_of(node):
             self.assign(target, value)
 
     def _run_delete(self, node: ast.Delete) -> None:

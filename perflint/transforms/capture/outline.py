@@ -14,7 +14,7 @@ from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, GradMode, Program
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, bindings_of, own_nodes
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
@@ -355,8 +355,7 @@ def _sets_surely(statements: Sequence[ast.stmt]) -> set[str]:
         elif isinstance(each, ast.If):
             found |= _sets_surely(each.body) & _sets_surely(each.orelse)
         elif isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
-            names = (node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+            names = (node for target, _ in bindings_of(each) for node in ast.walk(target) if isinstance(node, ast.Name))
             found |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
     return found
 
