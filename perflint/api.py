@@ -34,8 +34,8 @@ What is offered, by the question that a rule asks:
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
   what runs as often as an optimizer, `runs_model_beside` as a model, `computes_for_callers` where whoever calls it
-  does, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too, and `walked_batch`
-  what a loop walks sample by sample.
+  does, and `made_before_steps` what is made earlier; `loops_around` gives the loops, those of `callers`, too, and
+  `walked_batch` what a loop walks sample by sample.
 - *What of the data?* `loaders`, and `graph_loaders` of graph libraries, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
   something is a part; `samples` gives each `Sample` that a dataset makes, with the work that it is; `dataset` gives the
@@ -61,9 +61,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import ParamSpec
 
+from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.autograd.evaluations import evaluations
 from perflint.analysis.autograd.unused import UnusedGraph, unused_graphs
-from perflint.analysis.call_graph import loops_around
+from perflint.analysis.call_graph import callers, loops_around
 from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
@@ -122,7 +123,6 @@ from perflint.torch_ops import canonical as torch_name
 from perflint.torch_ops import does as torch_does
 from perflint.torch_ops import of_function as torch_function
 from perflint.torch_ops import of_method as torch_method
-from perflint.transforms.aliases import steps_optimizer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.filled import filled_on_device, moved_at_once
 from perflint.transforms.gradients import without_gradients
@@ -153,9 +153,9 @@ __all__ = [
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Sample", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
     "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned",
-    "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like", "call_span", "carrying_loop", "changing",
-    "comments", "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression",
-    "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders",
+    "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like", "call_span", "callers", "carrying_loop",
+    "changing", "comments", "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression",
+    "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders", "handlers",
     "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer",
     "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
     "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move",

@@ -136,15 +136,8 @@ class Placement:
         return _joined([self._of(each[index], each[index], depth - 1) for each in parts if index < len(each)])
 
     def _of_parameter(self, parameter: ast.arg, depth: int) -> Placed:
-        function = self._program.function_of(parameter)
-        sites = self._program.call_sites(function) if function is not None else []
-        given = [
-            (self._program.arguments(site, function).get(parameter.arg), site)
-            for site in sites
-            if isinstance(site, ast.Call) and function is not None
-        ]
-        places = [self._of(each, site, depth - 1) if each is not None else _UNKNOWN for each, site in given]
-        return _joined(places) if len(places) == len(sites) else _UNKNOWN
+        given = self._program.given(parameter)
+        return _joined([self._of(each, site, depth - 1) if each is not None else _UNKNOWN for site, each in given])
 
     def _of_attribute(self, node: ast.Attribute, point: ast.AST, depth: int) -> Placed:
         path = path_of(node)

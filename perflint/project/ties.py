@@ -10,6 +10,7 @@ from perflint.analysis.links import Context, HotCall, Links, Says, Summary, near
 from perflint.analysis.values.classes import MODULES, kind_of_base
 from perflint.project.modules import NAMESAKES, Modules, last
 from perflint.project.programs import edited, on_host, rebound, said
+from perflint.syntax.walk import reachable
 
 _LIKELY = "d"  # the guess itself, which answers no query about it
 
@@ -83,14 +84,8 @@ def _derived(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[st
             yield from exact or namesakes[last(base)][:NAMESAKES]  # what a package hands on has its own name
 
     def is_module(place: tuple[str, str]) -> bool:
-        closure, seen = [place], {place}
-        for each in closure:
-            if any(kind_of_base(base) in MODULES for base in known.get(each, ())):
-                return True
-            new = [base for base in bases(each) if base not in seen]
-            closure += new
-            seen.update(new)
-        return False
+        lineage = reachable([place], bases)
+        return any(kind_of_base(base) in MODULES for each in lineage for base in known.get(each, ()))
 
     found = {path: tuple(name for name in names if is_module((path, name))) for path, names in asking.items()}
     return {path: names for path, names in found.items() if names}

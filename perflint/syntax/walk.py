@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TypeVar
@@ -21,6 +21,7 @@ BLOCKS = ("body", "orelse", "finalbody")  # the fields of statements that hold s
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
+Item = TypeVar("Item", bound=Hashable)
 
 _place = attrgetter("lineno", "col_offset")
 _LEAVES = frozenset(
@@ -221,6 +222,17 @@ def assigned_values(scope: ast.AST, path: str) -> Iterator[ast.expr]:
     for node in own_nodes(scope):
         if isinstance(node, ast.Assign) and any(path_of(target) == path for target in node.targets):
             yield node.value
+
+
+def reachable(first: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> Iterator[Item]:
+    """`first`, and all that `following` leads to from there, each once and the nearest first."""
+    seen = dict.fromkeys(first)
+    pending = [*seen]
+    for each in pending:
+        yield each
+        new = dict.fromkeys(one for one in following(each) if one not in seen)
+        seen |= new
+        pending += new
 
 
 def children(node: ast.AST) -> list[ast.AST]:

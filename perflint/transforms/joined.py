@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.graph import Value as IRValue
@@ -19,7 +20,7 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.accumulator import alone_in
-from perflint.transforms.aliases import is_made_in, names_of, steps_optimizer
+from perflint.transforms.aliases import is_made_in, names_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import KNOWN, Effects, differentiates, runs_module
@@ -206,14 +206,11 @@ class _Walk:
         return is_tensor or is_operation or (name or owner.name).startswith(KNOWN) or runs_module(self.program, call)
 
     def _into(self, callee: Function, call: ast.Call, node: ast.expr, calls: Calls) -> None:
-        given = self.program.arguments(call, callee).given
-        name = next((name for name, each in given.items() if each is node), None)
-        parameter = next((each for each in parameters_of(callee) if each.arg == name), None)
+        parameter = self.program.receiver(node, call, callee)
         if parameter is None or call in calls or len(calls) >= _DEPTH:
             self._end(call, Fate.LOST)
             return
-        graph = self._flow.graph_of(callee)
-        self._uses([*graph.uses.get(parameter, ()), *graph.captured.get(parameter.arg, ())], (*calls, call))
+        self._uses(self._flow.graph_of(callee).readers(parameter), (*calls, call))
 
     def _uses(self, uses: Iterable[ast.Name], calls: Calls) -> None:
         for use in uses:
@@ -230,7 +227,7 @@ class _Walk:
             graph = self._flow.graph(target)
             if target.id in graph.shared:
                 self._end(target, Fate.KEPT)
-            self._uses([*graph.uses.get(target, ()), *graph.captured.get(target.id, ())], calls)
+            self._uses(graph.readers(target), calls)
         else:
             self._stored(target, calls)
 
@@ -254,9 +251,9 @@ class _Walk:
             self._end(wrapper, Fate.OBSERVED)
         if not calls and not self._returns:
             return
-        sites: Sequence[ast.AST] = self.program.call_sites(function) if function is not None else ()
+        sites = self.program.call_sites(function)
         for site in sites:
-            if not isinstance(site, ast.Call) or self.program.callee(site) is not function:
+            if not self.program.calls(site, function):
                 self._end(site, Fate.LOST)
             elif not calls or site is calls[-1]:
                 self.follow(site, calls[:-1])

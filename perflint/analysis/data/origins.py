@@ -133,10 +133,11 @@ class Origins:
     def _given_for(self, parameter: ast.arg, index: int | None) -> Iterator[_Part]:
         """What the calls of this file give for a parameter, which is an origin where a call leaves it out."""
         function = self._program.function_of(parameter)
-        for site in self._program.call_sites(function) if function is not None else ():
-            if isinstance(site, ast.Call) and function is not None and self._program.callee(site) is function:
-                given = self.given(site, function, parameter.arg)
-                yield (given, index) if given is not None else (parameter, _LEFT_OUT)
+        default = defaults_of(function).get(parameter.arg) if function is not None else None
+        for site, given in self._program.given(parameter):
+            if self._program.calls(site, function):
+                source = given if given is not None else default
+                yield (source, index) if source is not None else (parameter, _LEFT_OUT)
 
 
 def parts_of(node: ast.AST) -> list[ast.expr]:

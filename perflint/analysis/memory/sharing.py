@@ -50,8 +50,8 @@ class Sharing:
     def has_all_callers(self, function: Function) -> bool:
         """Are all calls of `function` known, so that they tell what its parameters share?"""
         sites = self._program.call_sites(function)
-        is_called = bool(sites) and all(isinstance(each, ast.Call) for each in sites)
         is_private = getattr(function, "name", "_").startswith("_") or self._program.function_of(function) is not None
+        is_called = bool(sites) and all(self._program.calls(each, function) for each in sites)
         return is_called and (is_private or self._program.is_script)
 
     def of_attribute(self, name: str) -> frozenset[str]:
@@ -118,7 +118,7 @@ class Sharing:
         """What each parameter may be, besides itself: part of another one, or of a variable of a scope around."""
         found: defaultdict[ast.AST | str, set[Location]] = defaultdict(set)
         for site in self._program.call_sites(function):
-            if not isinstance(site, ast.Call) or self._program.callee(site) is not function:
+            if not self._program.calls(site, function):
                 continue
             given = {
                 Location(Origin.PARAMETER, each): set(self._roots([(value, ())]))
@@ -179,8 +179,7 @@ class Sharing:
         if isinstance(node, ast.Call):
             return [(each, path) for each in returned_values(self._program.callee(node))]
         function = self._program.function_of(node) if isinstance(node, ast.arg) else None
-        sites = self._program.call_sites(function) if function is not None else ()
-        calls = [each for each in sites if isinstance(each, ast.Call) and self._program.callee(each) is function]
+        calls = [each for each in self._program.call_sites(function) if self._program.calls(each, function)]
         given = (pair for each in calls if function is not None for pair in self._arguments(each, function))
         return [(value, path) for parameter, value in given if parameter is node]
 

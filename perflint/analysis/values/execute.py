@@ -68,9 +68,9 @@ class Executor(Evaluator):
         """What a call gives."""
         return call_value(self, node)
 
-    def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
+    def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.Call | None) -> Value:
         """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""
-        if site is not info.node and site not in info.call_sites:
+        if site is not None and site not in info.call_sites:
             info.call_sites.append(site)
         if info.receive(arguments) and not self._holds(info):
             info.frame = None
