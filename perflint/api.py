@@ -19,7 +19,8 @@ What is offered, by the question that a rule asks:
 - *Where does it come from, and where does it go?* `made_on_host` tells what is `Made` on the host of numbers alone;
   `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
-  writes to it; `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
+  writes to it; `handlers` may handle its errors;
+  `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
   them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in
   between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes`
   asks the alias analysis for each `Write` that a view in the place of a copy would show.
@@ -77,6 +78,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.restarts import Restarts, restarts
 from perflint.analysis.data.samples import Sample, samples
 from perflint.analysis.data.starts import Start, Starts
+from perflint.analysis.handlers import handlers
 from perflint.analysis.heat.beside import computes_for_callers, made_before_steps, runs_model_beside, steps_beside
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.settings import asks_for_setting

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.test_files import holds_tests
-from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Says, Seen, Summary
+from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.passes import AutogradPass, HeatPass, LoopPass
 from perflint.analysis.values.call_targets import named_functions, targets_of
@@ -43,7 +43,7 @@ class Asked:
     effects: set[str] = field(default_factory=set)
     says: Says = Says.NOTHING
     edits: set[str] = field(default_factory=set)
-    whether_quiet: bool = False
+    manners: Manner = Manner.PLAIN
     modules: set[str] = field(default_factory=set)
 
 
@@ -234,10 +234,11 @@ class Program(Module):
         found = [self._facts.summaries.get(each) for each in targets] if self._context.summaries else []
         return bool(found) and all(each is not None and calls in each.decorates for each in found)
 
-    def is_called_without_gradients(self, function: Function) -> bool:
-        """Do other files call `function` where gradients are switched off?"""
-        self.asked.whether_quiet = True
-        return any(node is function for name, node in named_functions(self.tree) if name in self._context.quiet)
+    def is_called(self, function: Function, manner: Manner) -> bool:
+        """Do other files call `function` in this manner?"""
+        self.asked.manners |= manner
+        names = {name for name, manners in self._context.manners if manners & manner}
+        return bool(names) and any(node is function for name, node in named_functions(self.tree) if name in names)
 
     @cached_property
     def trains_elsewhere(self) -> bool:

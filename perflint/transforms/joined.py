@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perflint.analysis.autograd.effects import steps_optimizer
+from perflint.analysis.handlers import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.graph import Value as IRValue
@@ -129,7 +130,7 @@ def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
     graph = program.get(Flow).graph(loop)
     if graph.is_caught_in(statement, loop):
         raise Blocked("the loop goes on where it can't be joined", statement)
-    if graph.raises_to(loop):
+    if any(handlers(program, loop)):
         raise Blocked("the code around the loop handles what joining may raise in an iteration")
     for each in program.ancestors(statement):
         if each is loop:
