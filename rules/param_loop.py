@@ -4,7 +4,7 @@
 
 Reports loops over parameters, gradients or states, at places that run in every step of training, which only update them
 in place: moving averages, target networks and scaled gradients (*update*), clamped ones (*clip*), what is only copied
-(*copy*), and norms that are added up, or listed by a comprehension (*norm*). Functions that are named for a moving average, or for clipping, are
+(*copy*), and norms that are added up or listed (*norm*). Functions that are named for a moving average or clipping are
 taken to run so. Left alone are loops that initialise or load, what runs now and then (`if step % n == 0`, unless an
 optimizer steps there), loops that do anything else, and tests.
 
