@@ -47,11 +47,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perflint import api
 from perflint.api import Blocked, Finding, Fix, Options, Program, Rule
 
+_Loop = ast.For | ast.ListComp | ast.GeneratorExp
 _UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
 _CLAMPS = frozenset({"clamp_", "clip_"})
 _REDUCED = re.compile(r"norm|'grad'.*'sum'")
@@ -73,8 +74,8 @@ class ParamLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each such loop that runs in every step, at its head."""
-        is_out = program.is_test or program.is_host_only
-        for loop in () if is_out else program.of_type(ast.For, ast.ListComp, ast.GeneratorExp):
+        loops: Sequence[_Loop] = program.of_type(ast.For, ast.ListComp, ast.GeneratorExp)
+        for loop in () if program.is_test or program.is_host_only else loops:
             walked = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
             kind = _kind(program, loop) if _walks_parameters(program, walked) else ""
             if not kind or not _runs_each_step(program, loop, kind):
@@ -102,7 +103,7 @@ def _walks_parameters(program: Program, walked: ast.expr) -> bool:
     return any(_WALKED.search(word) for word in words if isinstance(word, str))
 
 
-def _kind(program: Program, loop: ast.For | ast.ListComp | ast.GeneratorExp) -> str:
+def _kind(program: Program, loop: _Loop) -> str:
     """What the loop does to each of them and nothing else; empty for other loops."""
     if not isinstance(loop, ast.For):
         nodes, text = list(ast.walk(loop.elt)), ast.dump(loop.elt)
@@ -136,7 +137,7 @@ def _kind(program: Program, loop: ast.For | ast.ListComp | ast.GeneratorExp) -> 
     return "norm" if "norm" in updates else "clip" if updates <= _CLAMPS else "update"
 
 
-def _fix(program: Program, loop: ast.For | ast.ListComp | ast.GeneratorExp, kind: str) -> Fix:
+def _fix(program: Program, loop: _Loop, kind: str) -> Fix:
     """The loop on lists; raises Blocked."""
     if kind == "norm" or not isinstance(loop, ast.For):
         raise Blocked("torch.nn.utils.get_total_norm, or what clip_grad_norm_ gives, is the norm of all of them")

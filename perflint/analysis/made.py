@@ -58,6 +58,9 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
     found = operation(program, node)
     if found is None or found.tensor is None or "move" in found.traits:
         return None
+    if found.name == "scatter" and any(_is_fetched(each) for part in found.arguments for each in ast.walk(part)):
+        scattered = _then(made_on_host(program, found.tensor, move, around), Safety.EXACT)
+        return replace(scattered, is_apart=True) if scattered is not None else None  # to where the index lies
     if found.traits.isdisjoint(("view", "random", "cast", "copying", "pointwise")):
         return None
     if "pointwise" in found.traits and "random" not in found.traits:
