@@ -11,11 +11,11 @@ What is offered, by the question that a rule asks:
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
   `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
-  with its traits; `move` gives the `Move` to the device, `moved_at_once` that of a call's result; `bind` and
-  `Program.arguments` give what is handed over, `Bound` to parameters; `torch_function` and `torch_method` look up a
-  name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the `Summary`
-  of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds
-  each `Attention`.
+  with its traits; `move` gives the `Move` to the device, `moved_at_once` and `moved_later` that of a call's result;
+  `bind` and `Program.arguments` give what is handed over, `Bound` to parameters; `torch_function` and `torch_method`
+  look up a name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the
+  `Summary` of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`;
+  `attentions` finds each `Attention`.
 - *Where does it come from, and where does it go?* `made_on_host` tells what is `Made` on the host of numbers alone;
   `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
@@ -126,7 +126,7 @@ from perflint.torch_ops import does as torch_does
 from perflint.torch_ops import of_function as torch_function
 from perflint.torch_ops import of_method as torch_method
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.filled import filled_on_device, moved_at_once
+from perflint.transforms.filled import filled_on_device, moved_at_once, moved_later
 from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.names import Taken, of_torch, taken_around
@@ -161,12 +161,12 @@ __all__ = [
     "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer",
     "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
     "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move",
-    "moved_at_once", "number", "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized",
-    "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads", "restarts", "returned_values",
-    "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes", "statement",
-    "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method",
-    "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch", "walks_examples", "without_gradients",
-    "written_after",
+    "moved_at_once", "moved_later", "number", "numbers", "occurrences", "of_torch", "on_lists", "operation",
+    "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads", "restarts",
+    "returned_values", "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes",
+    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
+    "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch",
+    "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
