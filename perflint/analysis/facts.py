@@ -38,12 +38,15 @@ _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cud
 
 @dataclass
 class Asked:
-    """What the analyses asked of other files: effects of functions, bases of `modules`, and who runs the file how."""
+    """What the analyses asked of other files: effects of functions, bases of `modules`, and who runs the file how.
+
+    `quiet` are the functions of the file of which they asked whether others call them without gradients.
+    """
 
     effects: set[str] = field(default_factory=set)
     says: Says = Says.NOTHING
     edits: set[str] = field(default_factory=set)
-    whether_quiet: bool = False
+    quiet: set[str] = field(default_factory=set)
     modules: set[str] = field(default_factory=set)
 
 
@@ -231,8 +234,9 @@ class Program(Module):
 
     def is_called_without_gradients(self, function: Function) -> bool:
         """Do other files call `function` where gradients are switched off?"""
-        self.asked.whether_quiet = True
-        return any(node is function for name, node in named_functions(self.tree) if name in self._context.quiet)
+        names = {name for name, node in named_functions(self.tree) if node is function}
+        self.asked.quiet |= names
+        return not names.isdisjoint(self._context.quiet)
 
     @cached_property
     def trains_elsewhere(self) -> bool:

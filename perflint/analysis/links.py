@@ -161,9 +161,10 @@ class Links:
     others say it of what they import. `edits` are the attributes that it binds or changes of objects that may be of
     classes in other files, `edit_queries` those of which it asks whether others do so. `rebinds` are the names, of
     those that torch exports too, to which it gives another meaning, for who imports all names of it. `quiet` are the
-    targets that it calls where gradients are switched off, or may be; `quiet_query`: it asks which of its functions
-    others call so. `module_queries` are its classes of which it asks whether a base in another file is a module's. It
-    `hands_on` what it imports and doesn't use, by the name that it has there, or all of a module by a star.
+    targets that it calls where gradients are switched off, or may be; `quiet_queries` are its functions of which it
+    asks whether others call them so. `module_queries` are its classes of which it asks whether a base in another file
+    is a module's. It `hands_on` what it imports and doesn't use, by the name that it has there, or all of a module by a
+    star.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -182,7 +183,7 @@ class Links:
     edit_queries: tuple[str, ...] = ()
     rebinds: tuple[str, ...] = ()
     quiet: tuple[str, ...] = ()
-    quiet_query: bool = False
+    quiet_queries: tuple[str, ...] = ()
     module_queries: tuple[str, ...] = ()
     hands_on: tuple[tuple[str, str], ...] = ()
 

@@ -45,9 +45,10 @@ def _asked(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str,
 
 
 def _quiet(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str, ...]]:
-    """The functions that others call without gradients, of each file that asks for them."""
+    """The functions that others call without gradients, of those for which the file at each path asks."""
     found = _named(modules, {path: each.quiet for path, each in links.items()})
-    return {path: names for path, names in found.items() if links[path].quiet_query}
+    asked = {path: tuple(each for each in names if each in links[path].quiet_queries) for path, names in found.items()}
+    return {path: names for path, names in asked.items() if names}
 
 
 def _named(

@@ -51,7 +51,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         edit_queries=tuple(sorted(program.asked.edits)),
         rebinds=rebinds_of(program),
         quiet=tuple(sorted(set(_quiet(program, reaching)))),
-        quiet_query=program.asked.whether_quiet,
+        quiet_queries=tuple(sorted({*program.asked.quiet, *context.quiet})),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
     )
