@@ -64,9 +64,7 @@ class Agent:
         watched: dict[str, AfterImport] = {"numpy": self._seed_numpy, "torch": self._prepare}
         if self._orders.journal:
             journal = Journal(Path(self._orders.journal), self._orders.roots, self._orders.ours)
-            journal.watch()
-            for name, watch in journal.libraries.items():
-                watched[name] = _both(watch, watched.get(name))
+            watched = journal.watch(watched)
         sys.meta_path.insert(0, Finder(lambda _: None, watched))
 
     def _shift_seeds(self, library: str) -> None:
@@ -157,15 +155,6 @@ def _print_whole_lines() -> None:
     output = sys.stdout
     if isinstance(output, io.TextIOWrapper) and output.write_through:
         output.reconfigure(line_buffering=True, write_through=False)
-
-
-def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
-    def both(module: ModuleType) -> None:
-        first(module)
-        if second:
-            second(module)
-
-    return both
 
 
 def _is_inside(loop: Loop) -> bool:
