@@ -101,7 +101,7 @@ class Record:
     CUDA's functions; elsewhere `ops` are torch's operations. `times` are when the `main` thread came to the line of
     the node in `at`. `fetches` are waits for loaders, also of the timed steps; `optimizers` steps of these.
     `operations` are those of `operation_steps` further steps. `settings` are torch's, `facts` what was seen of values,
-    by file, function and name.
+    by file, function and name. It `is_blind` where nothing could be traced but lines.
     """
 
     rank: int = 0
@@ -128,6 +128,7 @@ class Record:
     modules: list[str] = field(default_factory=list)  # the user's files that are loaded
     facts: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    is_blind: bool = False
 
     @property
     def is_complete(self) -> bool:
