@@ -38,7 +38,7 @@ from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
-_LEAVING = 3.0  # seconds to end what runs, and to write the report
+_LEAVING = 4.0  # seconds to end what runs, and to write the report
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
@@ -68,9 +68,12 @@ class Session:
         self._folder = self._root / FOLDER
         self.report = self._folder / REPORT
 
-    def verdict(self, tell: Tell) -> Verdict:
-        """Verify, and keep the verdict and the report on it in the project; raises UserError."""
-        budget, ledger = Budget(self._typed["budget"]), Ledger()
+    def verdict(self, tell: Tell, begin: float) -> Verdict:
+        """Verify, and keep the verdict and the report on it in the project; raises UserError.
+
+        The budget counts from the time `begin` of the monotonic clock.
+        """
+        budget, ledger = Budget(self._typed["budget"], begin=begin), Ledger()
         self._prepare(tell)
         try:
             verdict = self._reached(budget, ledger, tell)

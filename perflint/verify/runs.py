@@ -152,8 +152,9 @@ class Course:
                 arrival = running.advance(1, math.inf)
                 passages.append(Passage(arrival.kind, 0.0))
                 start = last = time.monotonic() - begin
-                while self._goes_on(last - start, passages, seconds, period):
-                    arrival = running.advance(len(passages) + 1, start + _SLOW * seconds - last)
+                slow = max(seconds, _SLOW * seconds - start)
+                while self._goes_on(last - start, passages, seconds, slow, period):
+                    arrival = running.advance(len(passages) + 1, start + slow - last)
                     passages.append(Passage(arrival.kind, arrival.seconds))
                     last = time.monotonic() - begin
                     if arrival.kind in places:
@@ -174,14 +175,14 @@ class Course:
             rest = time.monotonic() - begin - last
             return Look(start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames, places)
 
-    def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, period: int) -> bool:
-        """Whether a first look of about so many seconds has not seen enough; of slow steps it sees a few more."""
+    def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, slow: float, period: int) -> bool:
+        """Whether a first look of about so many seconds has not seen enough; of `slow` steps it sees a few more."""
         kinds = {each.kind for each in passages[-_EVENTS:]}
         if period > 1 and [each.kind for each in passages].count(OPTIMIZER) < _PERIODS * period:
-            return elapsed < _SLOW * seconds
+            return elapsed < slow
         if elapsed >= _CLEAR and len(passages) >= _EVENTS and (OPTIMIZER in kinds or self.program.kind is Kind.CALL):
             return False
-        return elapsed < seconds or (len(passages) < _SLOW_EVENTS and elapsed < _SLOW * seconds)
+        return elapsed < seconds or (len(passages) < _SLOW_EVENTS and elapsed < slow)
 
     def tune(self, variant: Variant, seconds: float) -> list[str]:
         """Run a variant that tunes its loaders until it has, or for so many seconds; return what it found.
