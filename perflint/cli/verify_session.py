@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +26,7 @@ from perflint.shim.planning import Project
 from perflint.shim.running import launched
 from perflint.tune.trials import Trials
 from perflint.verify import verdicts
+from perflint.verify.agent import cover
 from perflint.verify.budget import Budget, Ledger, Share, TimeUp, deadline
 from perflint.verify.examine import Examination
 from perflint.verify.libraries import Notes, libraries
@@ -104,7 +107,9 @@ class Session:
             course = Course(self._program, guardian, typed["seed"], running, ledger, libraries=known)
             course.prepare()
             if notes.starts:
-                tell(f"{', '.join(notes.starts)}: of what is started there, only what its arguments name is put back")
+                course = replace(course, covers=_can_cover(course, self._root))
+                how = "writes to a copy" if course.covers else "is put back in files that its arguments name, only"
+                tell(f"{', '.join(notes.starts)}: what is started there {how}")
             variants = self._variants(course, project, budget, tell)
             folder, by_class = guardian.folder, self._by_class
             return verified(Examination(course, variants, budget, folder, tell, monitor, asked, by_class=by_class))
@@ -134,6 +139,13 @@ class Session:
             verdicts.read(file)
         except UserError:
             tell(f"{file} can't be read: it will be {verdicts.aside(file).name}")
+
+
+def _can_cover(course: Course, root: Path) -> bool:
+    """Whether processes may see the program's folders through a cover, which is tried."""
+    probe = [sys.executable, "-m", cover.__name__, str(course.guardian.folder / "probe")]
+    roots = cover.outermost((str(course.program.folder), str(root)))
+    return sys.platform == "linux" and not subprocess.run([*probe, *roots], capture_output=True, check=False).returncode
 
 
 def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:

@@ -26,7 +26,7 @@ class Share(float, Enum):
     SEEDS = 0.25  # runs of one variant with several seeds
     EARLY, LATE = 0.6, 1.0  # of what is left: for what runs early, if that is enough, and then for what runs late
     LEAVING = 0.08  # what comes after the last run, at most
-    LAST = 0.04  # what comes after all that is compared, at most
+    OVER = 0.04  # beyond its end, where what has been recorded and raced is still compared, at most
 
 
 @dataclass(frozen=True)

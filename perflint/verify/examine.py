@@ -26,7 +26,7 @@ from perflint.verify.monitor import Monitor, disturbances, facts
 from perflint.verify.protocol import HORIZON, Look, Protocol, Schedule
 from perflint.verify.race import Race, race
 from perflint.verify.recordings import Further, Records, Tell
-from perflint.verify.running import Fault
+from perflint.verify.running import Fault, ProgramEnded
 from perflint.verify.runs import Course, Recorded
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, step_seconds
 from perflint.verify.summary import seconds
@@ -34,6 +34,7 @@ from perflint.verify.variants import FixKey, Variants, hunks
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, begun, weakest
 
 _SLOW_START = 0.1  # of the budget
+_NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
 
 
 class Examination:
@@ -114,7 +115,7 @@ class Examination:
             look = self._look
             environment = {**self._known.environment, **look.versions}
             self._known = replace(self._known, device=look.device, environment=environment)
-            with deadline(self._whole.part(self._whole.left - self._whole.of(Share.LAST))):
+            with deadline(Budget(self._whole.left + self._whole.of(Share.OVER))):
                 verdict = self._reached(self._known)
             more = self._whole.longer(self._schedule.enough(len(verdict.fixes)))
             return replace(verdict, excluded=(*verdict.excluded, *self._left_out), longer=more)
@@ -137,6 +138,8 @@ class Examination:
         late = "there was no time to race it"
         known = replace(known, fixes=tuple(replace(fix, reason=fix.reason or late) for fix in known.fixes))
         takes = f"it takes {seconds(self._look.start)} to its first step, and {seconds(self._look.usual)} for a step"
+        if any(fix.kept for fix in known.fixes):
+            self._left_out.append(_NOT_TOGETHER)
         more = self._whole.longer(self._schedule.enough(1))
         return replace(known, excluded=(*known.excluded, takes, *self._left_out), longer=more)
 
@@ -180,6 +183,7 @@ class Examination:
         settled = contest.settle(right)
         known = {fix.name: fix for fix in settled.fixes}
         shared = replace(shared, fixes=tuple(known.get(fix.name, fix) for fix in fixes), earlier=settled.earlier)
+        self._known = replace(shared, likeness=graded, samples=settled.race.samples)
         if settled.fault:
             return replace(shared, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
         is_whole = {fix.name for fix in settled.patch} == {fix.name for fix in together}
@@ -199,7 +203,7 @@ class Examination:
         race, first = settled.race, self._records.standard.run
         likeness, reach = self._graded(settled.patch, final), self._reach
         if _is_lost(final):
-            self._left_out.append("what the kept fixes compute together: there was no time to record it")
+            self._left_out.append(_NOT_TOGETHER)
             likeness = worst(fix.likeness for fix in settled.patch)
         if likeness.grade is not Grade.BITWISE or (final.is_cut and final.last):
             reach = _reach(first, final)
@@ -246,7 +250,14 @@ class Examination:
             self._course.prepared()
             self._enter("first look", "taking a first look at the program")
             watched = self._variants.watched()
-            look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
+            try:
+                look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
+            except ProgramEnded:
+                if not self._course.covers:
+                    raise
+                self.tell("below a cover the program fails: it runs in its own folder, whose files are put back")
+                self._course = replace(self._course, covers=False)
+                look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
         if look.start > _SLOW_START * self._budget.seconds:
             given = f"{self._budget.seconds:.0f} s"
             self.tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")

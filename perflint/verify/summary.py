@@ -86,11 +86,12 @@ def sentence(verdict: Verdict) -> str:
         others = ", ".join(map(str, verdict.strangers))
         return f"Can't tell: {same}, but how fast it is can't be measured while others use the GPU: {others}."
     as_fast = f"{ratio_with_interval(verdict.speed)} as fast"
+    noise = "noise" if math.isinf(verdict.speed.high) else f"noise of {_noise(verdict)}"
     return {
         Outcome.FASTER: f"Faster: {same} and is {as_fast}.",
         Outcome.SLOWER: f"Rejected: {same} but is only {as_fast}.",
         Outcome.LEVEL: f"Nothing to gain: {same} and is {as_fast}.",
-    }.get(outcome, f"Can't tell: {same} and is {as_fast}, which may be noise of {_noise(verdict)}.")
+    }.get(outcome, f"Can't tell: {same} and is {as_fast}, which may be {noise}.")
 
 
 def spent(verdict: Verdict) -> Iterator[str]:
