@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -48,8 +48,8 @@ _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 class Session:
     """What was asked: a program by its name and arguments, and the options that were typed; raises UserError.
 
-    `trials` are what is tried as well; fixes promise no less than is `allowed`, and what each class of promise gains is
-    told `by_class`.
+    `trials` chooses what is tried as well; fixes promise no less than is `allowed`, and what each class of promise
+    gains is told `by_class`.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Session:
         name: str,
         arguments: tuple[str, ...],
         typed: Mapping[str, Any],
-        trials: Trials = Trials(),  # noqa: B008  # it is frozen
+        trials: Callable[[Course, Path, Tell], Trials],
         allowed: Collection[Safety] = frozenset(Safety),
         *,
         by_class: bool = False,
@@ -92,15 +92,12 @@ class Session:
         typed, notes = self._typed, Notes()
         asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
         settings = configured(self._start, typed).settings
-        settings = replace(settings, extend_select=(*settings.extend_select, *self._trials.rules))
         ledger.enter("finding fixes")
         if self._program.name.lower().endswith(NOTEBOOK) and (lacks := left_out(self._program.name)):
             tell(lacks)
         tell("looking for fixes")
         with deadline(budget.part(budget.of(Share.FINDING))):
             closure = _closure(self._program, self._root, notes)
-        whole = self._trials.settings
-        project = Project(self._start, self._root, settings, typed["config"], whole=whole, closure=closure)
         with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
             running = budget.part(budget.left - min(_LEAVING, Share.LEAVING * budget.seconds))
             known = libraries(closure, notes)
@@ -110,21 +107,28 @@ class Session:
                 course = replace(course, covers=_can_cover(course, self._root))
                 how = "writes to a copy" if course.covers else "is put back in files that its arguments name, only"
                 tell(f"{', '.join(notes.starts)}: what is started there {how}")
-            variants = self._variants(course, project, budget, tell)
+            trials = self._trials(course, self._root, tell)
+            settings = replace(settings, extend_select=(*settings.extend_select, *trials.rules))
+            whole = trials.settings
+            project = Project(self._start, self._root, settings, typed["config"], whole=whole, closure=closure)
+            variants = self._variants(course, project, trials.first, budget, tell)
             folder, by_class = guardian.folder, self._by_class
             return verified(Examination(course, variants, budget, folder, tell, monitor, asked, by_class=by_class))
 
-    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
+    def _variants(
+        self, course: Course, project: Project, first: Collection[str], budget: Budget, tell: Tell
+    ) -> Variants:
+        course.ledger.enter("finding fixes")
         finding = budget.part(budget.of(Share.FINDING) - budget.spent)
         with deadline(finding):
-            variants = Variants(project, self._allowed, self._trials.first)
+            variants = Variants(project, self._allowed, first)
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
         for note in course.tune(variant, budget.of(Share.TUNING)):
             tell(note)
         with deadline(budget.part(budget.of(Share.FINDING))):
-            return Variants(project, self._allowed, self._trials.first)
+            return Variants(project, self._allowed, first)
 
     def _prepare(self, tell: Tell) -> None:
         """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will go aside."""

@@ -24,6 +24,7 @@ class Orders:
     """Profile `steps` steps after `warm_up` others and `timed` ones; write a trace of some to a file, if one is named.
 
     Lines are those of files below none of the folders `libraries`. Steps are of the kind `unit`, if that is known.
+    Where there is a folder `journal`, files below the folders `roots` are kept in it before they change.
     """
 
     steps: int
@@ -32,6 +33,8 @@ class Orders:
     libraries: tuple[str, ...] = ()
     trace: str = ""
     unit: str = ""
+    journal: str = ""
+    roots: tuple[str, ...] = ()
 
     @property
     def needed(self) -> int:

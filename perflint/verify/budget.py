@@ -20,6 +20,7 @@ class Share(float, Enum):
 
     FINDING = 0.6  # finding fixes, before anything runs
     TUNING = 0.2  # a run that tunes loaders
+    PROFILE = 0.15  # a profile of a few steps
     LOOK = 0.1  # a first look at the program, from its first step on
     RACE = 0.5  # what is kept for races, at most, while results are compared
     FURTHER = 0.05  # a run of the original beyond the steps that are compared, from there on

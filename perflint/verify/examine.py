@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +11,11 @@ from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 
+from perflint.engine.rule import Safety
 from perflint.project.cores import available_cores
 from perflint.report.words import count
 from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.budget import Budget, Share, TimeUp, deadline
-from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, wrong
 from perflint.verify.grade import NO_TIME, Grade, Likeness, worst
 from perflint.verify.judge import said_otherwise
@@ -24,14 +23,15 @@ from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import EVALUATION, SHORT, Variant
 from perflint.verify.monitor import Monitor, disturbances, facts
 from perflint.verify.protocol import HORIZON, Look, Protocol, Schedule
-from perflint.verify.race import Race, race
+from perflint.verify.race import race
 from perflint.verify.recordings import Further, Records, Tell
 from perflint.verify.running import Fault, ProgramEnded
 from perflint.verify.runs import Course, Recorded
-from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, step_seconds
+from perflint.verify.sides import left_out, reach_of, side_of
+from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
 from perflint.verify.summary import seconds
 from perflint.verify.variants import FixKey, Variants, hunks
-from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, begun, weakest
+from perflint.verify.verdict import FixVerdict, Hunk, Verdict, begun, weakest
 
 _SLOW_START = 0.1  # of the budget
 _NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
@@ -206,7 +206,7 @@ class Examination:
             self._left_out.append(_NOT_TOGETHER)
             likeness = worst(fix.likeness for fix in settled.patch)
         if likeness.grade is not Grade.BITWISE or (final.is_cut and final.last):
-            reach = _reach(first, final)
+            reach = reach_of(first, final)
         else:
             later = (fix.likeness for fix in settled.patch if fix.likeness.grade is Grade.ROUNDING)
             likeness = worst([likeness, *later, *said_otherwise(race.printed)])
@@ -215,9 +215,9 @@ class Examination:
             lost = next(iter(likeness.evidence), "the results differ")
             fixes = tuple(replace(fix, kept=False, reason=lost) if fix.kept else fix for fix in verdict.fixes)
             return replace(verdict, likeness=likeness, fixes=fixes)
-        before, after = _side(race, ORIGINAL, first), _side(race, PATCHED, final)
+        before, after = side_of(race, ORIGINAL, first), side_of(race, PATCHED, final)
         gpus, read = self._look.gpus, self._monitor.readings(self._look.gpus, race.since)
-        excluded = (*_excluded(race, gpus, (before, after)), *disturbances(self._monitor.load, gpus, read))
+        excluded = (*left_out(race, gpus, (before, after)), *disturbances(self._monitor.load, gpus, read))
         return replace(
             verdict,
             environment={**verdict.environment, **facts(read)},
@@ -228,7 +228,7 @@ class Examination:
             reach=reach,
             before=before,
             after=after,
-            again=_side(race, AGAIN, first),
+            again=side_of(race, AGAIN, first),
             hunks=tuple(self._hunks(settled.patch)),
             excluded=(*reach.notes, *excluded),
             readings=read,
@@ -295,28 +295,52 @@ class Examination:
         return self._records.graded(self._patched(fixes), run, weakest(fixes))
 
     def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
-        """The fixes that the program reaches, each graded by a run with it alone."""
+        """The fixes that the program reaches, each graded by a run with all, with some, or with it alone."""
         of = self._variants
         keys = [key for key in of.fixes if of.effect(key, everything, whole).is_reached]
         self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, self._first)}
         fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
         tried = [fix for fix in fixes if fix.activations or not of.holds(everything, self._keys[fix.name])]
-        runs = [whole][: len(tried)]
-        if len(tried) > 1 and self._records.seconds(len(tried)) > self._comparing.left:
-            self._left_out.append("what each fix changes alone: there was no time to record it")
-            likeness = self._graded([fix for fix in tried if fix.activations], whole)
-            held = {fix.name: replace(fix, likeness=likeness) for fix in tried if fix.activations}
-            left = {fix.name: replace(fix, reason="there was no time to record it") for fix in tried}
-            return [{**left, **held}.get(fix.name, fix) for fix in fixes]
-        if len(tried) > 1:
-            self.tell(f"recording what each of {len(tried)} fixes changes alone")
-            runs = self._records.add([self._patched([fix]) for fix in tried])
-            if any(map(_is_lost, runs)):
-                self._left_out.append("what some fixes change alone: there was no time to record it")
-            pairs = zip(tried, runs, strict=True)
-            runs = [whole if _is_lost(run) and fix.activations else run for fix, run in pairs]
-        graded = {fix.name: self._alone(fix, run) for fix, run in zip(tried, runs, strict=True)}
+        if len(tried) == 1:
+            graded = {tried[0].name: self._alone(tried[0], whole)}
+            return [graded.get(fix.name, fix) for fix in fixes]
+        graded = self._by_promise([fix for fix in tried if fix.activations], whole)
+        rest = [fix for fix in tried if fix.name not in graded]
+        runs: Sequence[Recorded | None] = [None] * len(rest)
+        if rest and self._records.seconds(len(rest)) <= self._comparing.left:
+            self.tell(f"recording what each of {count(len(rest), 'fix', 'fixes')} changes alone")
+            runs = [None if _is_lost(run) else run for run in self._records.add([self._patched([fix]) for fix in rest])]
+        if None in runs:
+            self._left_out.append("what some fixes change alone: there was no time to record it")
+        for fix, run in zip(rest, runs, strict=True):
+            if run or fix.activations:
+                graded[fix.name] = self._alone(fix, run or whole)
+            else:
+                graded[fix.name] = replace(fix, reason="there was no time to record it")
         return [graded.get(fix.name, fix) for fix in fixes]
+
+    def _by_promise(self, fixes: Sequence[FixVerdict], whole: Recorded) -> dict[str, FixVerdict]:
+        """Those of `fixes`, all together in the run `whole`, that need no run alone.
+
+        They keep their promise in a run with all that promise no less: what is kept in the end is compared once more.
+        """
+        if not fixes:
+            return {}
+        promises = [safety for safety in Safety if any(fix.safety is safety for fix in fixes)]
+        groups = [[fix for fix in fixes if fix.safety in promises[:number]] for number in range(1, len(promises))]
+        together = self._graded(fixes, whole)
+        if together.grade is Grade.BITWISE:
+            return {fix.name: replace(fix, likeness=together) for fix in fixes}
+        if self._records.seconds(len(groups)) > self._comparing.left:
+            return {}
+        pairs = zip(groups, self._records.add([self._patched(group) for group in groups]), strict=True)
+        unknown = Likeness(Grade.UNKNOWN)
+        likenesses = [unknown if _is_lost(run) else self._graded(group, run) for group, run in pairs]
+        found: dict[str, FixVerdict] = {}
+        for promise, likeness in zip(promises, [*likenesses, together], strict=True):
+            if likeness.keeps(promise, self._records.own.grade):
+                found |= {fix.name: replace(fix, likeness=likeness) for fix in fixes if fix.safety is promise}
+        return found
 
     def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
         """The fix, graded by a run with it alone."""
@@ -352,7 +376,7 @@ class Examination:
     def _wrong_later(self, right: Sequence[FixVerdict]) -> Mapping[str, Likeness]:
         """Of fixes that are bitwise the same over the first steps, how alike those are that are not so beyond them."""
         first = self._records.standard.run
-        self._reach = _reach(first)
+        self._reach = reach_of(first)
         exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
         if not exact or first.code is not None or self._period > 1:  # in short epochs, all of one was recorded
             return {}
@@ -370,7 +394,7 @@ class Examination:
         rivals = [fix for fix in exact if fix not in together]
         whole, *others = further.likenesses([self._patched(fixes) for fixes in (together, *([fix] for fix in rivals))])
         if whole.grade is not Grade.UNKNOWN:
-            self._reach = _reach(further.standard.run)
+            self._reach = reach_of(further.standard.run)
         found = dict(zip((fix.name for fix in rivals), others, strict=True))
         if whole.grade in (Grade.DIFFERENT, Grade.ROUNDING):
             alone = further.likenesses([self._patched([fix]) for fix in together]) if len(together) > 1 else [whole]
@@ -405,32 +429,3 @@ def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) ->
 def _is_lost(run: Recorded) -> bool:
     """Whether there was no time to record anything."""
     return run.is_cut and not run.last
-
-
-def _reach(run: Recorded, other: Recorded | None = None) -> Reach:
-    """How far a run of the original was recorded, and another one as well."""
-    if other and other.is_cut:
-        return Reach(min(run.last, other.last), unseen=run.unseen, elsewhere=run.elsewhere)
-    return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)
-
-
-def _side(race: Race, variant: str, recorded: Recorded) -> Side:
-    starts = [start for start in race.starts if start.variant == variant]
-    seen = next((start.timeline for start in starts if start.timeline), None)
-    step = step_seconds(race.samples, [variant])
-    return Side(
-        next((start.seconds for start in starts if not math.isnan(start.seconds)), 0.0),
-        max((start.device_bytes for start in starts), default=0),
-        max((start.host_bytes for start in starts), default=0),
-        losses=losses(recorded.folder),
-        timeline=seen.scaled(step) if seen and step else None,
-    )
-
-
-def _excluded(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator[str]:
-    if race.unsteady:
-        yield f"{count(race.unsteady, 'pair')} of windows in which something was compiled or captured"
-    if race.apart:
-        yield f"the programs ran one after the other, for they have no room beside each other: {race.apart}"
-    if gpus and any(side.busy is None for side in sides):
-        yield "how busy the GPU was: it could not be observed"

@@ -23,6 +23,7 @@ from perflint.shim import hooks
 from perflint.shim.counts import Tally
 from perflint.shim.hooks import AfterImport, Finder, replace
 from perflint.shim.session import RUN
+from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER, Steps, platform_of, synchronize
 
 _PATIENT = {OPTIMIZER: 1, BATCH: 3, BACKWARD: 3, CALLS: 12}  # times the warm-up: a better kind may come
@@ -36,8 +37,10 @@ _MODULE = "torch.nn.modules.module"
 def join() -> None:
     """Take part in a profile as the environment orders."""
     run = Path(os.environ[RUN])
-    agent = Agent(pickle.loads((run / ORDERS).read_bytes()), run)
-    watched: dict[str, AfterImport] = {"torch": agent.watch}
+    orders: Orders = pickle.loads((run / ORDERS).read_bytes())
+    watched: dict[str, AfterImport] = {"torch": Agent(orders, run).watch}
+    if orders.journal:
+        watched = Journal(Path(orders.journal), orders.roots, [str(run.parent)]).watch(watched)
     sys.meta_path.insert(0, Finder(lambda _: None, watched))
 
 

@@ -67,9 +67,7 @@ class Agent:
         if self._orders.journal:
             ours = (*self._orders.ours, *self._covered)
             journal = Journal(Path(self._orders.journal), self._orders.roots, ours)
-            journal.watch()
-            for name, watch in journal.libraries.items():
-                watched[name] = _both(watch, watched.get(name))
+            watched = journal.watch(watched)
         sys.meta_path.insert(0, Finder(lambda _: None, watched))
 
     def _shift_seeds(self, library: str) -> None:
@@ -160,15 +158,6 @@ def _print_whole_lines() -> None:
     output = sys.stdout
     if isinstance(output, io.TextIOWrapper) and output.write_through:
         output.reconfigure(line_buffering=True, write_through=False)
-
-
-def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
-    def both(module: ModuleType) -> None:
-        first(module)
-        if second:
-            second(module)
-
-    return both
 
 
 def _is_inside(loop: Loop) -> bool:
