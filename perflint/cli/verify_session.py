@@ -103,10 +103,10 @@ class Session:
             known = libraries(closure, notes)
             course = Course(self._program, guardian, typed["seed"], running, ledger, libraries=known)
             course.prepare()
-            if notes.starts:
+            if notes.others:
                 course = replace(course, covers=_can_cover(course, self._root))
-                how = "writes to a copy" if course.covers else "is put back in files that its arguments name, only"
-                tell(f"{', '.join(notes.starts)}: what is started there {how}")
+                how = "goes to a copy" if course.covers else "is put back only where arguments of programs name it"
+                tell(f"{', '.join(notes.others)}: what is written from there, and not by Python, {how}")
             trials = self._trials(course, self._root, tell)
             settings = replace(settings, extend_select=(*settings.extend_select, *trials.rules))
             whole = trials.settings

@@ -24,7 +24,8 @@ class Orders:
     """Profile `steps` steps after `warm_up` others and `timed` ones; write a trace of some to a file, if one is named.
 
     Lines are those of files below none of the folders `libraries`. Steps are of the kind `unit`, if that is known.
-    Where there is a folder `journal`, files below the folders `roots` are kept in it before they change.
+    Where there is a folder `journal`, files below the folders `roots` are kept in it before they change; where it
+    `covers`, they don't, if that can be had.
     """
 
     steps: int
@@ -35,6 +36,7 @@ class Orders:
     unit: str = ""
     journal: str = ""
     roots: tuple[str, ...] = ()
+    covers: bool = False
 
     @property
     def needed(self) -> int:
