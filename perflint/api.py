@@ -23,7 +23,8 @@ What is offered, by the question that a rule asks:
   `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
   them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in
   between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes`
-  asks the alias analysis for each `Write` that a view in the place of a copy would show.
+  asks the alias analysis for each `Write` that a view in the place of a copy would show, and `asks_for_layout` who
+  relies on the order of a tensor in memory.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`;
@@ -91,6 +92,7 @@ from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.made import Made, made_on_host
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
+from perflint.analysis.memory.layout_use import asks_for_layout
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import shown_writes
@@ -154,19 +156,19 @@ __all__ = [
     "Loop", "LoopKind", "Made", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Sample", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
-    "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned",
-    "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like", "call_span", "callers", "carrying_loop",
-    "changing", "comments", "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression",
-    "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders", "handlers",
-    "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer",
-    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
-    "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move",
-    "moved_at_once", "number", "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized",
-    "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads", "restarts", "returned_values",
-    "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes", "statement",
-    "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method",
-    "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch", "walks_examples", "without_gradients",
-    "written_after",
+    "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_layout",
+    "asks_for_setting", "assigned", "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like",
+    "call_span", "callers", "carrying_loop", "changing", "comments", "computes_for_callers", "converts", "dataset",
+    "dependents", "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name",
+    "fused_attention", "graph_loaders", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
+    "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
+    "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "made_on_host", "makes_rare",
+    "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers", "occurrences", "of_torch", "on_lists",
+    "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads",
+    "restarts", "returned_values", "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes",
+    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
+    "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch",
+    "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
