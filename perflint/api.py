@@ -6,8 +6,9 @@ What is offered, by the question that a rule asks:
   each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells which,
   by `Blocked`.
 - *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
-  its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`, `bindings_of` (what a node assigns) and
-  `returned_values`; for annotations and isinstance `Function`, `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
+  its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`, `variables_in`, `bindings_of` (what a
+  node assigns) and `returned_values`; for annotations and isinstance `Function`, `FUNCTIONS`, `Loop`, `LOOPS`,
+  `PlainLoop`.
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
   `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
@@ -121,6 +122,7 @@ from perflint.syntax.walk import (
     own_nodes,
     path_of,
     returned_values,
+    variables_in,
 )
 from perflint.torch_ops import Operation, Trait
 from perflint.torch_ops import canonical as torch_name
@@ -167,8 +169,8 @@ __all__ = [
     "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads",
     "restarts", "returned_values", "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes",
     "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
-    "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch",
-    "walks_examples", "without_gradients", "written_after",
+    "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "variables_in",
+    "walked_batch", "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

@@ -97,7 +97,7 @@ def _walks_parameters(loop: ast.For) -> bool:
 
 def _kind(program: Program, loop: ast.For) -> str:
     """What the loop does to each of them and nothing else; empty for other loops."""
-    own = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    own = api.variables_in(loop.target)
     updates, computes = set[str](), False
     for node in (each for part in loop.body for each in ast.walk(part)):
         if isinstance(node, ast.Call):

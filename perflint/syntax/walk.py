@@ -204,6 +204,11 @@ def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
     return _stores(scope).get(name, ())
 
 
+def variables_in(node: ast.AST) -> set[str]:
+    """The names of the variables that stand in `node`."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
 def bindings_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """The targets to which `node` itself assigns, each with what gives its value, or values of its parts."""
     if isinstance(node, ast.Assign):
