@@ -12,11 +12,11 @@ What is offered, by the question that a rule asks:
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
   `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
-  with its traits; `move` gives the `Move` to the device, `moved_at_once` that of a call's result; `bind` and
-  `Program.arguments` give what is handed over, `Bound` to parameters; `torch_function` and `torch_method` look up a
-  name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the `Summary`
-  of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds
-  each `Attention`.
+  with its traits; `move` gives the `Move` to the device, `moved_at_once` and `moved_later` that of a call's result;
+  `bind` and `Program.arguments` give what is handed over, `Bound` to parameters; `torch_function` and `torch_method`
+  look up a name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the
+  `Summary` of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`;
+  `attentions` finds each `Attention`.
 - *Where does it come from, and where does it go?* `made_on_host` tells what is `Made` on the host of numbers alone;
   `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
@@ -82,6 +82,7 @@ from perflint.analysis.data.samples import Sample, samples
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.handlers import handlers
 from perflint.analysis.heat.beside import computes_for_callers, made_before_steps, runs_model_beside, steps_beside
+from perflint.analysis.heat.often import runs_often
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.settings import asks_for_setting
 from perflint.analysis.heat.syncs import Sync
@@ -130,7 +131,7 @@ from perflint.torch_ops import does as torch_does
 from perflint.torch_ops import of_function as torch_function
 from perflint.torch_ops import of_method as torch_method
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.filled import filled_on_device, moved_at_once
+from perflint.transforms.filled import filled_on_device, moved_at_once, moved_later
 from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.names import Taken, of_torch, taken_around
@@ -165,12 +166,12 @@ __all__ = [
     "fused_attention", "graph_loaders", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
     "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
     "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "made_on_host", "makes_rare",
-    "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers", "occurrences", "of_torch", "on_lists",
-    "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads",
-    "restarts", "returned_values", "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes",
-    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
-    "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "variables_in",
-    "walked_batch", "walks_examples", "without_gradients", "written_after",
+    "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "number", "numbers", "occurrences",
+    "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed",
+    "reading", "reads", "restarts", "returned_values", "rewrite", "runs_model_beside", "runs_often", "samples",
+    "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords",
+    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried",
+    "unused_graphs", "variables_in", "walked_batch", "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -216,31 +217,6 @@ def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop
         return None
     around = [each for each in program.ancestors(definition) if isinstance(each, LOOPS)]
     return next((each for each in program.ancestors(use) if isinstance(each, LOOPS) and each in around), None)
-
-
-# -- how often it runs
-
-
-def runs_often(program: Program, node: ast.AST) -> bool:
-    """Does `node` run in every step, or time step, other than to refresh what an attribute keeps?
-
-    Code that the file runs but to try itself out on the host does not count.
-    """
-    if program.heat(node) is Heat.ONCE or program.is_tried_out(node):
-        return False
-    return not any(isinstance(each, ast.If) and _is_kept(each) for each in program.ancestors(node))
-
-
-def _is_kept(guard: ast.If) -> bool:
-    """Does `guard` ask for what it sets itself: an attribute, or a part of what it tests?"""
-    asked = {path_of(each) for each in ast.walk(guard.test)} - {""}
-    stored = (each for each in ast.walk(guard) if isinstance(getattr(each, "ctx", None), ast.Store))
-    return any(
-        path_of(each.value) in asked
-        if isinstance(each, ast.Subscript)
-        else "." in path_of(each) and path_of(each) in asked
-        for each in stored
-    )
 
 
 # -- modules

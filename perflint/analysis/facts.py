@@ -38,12 +38,15 @@ _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cud
 
 @dataclass
 class Asked:
-    """What the analyses asked of other files: effects of functions, bases of `modules`, and who runs the file how."""
+    """What the analyses asked of other files: effects of functions, bases of `modules`, and who runs the file how.
+
+    `quiet` are the functions of the file of which they asked whether others call them without gradients.
+    """
 
     effects: set[str] = field(default_factory=set)
     says: Says = Says.NOTHING
     edits: set[str] = field(default_factory=set)
-    manners: Manner = Manner.PLAIN
+    manners: dict[str, Manner] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
 
 
@@ -236,9 +239,10 @@ class Program(Module):
 
     def is_called(self, function: Function, manner: Manner) -> bool:
         """Do other files call `function` in this manner?"""
-        self.asked.manners |= manner
-        names = {name for name, manners in self._context.manners if manners & manner}
-        return bool(names) and any(node is function for name, node in named_functions(self.tree) if name in names)
+        names = {name for name, node in named_functions(self.tree) if node is function}
+        for name in names:
+            self.asked.manners[name] = self.asked.manners.get(name, Manner.PLAIN) | manner
+        return any(name in names and manners & manner for name, manners in self._context.manners)
 
     @cached_property
     def trains_elsewhere(self) -> bool:

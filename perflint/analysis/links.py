@@ -171,9 +171,9 @@ class Links:
     others say it of what they import. `edits` are the attributes that it binds or changes of objects that may be of
     classes in other files, `edit_queries` those of which it asks whether others do so. `rebinds` are the names, of
     those that torch exports too, to which it gives another meaning, for who imports all names of it. `manners` are the
-    targets that it calls in another manner than plainly; `manner_query`: of which manners it asks whether others call
-    its functions so. `module_queries` are its classes of which it asks whether a base in another file is a module's. It
-    `hands_on` what it imports and doesn't use, by the name that it has there, or all of a module by a star.
+    targets that it calls in another manner than plainly; `manner_queries` are its functions of which it asks whether
+    others call them so. `module_queries` are its classes of which it asks whether a base in another file is a module's.
+    It `hands_on` what it imports and doesn't use, by the name that it has there, or all of a module by a star.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -192,7 +192,7 @@ class Links:
     edit_queries: tuple[str, ...] = ()
     rebinds: tuple[str, ...] = ()
     manners: tuple[tuple[str, Manner], ...] = ()
-    manner_query: Manner = Manner.PLAIN
+    manner_queries: tuple[tuple[str, Manner], ...] = ()
     module_queries: tuple[str, ...] = ()
     hands_on: tuple[tuple[str, str], ...] = ()
 

@@ -40,9 +40,12 @@ def said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> 
 
 def inquired(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, Manner]:
     """The manners of calls for which files ask, by each file that imports one, through others too."""
-    asked = {path: each.manner_query & SOUGHT for path, each in links.items()}
-    gathered = _gathered(asked, _importers(imports)) if any(asked.values()) else asked
-    return {path: each for path, each in gathered.items() if each}
+    asked = dict.fromkeys(links, Manner.PLAIN)
+    for path, each in links.items():
+        for _, manner in each.manner_queries:
+            asked[path] |= manner & SOUGHT
+    gathered = _gathered(asked, _importers(imports))
+    return {path: manner for path, manner in gathered.items() if manner}
 
 
 def edited(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:

@@ -51,11 +51,13 @@ def _asked(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str,
 def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tuple[str, Manner], ...]]:
     """How others call the functions of each file, as far as it asks."""
     found: defaultdict[str, defaultdict[str, Manner]] = defaultdict(lambda: defaultdict(lambda: Manner.PLAIN))
+    asked = {path: dict(each.manner_queries) for path, each in links.items()}
     for manner in Manner:
         named = {path: [name for name, how in each.manners if how & manner] for path, each in links.items()}
         for path, names in _named(modules, named).items():
-            for name in names if links[path].manner_query & manner else ():
-                found[path][name] |= manner
+            for name in names:
+                if asked[path].get(name, Manner.PLAIN) & manner:
+                    found[path][name] |= manner
     return {path: tuple(sorted(each.items())) for path, each in found.items()}
 
 

@@ -74,6 +74,8 @@ class _Plan:
 
     def blocked(self) -> str:
         """Why the plan would break the program when it is imported by a worker; empty where it would not."""
+        if not self._program.is_script:
+            return "it is no script: who imports it would miss what moves under the guard"
         lost = self._bound_by_moving_only()
         for each in self._staying:
             missing = sorted(definition_names(self._program, each) & lost) if isinstance(each, _DEFINITIONS) else []

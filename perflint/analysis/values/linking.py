@@ -54,7 +54,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         edit_queries=tuple(sorted(program.asked.edits)),
         rebinds=rebinds_of(program),
         manners=_manners(program, context, reaching),
-        manner_query=program.asked.manners,
+        manner_queries=_manner_queries(program, context),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
     )
@@ -137,6 +137,14 @@ def _hot_calls(program: Program, reaching: Reaching) -> Iterator[HotCall]:
             by = program.hot_by(node)
             for target in targets:
                 yield HotCall(target, int(heat), positional, keywords, by or NOWHERE)
+
+
+def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Manner], ...]:
+    """The functions of which the program asks, or has been told, how others call them."""
+    found = dict(program.asked.manners)
+    for name, manner in context.manners:
+        found[name] = found.get(name, Manner.PLAIN) | manner
+    return tuple(sorted(found.items()))
 
 
 def _manners(program: Program, context: Context, reaching: Reaching) -> tuple[tuple[str, Manner], ...]:
