@@ -293,10 +293,16 @@ def spans_an_axis(index: ast.expr) -> bool:
     return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
 
 
+def last_name(node: ast.AST) -> str:
+    """What a variable, parameter or attribute is called, or that of which `node` is a part, or which it calls."""
+    while isinstance(node, ast.Call | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.arg if isinstance(node, ast.arg) else str(getattr(node, "attr", getattr(node, "id", "")))
+
+
 def name_called(node: ast.AST | None) -> str:
     """The last part of the name of what `node` calls; empty if it is no call."""
-    func = node.func if isinstance(node, ast.Call) else None
-    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+    return last_name(node) if isinstance(node, ast.Call) else ""
 
 
 def operands(test: ast.expr, operator: type[ast.boolop]) -> list[ast.expr]:
