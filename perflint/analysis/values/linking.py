@@ -19,6 +19,7 @@ from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.layout_use import asks_for_layout_in_file
 from perflint.analysis.values.call_targets import ELSEWHERE, named_functions
 from perflint.analysis.values.codes import argument_code, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
@@ -52,7 +53,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
         rebinds=rebinds_of(program),
-        manners=_manners(program, reaching),
+        manners=_manners(program, context, reaching),
         manner_queries=_manner_queries(program, context),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
@@ -146,7 +147,7 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
     return tuple(sorted(found.items()))
 
 
-def _manners(program: Program, reaching: Reaching) -> tuple[tuple[str, Manner], ...]:
+def _manners(program: Program, context: Context, reaching: Reaching) -> tuple[tuple[str, Manner], ...]:
     """What is called in another manner than plainly: without gradients as the function around the call has it."""
     switches = any(word in program.text for word in _SWITCHES)
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
@@ -156,6 +157,8 @@ def _manners(program: Program, reaching: Reaching) -> tuple[tuple[str, Manner], 
             manner |= Manner.QUIET
         if any(handlers_in_file(program, node)):
             manner |= Manner.HANDLED
+        if Manner.LAID_OUT in context.inquiries and asks_for_layout_in_file(program, node):
+            manner |= Manner.LAID_OUT
         for target in targets if manner else ():
             found[target] |= manner
     return tuple(sorted(found.items()))
