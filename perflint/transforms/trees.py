@@ -43,6 +43,7 @@ class Trees:
         if self.module.code != self.text:
             raise Unrenderable("libcst, which writes fixes, does not give this file back as it is")
         self._plain = Source(self.text)
+        self.width = self._plain.width
         self.spans: dict[cst.CSTNode, tuple[int, int]] = {}
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self._expressions: dict[tuple[int, int], Piece] = {}
