@@ -29,9 +29,9 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 ## Fix safety
 
 `rounding`: the same mathematics, in another order. Where the device may be another one than CUDA, the keyword asks for
-it, and stays None there, as by default. It needs torch 2.0, and 2.3 for `SGD`. There is no fix where it isn't known
-that the models were moved, or what else is given, and in files that speak of complex numbers, apex, DeepSpeed, FSDP or
-Horovod. It is advice, as small models and those that compute much for each parameter gain little.
+it, and is False there, which changes nothing on the CPU. It needs torch 2.0, and 2.3 for `SGD`. There is no fix where
+it isn't known that the models were moved, or what else is given, and in files that speak of complex numbers, apex,
+DeepSpeed, FSDP or Horovod. It is advice, as small models and those that compute much for each parameter gain little.
 
 ## Measured
 
