@@ -93,7 +93,7 @@ class TrainingModes:
         found: list[dict[str, bool]] = []
         for site in self._program.call_sites(function):
             modes = self.at(site, depth - 1)
-            given = self._program.arguments(site, function).given if isinstance(site, ast.Call) else {}
+            given = self._program.arguments(site, function).given
             own = {path: mode for path, mode in modes.items() if self._is_shared(path, site, function)}
             found.append(own | {name: modes[path] for name, each in given.items() if (path := path_of(each)) in modes})
         common = set(found[0]).intersection(*found[1:]) if found else set()

@@ -12,7 +12,7 @@ from perflint.analysis.data.iteration import WRAPS, Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, State
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.syntax.walk import Loop, integer, own_nodes, path_of
+from perflint.syntax.walk import Loop, integer, path_of, returned_values
 
 _TRAINING = re.compile(r"train", re.IGNORECASE)
 _VALIDATION = re.compile(r"(^|[^a-z])(val|valid|validation|dev)([^a-z]|$)", re.IGNORECASE)
@@ -122,7 +122,6 @@ def _name(program: Program, made: ast.Call) -> str:
     """What the loader is called where it is made, and the function that returns it."""
     statement, function = program.statement_of(made), program.function_of(made)
     targets = [path_of(each) for each in getattr(statement, "targets", ())]
-    returns = [each for each in own_nodes(function) if isinstance(each, ast.Return)] if function is not None else []
-    given = {path_of(part) for each in returns if each.value is not None for part in ast.walk(each.value)} - {""}
+    given = {path_of(part) for each in returned_values(function) for part in ast.walk(each)} - {""}
     is_maker = isinstance(statement, ast.Return) or not given.isdisjoint(targets)
     return " ".join([*targets, getattr(function, "name", "") if is_maker else ""])
