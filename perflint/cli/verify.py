@@ -130,7 +130,7 @@ def examined(
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch can do without
     kinds = frozenset(Safety) if allowed is None else allowed
     session = Session(program[0], program[1:], typed, trials, kinds, by_class=tail is not None)
-    verdict = session.verdict(tell)
+    verdict = session.verdict(tell, begin)
     style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
     console.show(summary(verdict, style, to_do=to_do(session, verdict) if to_do else ""))
     for line in tail(verdict) if tail else ():

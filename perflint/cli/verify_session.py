@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +26,7 @@ from perflint.shim.planning import Project
 from perflint.shim.running import launched
 from perflint.tune.trials import Trials
 from perflint.verify import verdicts
+from perflint.verify.agent import cover
 from perflint.verify.budget import Budget, Ledger, Share, TimeUp, deadline
 from perflint.verify.examine import Examination
 from perflint.verify.libraries import Notes, libraries
@@ -38,7 +41,7 @@ from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
-_LEAVING = 3.0  # seconds to end what runs, and to write the report
+_LEAVING = 4.0  # seconds to end what runs, and to write the report
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
@@ -68,9 +71,12 @@ class Session:
         self._folder = self._root / FOLDER
         self.report = self._folder / REPORT
 
-    def verdict(self, tell: Tell) -> Verdict:
-        """Verify, and keep the verdict and the report on it in the project; raises UserError."""
-        budget, ledger = Budget(self._typed["budget"]), Ledger()
+    def verdict(self, tell: Tell, begin: float) -> Verdict:
+        """Verify, and keep the verdict and the report on it in the project; raises UserError.
+
+        The budget counts from the time `begin` of the monotonic clock.
+        """
+        budget, ledger = Budget(self._typed["budget"], begin=begin), Ledger()
         self._prepare(tell)
         try:
             verdict = self._reached(budget, ledger, tell)
@@ -97,12 +103,14 @@ class Session:
             known = libraries(closure, notes)
             course = Course(self._program, guardian, typed["seed"], running, ledger, libraries=known)
             course.prepare()
+            if notes.others:
+                course = replace(course, covers=_can_cover(course, self._root))
+                how = "goes to a copy" if course.covers else "is put back only where arguments of programs name it"
+                tell(f"{', '.join(notes.others)}: what is written from there, and not by Python, {how}")
             trials = self._trials(course, self._root, tell)
             settings = replace(settings, extend_select=(*settings.extend_select, *trials.rules))
             whole = trials.settings
             project = Project(self._start, self._root, settings, typed["config"], whole=whole, closure=closure)
-            if notes.starts:
-                tell(f"{', '.join(notes.starts)}: of what is started there, only what its arguments name is put back")
             variants = self._variants(course, project, trials.first, budget, tell)
             folder, by_class = guardian.folder, self._by_class
             return verified(Examination(course, variants, budget, folder, tell, monitor, asked, by_class=by_class))
@@ -135,6 +143,13 @@ class Session:
             verdicts.read(file)
         except UserError:
             tell(f"{file} can't be read: it will be {verdicts.aside(file).name}")
+
+
+def _can_cover(course: Course, root: Path) -> bool:
+    """Whether processes may see the program's folders through a cover, which is tried."""
+    probe = [sys.executable, "-m", cover.__name__, str(course.guardian.folder / "probe")]
+    roots = cover.outermost((str(course.program.folder), str(root)))
+    return sys.platform == "linux" and not subprocess.run([*probe, *roots], capture_output=True, check=False).returncode
 
 
 def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:

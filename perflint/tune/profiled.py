@@ -21,7 +21,7 @@ def profiled(course: Course, root: Path) -> Profile | None:
     """A profile of a few steps, which is kept for the project in the folder `root`; None if the program takes none."""
     course.ledger.enter("profile")
     journal, roots = str(course.guardian.journal), (str(course.program.folder), str(root))
-    orders = Orders(_STEPS, _WARM_UP, 2 * _STEPS, journal=journal, roots=roots)
+    orders = Orders(_STEPS, _WARM_UP, 2 * _STEPS, journal=journal, roots=roots, covers=course.covers)
     seconds = course.budget.of(Share.PROFILE)
     manner = Manner(True, seconds, 0.0, DEVNULL, DEVNULL, course.libraries)
     with course.undone():

@@ -71,6 +71,8 @@ class Agent:
             self._count(kind)
         except Exception as error:
             hooks.warn(f"can't profile: {error!r}")
+            if self._recording:
+                self._recording.give_up(error)
 
     def _count(self, kind: str) -> None:
         if kind not in self._tallies:
@@ -167,6 +169,15 @@ class Recording:
         self._lines.stop()
         self._save()
 
+    def give_up(self, error: Exception) -> None:
+        """Record no more, and say why: what is half recorded is no profile."""
+        self._ended = True
+        self._owners.noting = False
+        self._lines.stop()
+        self._record.marks.clear()
+        self._record.notes.append(f"its steps could not be recorded: {error!r}")
+        self._save()
+
     def _mark(self) -> None:
         """Another traced step is done, or the last one before them."""
         self._reached = time.time_ns()
@@ -201,7 +212,7 @@ class Recording:
     def _begin_trace(self, frame: FrameType) -> None:
         self._kineto = Kineto(self._record, shapes=False)
         if not self._kineto.start():
-            self._kineto = None
+            self._kineto, self._record.is_blind = None, True
             self._record.notes.append("the program uses torch.profiler itself: what its device does isn't seen")
         self._begun = time.time_ns()
         if not self._lines.start(frame):
@@ -218,6 +229,7 @@ class Recording:
         record.fetches, record.optimizers = list(self._owners.fetches), list(self._owners.optimizers)
         if self._kineto:
             keep_steps(record, self._kineto.stop(), self._reached)
+            record.is_blind = not (record.is_gpu or record.ops)
             self._kineto.close()
         self._kineto = None
         self._save()
