@@ -80,6 +80,7 @@ from perflint.analysis.data.samples import Sample, samples
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.handlers import handlers
 from perflint.analysis.heat.beside import computes_for_callers, made_before_steps, runs_model_beside, steps_beside
+from perflint.analysis.heat.often import runs_often
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.settings import asks_for_setting
 from perflint.analysis.heat.syncs import Sync
@@ -212,31 +213,6 @@ def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop
         return None
     around = [each for each in program.ancestors(definition) if isinstance(each, LOOPS)]
     return next((each for each in program.ancestors(use) if isinstance(each, LOOPS) and each in around), None)
-
-
-# -- how often it runs
-
-
-def runs_often(program: Program, node: ast.AST) -> bool:
-    """Does `node` run in every step, or time step, other than to refresh what an attribute keeps?
-
-    Code that the file runs but to try itself out on the host does not count.
-    """
-    if program.heat(node) is Heat.ONCE or program.is_tried_out(node):
-        return False
-    return not any(isinstance(each, ast.If) and _is_kept(each) for each in program.ancestors(node))
-
-
-def _is_kept(guard: ast.If) -> bool:
-    """Does `guard` ask for what it sets itself: an attribute, or a part of what it tests?"""
-    asked = {path_of(each) for each in ast.walk(guard.test)} - {""}
-    stored = (each for each in ast.walk(guard) if isinstance(getattr(each, "ctx", None), ast.Store))
-    return any(
-        path_of(each.value) in asked
-        if isinstance(each, ast.Subscript)
-        else "." in path_of(each) and path_of(each) in asked
-        for each in stored
-    )
 
 
 # -- modules
