@@ -16,8 +16,7 @@ from perflint.analysis.values.device_use import scripting
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.candidate import DISTRIBUTION
-from perflint.transforms.capture.captured import COMPILERS, handed_over
+from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, handed_over
 from perflint.transforms.host_reads import reads_device
 from perflint.transforms.imports import importing
 from perflint.transforms.names import check_alone, taken_around

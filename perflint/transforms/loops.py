@@ -50,7 +50,8 @@ def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy
 def _try(program: Program, loop: PlainLoop, way: Way) -> Fix | Blocked:
     try:
         fix = way(program, loop)
-        check_aliases(program, loop)
+        if way is not graphed:
+            check_aliases(program, loop)
         return fix
     except Blocked as blocked:
         return blocked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.links import Says
@@ -10,10 +11,12 @@ from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import PlainLoop, path_of
+from perflint.transforms.aliases import check_aliases
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.captured import COMPILERS, RUNTIME, handed_over
+from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, RUNTIME, handed_over
 from perflint.transforms.capture.course import Exit, end_of
 from perflint.transforms.capture.obstacles import Obstacles
+from perflint.transforms.capture.outlined_loop import outlined
 from perflint.transforms.capture.step_function import stepped
 from perflint.transforms.imports import importing
 from perflint.transforms.operations import Decorate
@@ -21,16 +24,25 @@ from perflint.transforms.rewrite import rewrite
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
 
-DISTRIBUTION = "perflint-torch"
 _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
 
 def graphed(program: Program, loop: PlainLoop) -> Fix:
     """The fix that captures `loop`; raises Blocked, which says what stands in the way."""
-    end = end_of(program, loop)
-    fix = _whole(program, loop) if end is None else _in_chunks(program, loop, end)
     _check_scripted(program, loop)
-    return fix
+    end = end_of(program, loop)
+    try:
+        fix = _whole(program, loop) if end is None else _in_chunks(program, loop, end)
+        check_aliases(program, loop)
+        return fix
+    except Blocked:
+        with suppress(Blocked):
+            if end is not None:
+                raise
+            if isinstance(function := program.function_of(loop), ast.FunctionDef):
+                _check_sites(program, function)
+            return outlined(program, loop)
+        raise
 
 
 def _in_chunks(program: Program, loop: PlainLoop, end: Exit) -> Fix:

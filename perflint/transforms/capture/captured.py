@@ -12,6 +12,7 @@ from perflint.syntax.walk import Function, own_nodes
 from perflint.transforms.capture.calls import called
 
 RUNTIME = "perflint.runtime.graphs"
+DISTRIBUTION = "perflint-torch"
 COMPILERS = frozenset({"torch.compile", "torch._dynamo.optimize"})
 _CAPTURES = frozenset(
     {f"{RUNTIME}.cuda_graph", f"{RUNTIME}.graphed_step", "torch.cuda.graph", "torch.cuda.make_graphed_callables"}

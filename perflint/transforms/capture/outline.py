@@ -56,9 +56,10 @@ class Outline:
         self._stored = {each.id for each in self._stores}
         self._taken = taken_around(program, region.scope)
         check_scope(program, region, self._outermost)
-        self._check_gradients()
         self._check_writes()
-        self._check_tape()
+        if not region.quiet:
+            self._check_gradients()
+            self._check_tape()
 
     @cached_property
     def _outermost(self) -> Around:
@@ -273,6 +274,8 @@ class Outline:
                 is_inside = write.node in self.region.nodes or steps_optimizer(self.program, write.node)
                 if write.is_in_sight and not is_inside and write.reaches(places):
                     raise Blocked(f"`{name.id}` is written to behind the step: write to a copy there", write.node)
+            if self.region.quiet and not points.is_known and not self._is_own_memory(name):
+                raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
         for late in self.region.late:
             for tensor in late.tensors:
                 for write in [*points.writes]:
@@ -282,6 +285,24 @@ class Outline:
                 is_made = points.of(tensor) and is_own(self.program, self.region.around, tensor)
                 if not (is_made or self._is_new(tensor)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
+
+    def _is_own_memory(self, name: ast.Name) -> bool:
+        """Does the region compute it, or is it a view of what the region has computed?"""
+        pending, seen = [self._graph.values[name]], set[Value]()
+        for value in pending:
+            source = value.source if isinstance(value, Definition) else None
+            while isinstance(source, ast.Call) and (entry := entry_of(self.program, source)) is not None:
+                if not (entry.does("view") or entry.does("keeping")):
+                    break
+                source = source.func.value if isinstance(source.func, ast.Attribute) else None
+            if isinstance(source, ast.Name) and source in self.region.nodes:
+                seen.add(value)
+                pending += [each for each in self._graph.definitions(source) if each not in seen]
+            elif not isinstance(source, ast.BinOp | ast.UnaryOp | ast.Call) or source not in self.region.nodes:
+                return False
+            elif isinstance(source, ast.Call) and entry_of(self.program, source) is None:
+                return False
+        return True
 
     def _is_new(self, node: ast.expr) -> bool:
         """Does it compute a tensor, rather than give one, or a view of one, that was there?"""
@@ -364,9 +385,12 @@ class Outline:
         word = next((each for each in _WORDS if each in last), "")
         stem = last.replace(word, "").strip("_")
         names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else list(_NAMES)
+        if self.region.quiet:
+            names = [f"compute_{self.results[0]}" if self.results else _NAMES[-1]]
         if isinstance(self.region.around, ast.FunctionDef):
             function = self.region.around.name.strip("_")
-            names = [f"_graphed_{function}" if function.endswith(names[0]) else f"_{function}_{names[0]}"]
+            is_named = self.region.quiet or function.endswith(names[0])
+            names = [f"_graphed_{function}" if is_named else f"_{function}_{names[0]}"]
             if names[0] in self.program.text:
                 raise Blocked(f"there is a `{names[0]}` already: decorate the step by hand", self.region.scope)
         return self._taken.fresh(next((each for each in names if each not in self._taken.names), names[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -56,13 +56,14 @@ class Region:
     """What is to be one graph, in the iterations of a loop or the calls of a function, `around`.
 
     Those are `parts` that follow each other in `block`. `unchecked` are the distributions that have to be told not to
-    check their arguments.
+    check their arguments. A `quiet` one runs where no gradients are recorded.
     """
 
     around: Around
     parts: tuple[Part, ...]
     block: tuple[Part, ...]
-    unchecked: tuple[ast.Call, ...]
+    unchecked: tuple[ast.Call, ...] = ()
+    quiet: bool = False
 
     @property
     def scope(self) -> ast.stmt:
@@ -124,17 +125,17 @@ def training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Call
     """The blocks that hold a backward pass and the step of an optimizer behind it, each with its first such pass."""
     seen: set[ast.stmt] = set()
     for call in sorted(program.of_type(ast.Call), key=lambda each: (each.lineno, each.col_offset)):
-        if runs_backward(program, call) and (program.hot_by(call) is not None or _is_repeated(program, call)):
+        if runs_backward(program, call) and (program.hot_by(call) is not None or is_often_run(program, call)):
             block = _block_of(program, call)
             if block and block[0] not in seen:
                 seen.add(block[0])
                 yield block, call
 
 
-def _is_repeated(program: Program, call: ast.Call) -> bool:
+def is_often_run(program: Program, node: ast.AST) -> bool:
     """Does a loop of its function run it often, as one over epochs with all of the data in one batch?"""
-    loop = next((each for each in program.ancestors(call) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
-    if not isinstance(loop, LOOPS) or program.is_tried_out(call):
+    loop = next((each for each in program.ancestors(node) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
+    if not isinstance(loop, LOOPS) or program.is_tried_out(node):
         return False
     counted = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else None
     is_range = isinstance(counted, ast.Call) and program.qualified(counted.func) == "builtins.range"
@@ -160,14 +161,29 @@ def _is_backward(program: Program, statement: ast.stmt) -> bool:
 
 def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Region]:
     """The regions of the steps in `block`; raises Blocked at what is in the way where there is none."""
-    for pattern, reason in _UNCAPTURED:
-        if match := re.search(pattern, program.text):
-            raise Blocked(reason, ast.Pass(lineno=program.source.position(match.start())[0], col_offset=0))
-    parts = [_Reader(program, block, around).part(each) for each in block]
+    parts = _parts(program, block, around, quiet=False)
     found = [run for run in runs(program, around, parts) if _is_whole(program, run)]
     if not found:
         raise _obstacle(program, parts)
-    return [_region(program, Region(around, tuple(run), tuple(parts), ())) for run in found]
+    return [_region(program, Region(around, tuple(run), tuple(parts))) for run in found]
+
+
+def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
+    """The region that holds a statement, where no gradients are recorded; raises Blocked."""
+    parts = _parts(program, program.block_of(inner), around, quiet=True)
+    run = next((each for each in runs(program, around, parts) if any(part.statement is inner for part in each)), None)
+    if run is None:
+        blocked = next((part.blocked for part in parts if part.statement is inner), None)
+        raise blocked or Blocked("what is around it can't be captured", inner)
+    return _region(program, Region(around, tuple(run), tuple(parts), quiet=True))
+
+
+def _parts(program: Program, block: list[ast.stmt], around: Around, *, quiet: bool) -> list[Part]:
+    for pattern, reason in _UNCAPTURED:
+        if match := re.search(pattern, program.text):
+            raise Blocked(reason, ast.Pass(lineno=program.source.position(match.start())[0], col_offset=0))
+    reader = _Reader(program, block, around, quiet=quiet)
+    return [reader.part(each) for each in block]
 
 
 def _obstacle(program: Program, parts: Sequence[Part]) -> Blocked:
@@ -189,10 +205,10 @@ def _is_whole(program: Program, run: Sequence[Part]) -> bool:
 class _Reader:
     """Tells of each statement of a block what becomes of it."""
 
-    def __init__(self, program: Program, block: list[ast.stmt], around: Around) -> None:
+    def __init__(self, program: Program, block: list[ast.stmt], around: Around, *, quiet: bool) -> None:
         self._program, self._block, self._around = program, block, around
         self._graph = program.get(Flow).graph(block[0])
-        self._obstacles = StepObstacles(program, quiet=False)
+        self._obstacles = StepObstacles(program, quiet=quiet)
 
     def part(self, statement: ast.stmt) -> Part:
         """The statement, with what stands in the way."""
@@ -241,17 +257,21 @@ class _Reader:
 
     def _check_numbers(self, statement: ast.stmt) -> None:
         """Raise Blocked where a statement reads what the host has, another one in each iteration."""
-        for name in own_nodes(statement):
+        inside = {*own_nodes(statement)}
+        for name in inside:
             is_read = isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
             if not is_read or not isinstance(name, ast.Name) or name in self._obstacles.opaque:
                 continue
-            if self._is_of_host(name):
+            if self._is_of_host(name, inside):
                 reason = "is another value of the host in each iteration, which a replay would not see"
                 raise Blocked(f"`{name.id}` {reason}: keep what depends on it outside of the step", name)
 
-    def _is_of_host(self, name: ast.Name) -> bool:
-        """May the variable have a value of the host, set in the loop by what is no constant, and no tensor's shape?"""
-        for value in self._graph.definitions(name):
+    def _is_of_host(self, name: ast.Name, inside: Set[ast.AST]) -> bool:
+        """May the variable have a value of the host, set in the loop by what is no constant, and no tensor's shape?
+
+        What is set `inside` of the statement is what a replay sets, for what it is computed of is the same.
+        """
+        for value in (each for each in self._graph.definitions(name) if getattr(each, "node", None) not in inside):
             if not isinstance(value, Definition) or isinstance(value.node, ast.arg):
                 continue  # which is in the key
             if not is_within(self._graph, value.node, self._around):
@@ -279,7 +299,7 @@ class _Reader:
 
 def _region(program: Program, found: Region) -> Region:
     """The region, with what has to change in the functions that it calls."""
-    obstacles = StepObstacles(program, quiet=False)
+    obstacles = StepObstacles(program, quiet=found.quiet)
     everything = {node for part in found.parts for node in own_nodes(part.statement)}
     obstacles.opaque = everything - found.nodes
     obstacles.check([*found.captured, *(each for late in found.late for each in late.tensors)], found.around)

@@ -8,8 +8,7 @@ from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.candidate import DISTRIBUTION
-from perflint.transforms.capture.captured import RUNTIME, is_captured
+from perflint.transforms.capture.captured import DISTRIBUTION, RUNTIME, is_captured
 from perflint.transforms.capture.host_part import Around
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
@@ -38,7 +37,7 @@ def training_steps(program: Program) -> list[TrainingStep]:
 def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     """The fix of one block; raises Blocked."""
     _check_order(program, block, backward)
-    found = regions(program, block, _around(program, block))
+    found = regions(program, block, around_of(program, block))
     name, imported = importing(program, RUNTIME, _DECORATOR)
     changes = [each for region in found for each in Outline(program, region).operations(name)]
     optimizers = {program.value(each.func.value).name for region in found for each in region.steps
@@ -50,7 +49,7 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     return Fix(title, safety, rewrite(program, *imported, *changes), DISTRIBUTION)
 
 
-def _around(program: Program, block: list[ast.stmt]) -> Around:
+def around_of(program: Program, block: list[ast.stmt]) -> Around:
     """The loop around a step in its function, or else that function; raises Blocked."""
     around = next(each for each in program.ancestors(block[0]) if isinstance(each, (*LOOPS, *FUNCTIONS, ast.Module)))
     if isinstance(around, LOOPS):
