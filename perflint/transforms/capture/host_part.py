@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
@@ -275,7 +276,7 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
         if node in inside:
             continue
         name, always = "", _is_unconditional(program, node, statement)
-        if isinstance(statement, ast.If) and node is statement.test and _is_condition(program, node):
+        if isinstance(statement, ast.If) and node is statement.test and _may_be_due(program, statement):
             name = "is_due" if any(map(given, own_nodes(node))) else ""
         elif isinstance(node, ast.Call) and always:
             name = _name_of_move(program, node)
@@ -292,6 +293,12 @@ def _is_of_self(node: ast.Attribute, around: Around) -> bool:
     """Is it an attribute of what a function is given first, as methods are their object?"""
     given = [*around.args.posonlyargs, *around.args.args] if isinstance(around, ast.FunctionDef) else []
     return bool(given) and isinstance(node.value, ast.Name) and node.value.id == given[0].arg
+
+
+def _may_be_due(program: Program, statement: ast.If) -> bool:
+    """Does the host tell by its numbers whether it runs, and is it no step with a backward pass of its own?"""
+    calls = (node for node in own_nodes(statement) if isinstance(node, ast.Call))
+    return _is_condition(program, statement.test) and not any(runs_backward(program, each) for each in calls)
 
 
 def _is_condition(program: Program, node: ast.AST) -> bool:
