@@ -56,10 +56,10 @@ error for, such as NaN, goes on unnoticed.
 Not captured, with the line and what to do: numbers of the host that differ in each iteration, such as a count or a
 coefficient that is annealed; tests of tensors; prints, logs and lists that are filled, other than what can go behind
 the step; random numbers of the host that are drawn behind a forward pass; variables that are read where the step fails,
-or by `locals()`, `eval` or `exec`; attributes that are assigned; accumulation of gradients by `if (i + 1) % k == 0`;
-GradScaler, LBFGS, sparse gradients, hooks; several devices or processes; compiled modules; functions that this file
-doesn't define, other than those of torch. What modules of other files do is not looked at: what they assign, draw or
-read on the host shows when the step is watched, and what they print is printed by eager steps only.
+or by `locals()`, `eval` or `exec`; attributes that are assigned; GradScaler, LBFGS, sparse gradients, hooks; several
+devices or processes; compiled modules; functions that this file doesn't define, other than those of torch. What modules
+of other files do is not looked at: what they assign, draw or read on the host shows when the step is watched, and what
+they print is printed by eager steps only.
 
 ## Measured
 By hand, one H100, torch 2.11.0, 2026-11-23 (`python -m tests.gpu.measure_steps`; median of 7 windows): the step of

@@ -101,9 +101,11 @@ def _reason(func: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
         return _READS[func] if args[0].is_cuda else None
     if func in _COPIES:
         source = args[1] if func is aten.copy_.default else args[0]
-        target = args[0].device if func is aten.copy_.default else kwargs.get("device") or source.device
-        if source.is_cuda != (torch.device(target).type == "cuda"):
+        target = torch.device(args[0].device if func is aten.copy_.default else kwargs.get("device") or source.device)
+        if source.is_cuda != (target.type == "cuda"):
             return "copies a tensor from host to device or back"
+        if source.is_cuda and target.index not in (None, source.get_device()):
+            return "copies a tensor to another device, and a graph belongs to one"
     if func in _INDEXED and any(index is not None and index.is_cuda and index.dtype in _MASKS for index in args[1]):
         one_value = func is not aten.index.Tensor and args[2].numel() == 1
         return None if one_value else "indexes with a mask, which makes the host wait for its count"

@@ -229,6 +229,26 @@ def accumulation(wrap: Wrap) -> Course:
     yield state(model, optimizer)
 
 
+def accumulation_by_turns(wrap: Wrap) -> Course:
+    """The host says when the optimizer steps: a graph for either answer."""
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x: Tensor, y: Tensor, is_due: bool) -> Tensor:
+        loss = F.cross_entropy(model(x), y) / 4
+        loss.backward()
+        if is_due:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    run = wrap(step, optimizer)
+    for number, (x, y) in enumerate(batches(STEPS)):
+        yield run(x, y, (number + 1) % 4 == 0).clone()
+    yield state(model, optimizer)
+
+
 def accumulation_inside(wrap: Wrap) -> Course:
     model = mlp()
     optimizer = torch.optim.Adam(model.parameters())
@@ -547,7 +567,10 @@ CASES: dict[str, Callable[[Wrap], Course]] = {
     "zero last, to none": zero_grad_case(False, True),
     "zero last, in place": zero_grad_case(False, False),
     **{case.__name__: case for case in (batch_norm, recurrent, autocast, average, gan, critic, last_batch, shapes)},
-    **{case.__name__: case for case in (accumulation, accumulation_inside, modes, resume, meddling, raising)},
+    **{
+        case.__name__: case
+        for case in (accumulation, accumulation_by_turns, accumulation_inside, modes, resume, meddling, raising)
+    },
     "host_numbers": host_numbers,
     "host_settings": host_settings,
 }

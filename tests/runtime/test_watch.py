@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from perflint.runtime.eager import uses_parameter
 from perflint.runtime.records import Records
@@ -96,6 +97,15 @@ def test_a_written_argument_that_shares_memory_is_refused() -> None:
     x = torch.zeros(4)
     with pytest.raises(CannotCapture, match="shares memory"):
         watched(lambda a, b: a.add_(b), x[:2], x[2:])
+
+
+def test_a_rehearsal_refuses_copies_to_and_between_devices() -> None:
+    with FakeTensorMode(), pytest.raises(CannotCapture, match="to another device"), Rehearsal():
+        torch.empty(2, device="cuda:0").to("cuda:1")
+    with FakeTensorMode(), pytest.raises(CannotCapture, match="from host to device"), Rehearsal():
+        torch.empty(2, device="cuda:0").cpu()
+    with FakeTensorMode(), Rehearsal():
+        torch.empty(2, device="cuda:0").double().to("cuda:0")
 
 
 def test_a_rehearsal_leaves_work_on_the_host_alone() -> None:

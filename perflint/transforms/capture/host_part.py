@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
@@ -17,6 +18,7 @@ from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import keyword_of
 from perflint.syntax.walk import COMPREHENSIONS, Loop, own_nodes, path_of, receiver_of
 from perflint.transforms.capture.calls import entry_of
+from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.output import is_output
 
@@ -262,18 +264,21 @@ class Fetched:
 def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[Fetched]:
     """The expressions of a statement that are to be evaluated in front of it, where they need nothing that it computes.
 
-    Those copy to the device what the host has, choose rows by what differs in each iteration, or take a batch apart.
+    Those copy to the device what the host has, choose rows by what differs in each iteration, take a batch apart, or
+    decide by a count whether something is due: there is a graph for either answer.
     """
     graph, inside = program.get(Flow).graph(statement), set[ast.AST]()
 
-    def given(node: ast.expr) -> bool:
+    def given(node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and any(is_within(graph, each, around) for each in graph.reaching(node))
 
     for node in own_nodes(statement):
         if node in inside:
             continue
         name, always = "", _is_unconditional(program, node, statement)
-        if isinstance(node, ast.Call) and always:
+        if isinstance(statement, ast.If) and node is statement.test and _may_be_due(program, statement):
+            name = "is_due" if any(map(given, own_nodes(node))) else ""
+        elif isinstance(node, ast.Call) and always:
             name = _name_of_move(program, node)
         elif isinstance(node, ast.Subscript) and given(node.slice) and not given(node.value):
             name = _name_of_choice(program, node)
@@ -288,6 +293,36 @@ def _is_of_self(node: ast.Attribute, around: Around) -> bool:
     """Is it an attribute of what a function is given first, as methods are their object?"""
     given = [*around.args.posonlyargs, *around.args.args] if isinstance(around, ast.FunctionDef) else []
     return bool(given) and isinstance(node.value, ast.Name) and node.value.id == given[0].arg
+
+
+def _may_be_due(program: Program, statement: ast.If) -> bool:
+    """Does the host tell by its numbers whether it runs, and is it no step with a backward pass of its own?"""
+    calls = (node for node in own_nodes(statement) if isinstance(node, ast.Call))
+    return _is_condition(program, statement.test) and not any(runs_backward(program, each) for each in calls)
+
+
+def _is_condition(program: Program, node: ast.AST) -> bool:
+    """Does it compare numbers of the host, which it only computes with?"""
+    if isinstance(node, ast.BoolOp):
+        return all(_is_condition(program, each) for each in node.values)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _is_number(program, node.operand)
+    if not isinstance(node, ast.Compare) or any(isinstance(each, ast.In | ast.NotIn) for each in node.ops):
+        return False
+    return all(_is_number(program, each) for each in (node.left, *node.comparators))
+
+
+def _is_number(program: Program, node: ast.expr) -> bool:
+    """Is it a number of the host, as far as is known, that is given, or computed of such?"""
+    if isinstance(node, ast.BinOp):
+        return _is_number(program, node.left) and _is_number(program, node.right)
+    if isinstance(node, ast.Call):
+        return program.qualified(node.func) == "builtins.len" and len(node.args) == 1 and bool(path_of(node.args[0]))
+    value = program.value(node)
+    if isinstance(node, ast.Attribute):
+        counts = program.value(node.value).kind is Kind.MODULE or is_model(program, node.value)  # maybe its calls
+        return bool(path_of(node)) and not counts and (value.kind is Kind.NUMBER or value.is_blank)
+    return value.kind is Kind.NUMBER and isinstance(node, ast.Name | ast.Constant)
 
 
 def _is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bool:

@@ -297,6 +297,12 @@ class _Reader:
                     raise Blocked(f"`{name}` is changed in place: write `{name} = {name} + ...` or the like", node)
 
 
+def without_rest(program: Program, region: Region) -> Region:
+    """The region up to its last step of an optimizer: what is computed behind that may be another step's."""
+    last = max(n for n, each in enumerate(region.parts) if steps(program, each.statement))
+    return _region(program, replace(region, parts=region.parts[: last + 1], unchecked=()))
+
+
 def _region(program: Program, found: Region) -> Region:
     """The region, with what has to change in the functions that it calls."""
     obstacles = StepObstacles(program, quiet=found.quiet)

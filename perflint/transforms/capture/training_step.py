@@ -12,7 +12,7 @@ from perflint.transforms.capture.captured import DISTRIBUTION, RUNTIME, is_captu
 from perflint.transforms.capture.host_part import Around
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
-from perflint.transforms.capture.region import regions, training_blocks
+from perflint.transforms.capture.region import Region, regions, training_blocks, without_rest
 from perflint.transforms.imports import importing
 from perflint.transforms.remedy import TrainingStep
 from perflint.transforms.rewrite import rewrite
@@ -39,7 +39,9 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     _check_order(program, block, backward)
     found = regions(program, block, around_of(program, block))
     name, imported = importing(program, RUNTIME, _DECORATOR)
-    changes = [each for region in found for each in Outline(program, region).operations(name)]
+    outlines = _outlines(program, found)
+    found = [each.region for each in outlines]
+    changes = [each for outline in outlines for each in outline.operations(name)]
     optimizers = {program.value(each.func.value).name for region in found for each in region.steps
                   if isinstance(each.func, ast.Attribute)}  # fmt: skip
     safety = Safety.EXACT if optimizers <= _EXACT else Safety.ROUNDING  # of an optimizer in its capturable form
@@ -59,6 +61,21 @@ def around_of(program: Program, block: list[ast.stmt]) -> Around:
     if around.decorator_list:
         raise Blocked("what decorates the function is not looked at: decorate its step by hand", around)
     return around
+
+
+def _outlines(program: Program, found: list[Region]) -> list[Outline]:
+    """The regions that can be functions, or as much of them as can be one; raises Blocked where there is none."""
+    outlines, reasons = [], []
+    for region in found:
+        for part in (region, without_rest(program, region)):
+            try:
+                outlines.append(Outline(program, part))
+                break
+            except Blocked as reason:
+                reasons.append(reason)
+    if not outlines:
+        raise reasons[0]
+    return outlines
 
 
 def _check_order(program: Program, block: list[ast.stmt], backward: ast.Call) -> None:
