@@ -25,8 +25,6 @@ from perflint.runtime import graphs  # noqa: E402
 from perflint.runtime.tree import flatten  # noqa: E402
 from tests.fixture_cases import FIXTURES, cases, load  # noqa: E402
 
-STEPS = FIXTURES / "launch_bound_step"
-
 
 class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Raises where the host reads a tensor, but for what optimizers do on a CPU alone."""
@@ -88,14 +86,16 @@ class Double:
         )
 
 
-@pytest.mark.parametrize("stem", ["steps", "unchecked"])
+@pytest.mark.parametrize(
+    "stem", ["launch_bound_step/steps", "launch_bound_step/unchecked", "decode_loop/graph_outlined"]
+)
 def test_a_double_of_the_graph_gives_the_same_results(stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    expected = load(STEPS / f"{stem}_before.py", f"{stem}_before").run()
+    expected = load(FIXTURES / f"{stem}_before.py", "before").run()
     monkeypatch.setattr(graphs, "graphed_step", Double)
     monkeypatch.setattr(Double, "calls", 0)
     torch.manual_seed(0)
-    found = load(STEPS / f"{stem}_after_unsafe.py", f"{stem}_after").run()
+    found = load(FIXTURES / f"{stem}_after_unsafe.py", "after").run()
     assert Double.calls > 50
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 

@@ -295,12 +295,15 @@ class Outline:
                 if not (entry.does("view") or entry.does("keeping")):
                     break
                 source = source.func.value if isinstance(source.func, ast.Attribute) else None
-            if isinstance(source, ast.Name) and source in self.region.nodes:
+            if source not in self.region.nodes:
+                return False
+            if isinstance(source, ast.Name):
                 seen.add(value)
                 pending += [each for each in self._graph.definitions(source) if each not in seen]
-            elif not isinstance(source, ast.BinOp | ast.UnaryOp | ast.Call) or source not in self.region.nodes:
-                return False
-            elif isinstance(source, ast.Call) and entry_of(self.program, source) is None:
+            elif not (
+                isinstance(source, ast.BinOp | ast.UnaryOp)
+                or (isinstance(source, ast.Call) and entry_of(self.program, source))
+            ):
                 return False
         return True
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from perflint.analysis.decorators import may_do_more
 from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import DISTRIBUTION, RUNTIME, is_captured
 from perflint.transforms.capture.host_part import Around
 from perflint.transforms.capture.outline import Outline
@@ -58,8 +60,9 @@ def around_of(program: Program, block: list[ast.stmt]) -> Around:
         return around
     if not isinstance(around, ast.FunctionDef):
         raise Blocked("the step isn't in a loop, and in no function of its own", block[0])
-    if around.decorator_list:
-        raise Blocked("what decorates the function is not looked at: decorate its step by hand", around)
+    for each in around.decorator_list:
+        if program.qualified(called(each)) not in MODES and may_do_more(program, each):
+            raise Blocked("what decorates the function may do more than call it: decorate its step by hand", each)
     return around
 
 
