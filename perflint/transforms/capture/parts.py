@@ -14,7 +14,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import own_nodes
+from perflint.syntax.walk import bindings_of, own_nodes
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.host_part import (
@@ -191,3 +191,17 @@ def names_in(statement: ast.stmt) -> tuple[set[str], set[str]]:
             if isinstance(getattr(statement, "target", None), ast.Name) and isinstance(statement, ast.AugAssign):
                 loads.add(statement.target.id)  # type: ignore[union-attr]
     return stores, loads
+
+
+def sets_surely(statements: Sequence[ast.stmt]) -> set[str]:
+    """The names that statements set whichever branches they take."""
+    found = set[str]()
+    for each in statements:
+        if isinstance(each, ast.With):
+            found |= sets_surely(each.body)
+        elif isinstance(each, ast.If):
+            found |= sets_surely(each.body) & sets_surely(each.orelse)
+        elif isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            names = (node for target, _ in bindings_of(each) for node in ast.walk(target) if isinstance(node, ast.Name))
+            found |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return found
