@@ -93,14 +93,16 @@ def _reads(program: Program, node: ast.expr) -> list[ast.Call]:
 
 
 def _between(program: Program, start: ast.Call, end: ast.Call) -> Sequence[ast.stmt]:
-    """The statements of one block between two reads of the clock, which may both be under the same condition."""
+    """The statements between two reads of the clock, of which the second, or both, may be under a condition."""
     first, last = program.statement_of(start), program.statement_of(end)
     around, behind, inner = program.parent(first), program.parent(last), list[ast.stmt]()
     if isinstance(around, ast.If) and isinstance(behind, ast.If) and around is not behind:
-        inner = program.block_of(last)[: program.block_of(last).index(last)]
-        first, last = (around, behind) if ast.dump(around.test) == ast.dump(behind.test) else (first, first)
+        first = around if ast.dump(around.test) == ast.dump(behind.test) else last
     block = program.block_of(first)
-    if first is last or last not in block or block.index(first) > block.index(last) or _shows(program, [last]):
+    while last not in block and isinstance(branch := program.parent(last), ast.If):
+        last, inner = branch, [*program.block_of(last)[: program.block_of(last).index(last)], *inner]
+    is_in_order = first is not last and last in block and block.index(first) < block.index(last)
+    if not is_in_order or _shows(program, [program.statement_of(end)]):
         return ()
     return [*block[block.index(first) + 1 : block.index(last)], *inner]
 

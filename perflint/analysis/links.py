@@ -163,8 +163,9 @@ class Seen:
 class Links:
     """What a file exports to the other files of the run, and what it needs of them.
 
-    It exports its hot `calls`, the `functions` whose heat depends on their callers, its classes with their `bases`, and
-    the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
+    It exports its hot `calls`, the `cold_targets` of calls that would be hot if others called their functions in hot
+    code, the `functions` whose heat depends on their callers, its classes with their `bases`, and the `summaries` of
+    its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
     `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients.
     `imports` names what it imports at module level; `says` is where it computes; `says_query`: what it asks whether
@@ -177,6 +178,7 @@ class Links:
     """
 
     calls: tuple[HotCall, ...] = ()
+    cold_targets: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     bases: tuple[tuple[str, str], ...] = ()
     summaries: tuple[Summary, ...] = ()

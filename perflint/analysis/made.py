@@ -79,16 +79,34 @@ def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast
     """What a call makes of numbers, if it takes no tensor but a wrapped one."""
     name = program.qualified(call.func)
     if name.startswith("torch.") and name.endswith("Tensor") and name.count(".") == 1:
-        return Made(call, "", "constant") if call.args and all(_is_size(program, each) for each in call.args) else None
+        is_sized = len(call.args) > 1 or (call.args and _is_size(program, call.args[0]))  # several are sizes
+        return Made(call, "", "constant") if is_sized else None
     if name.endswith(".Variable") and len(call.args) == 1:
         return made_on_host(program, call.args[0], move, around)
     found = operation(program, call)
+    if found is not None and "joining" in found.traits and len(call.args) > 0:
+        return _joined(program, call.args[0], move, around)
     if found is None or not (kind := _kind(found)):
         return None
     nothing = len(found.arguments) == 1 and integer(found.arguments[0]) == 0
     told = {each.arg for each in found.call.keywords} - _KEYWORDS  # where, or of which numbers
     safety = Safety.BEHAVIOUR if kind == "random" else Safety.EXACT
     return Made(found.call, found.name, kind, safety) if not nothing and not told else None
+
+
+def _joined(program: Program, parts: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
+    """What is joined of tensors that are made on the host, which are written out or listed by a comprehension."""
+    each_of = (
+        [parts.elt]
+        if isinstance(parts, ast.ListComp)
+        else parts.elts
+        if isinstance(parts, ast.List | ast.Tuple)
+        else []
+    )
+    made = [made_on_host(program, each, move, around) for each in each_of]
+    if not made or made[0] is None or None in made:
+        return None
+    return replace(made[0], is_apart=True, is_plain=False)
 
 
 def _is_size(program: Program, node: ast.expr) -> bool:
