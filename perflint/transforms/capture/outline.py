@@ -15,7 +15,8 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, GradMode, Program
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import FUNCTIONS, LOOPS, bindings_of, own_nodes, reachable, receiver_of
+from perflint.syntax.scopes import surely_bound_names
+from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, reachable, receiver_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
@@ -152,7 +153,7 @@ class Outline:
             is_shape = isinstance(value, Definition) and value.given is not None
             if each.id in found and self.program.value(each).kind in _OF_HOST and not is_shape:
                 raise Blocked(f"`{each.id}` is a value of the host: set it outside of the step", each)
-        sure = _sets_surely(self.region.captured) | set(self.parameters)
+        sure = surely_bound_names(self.region.captured) | set(self.parameters)
         for each in self._stores:
             if each.id in found - sure:
                 reason = "is set in one branch only, and read behind the step: set it in the other one, too"
@@ -379,20 +380,6 @@ def _runs(program: Program, node: ast.AST) -> bool:
 
 def _is_deleted(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Del)
-
-
-def _sets_surely(statements: Sequence[ast.stmt]) -> set[str]:
-    """The names that statements set whichever branches they take."""
-    found = set[str]()
-    for each in statements:
-        if isinstance(each, ast.With):
-            found |= _sets_surely(each.body)
-        elif isinstance(each, ast.If):
-            found |= _sets_surely(each.body) & _sets_surely(each.orelse)
-        elif isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            names = (node for target, _ in bindings_of(each) for node in ast.walk(target) if isinstance(node, ast.Name))
-            found |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    return found
 
 
 def _tuple(names: Sequence[str], ctx: ast.expr_context | None = None) -> ast.expr:
