@@ -257,8 +257,11 @@ class Program(Module):
     def calls(self, site: ast.Call, function: Function | None) -> bool:
         """Does a call that runs `function` do so itself, or as a method overrides another, rather than hand it over?"""
         callee = self.callee(site)
-        is_override = self.class_of(function) is not None if function is not None else False
-        return callee is function or (is_override and getattr(callee, "name", "") == getattr(function, "name", None))
+        if callee is None or function is None:
+            return False
+        owner, base = self.class_of(function), self.class_of(callee)
+        is_derived = owner is not None and any(each is base for each in owner.lineage())
+        return callee is function or (is_derived and getattr(callee, "name", "") == getattr(function, "name", None))
 
     def given(self, parameter: ast.arg) -> list[tuple[ast.Call, ast.expr | None]]:
         """The calls in this file that run the function of `parameter`, with what each gives for it, if known."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.module import Module
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, Function, own_nodes
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, Function, bindings_of, own_nodes
 
 _DECLARING = frozenset({ast.Global, ast.Nonlocal})
 
@@ -19,6 +19,20 @@ def bound_names(*statements: ast.stmt) -> set[str]:
     return set().union(
         *(_bound_by([each] if isinstance(each, definitions) else own_nodes(each)) for each in statements)
     )
+
+
+def surely_bound_names(statements: Sequence[ast.stmt]) -> set[str]:
+    """The names that assignments among `statements` bind whichever branches are taken."""
+    found = set[str]()
+    for each in statements:
+        if isinstance(each, ast.With):
+            found |= surely_bound_names(each.body)
+        elif isinstance(each, ast.If):
+            found |= surely_bound_names(each.body) & surely_bound_names(each.orelse)
+        elif isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            names = (node for target, _ in bindings_of(each) for node in ast.walk(target) if isinstance(node, ast.Name))
+            found |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return found
 
 
 def _bound_by(nodes: Sequence[ast.AST]) -> set[str]:

@@ -15,12 +15,13 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, GradMode, Program
 from perflint.analysis.values.values import Kind, Place
+from perflint.syntax.scopes import surely_bound_names
 from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, reachable, receiver_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, Late, detaches, is_within
-from perflint.transforms.capture.parts import Part, sets_surely
+from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
 from perflint.transforms.capture.step_obstacles import is_model
@@ -153,7 +154,7 @@ class Outline:
             is_shape = isinstance(value, Definition) and value.given is not None
             if each.id in found and self.program.value(each).kind in _OF_HOST and not is_shape:
                 raise Blocked(f"`{each.id}` is a value of the host: set it outside of the step", each)
-        sure = sets_surely(self.region.captured) | set(self.parameters)
+        sure = surely_bound_names(self.region.captured) | set(self.parameters)
         for each in self._stores:
             if each.id in found - sure:
                 reason = "is set in one branch only, and read behind the step: set it in the other one, too"

@@ -191,17 +191,3 @@ def names_in(statement: ast.stmt) -> tuple[set[str], set[str]]:
             if isinstance(getattr(statement, "target", None), ast.Name) and isinstance(statement, ast.AugAssign):
                 loads.add(statement.target.id)  # type: ignore[union-attr]
     return stores, loads
-
-
-def sets_surely(statements: Sequence[ast.stmt]) -> set[str]:
-    """The names that statements set whichever branches they take."""
-    found = set[str]()
-    for each in statements:
-        if isinstance(each, ast.With):
-            found |= sets_surely(each.body)
-        elif isinstance(each, ast.If):
-            found |= sets_surely(each.body) & sets_surely(each.orelse)
-        elif isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            names = (node for target, _ in bindings_of(each) for node in ast.walk(target) if isinstance(node, ast.Name))
-            found |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    return found
