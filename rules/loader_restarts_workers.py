@@ -7,7 +7,7 @@ again: in a loop inside of another one, in a function that is called in a loop, 
 where a loop hands them to a function of another file, outside of which they were made. Where no walk is in sight, those
 count that are made for training: that shuffle or drop what is left at the end, that are called so, or are made for
 validation beside one. Loaders of DGL and PyG count, too. Left alone are loaders that are made anew each time, whose
-sampler draws a number of samples of its own, and tests.
+dataset the loop changes, whose sampler draws a number of samples of its own, and tests.
 
 ## Why it is slow
 
@@ -33,9 +33,9 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=Tr
 ## Fix safety
 
 `behaviour`: from the second epoch on, workers draw other random numbers, and the order of a shuffling loader is another
-one. Workers that stay keep their memory. There is no fix where the program changes the dataset between epochs, or
-may, as functions of other files do, which they would not see, and where the number of workers isn't written out or held
-by a variable. It is advice, for it depends on how long an epoch takes.
+one. Workers that stay keep their memory. There is no fix where functions of other files may change the
+dataset between epochs, which they would not see, and where the number of workers isn't written out or held by a
+variable. It is advice, for it depends on how long an epoch takes.
 
 ## Measured
 
@@ -67,7 +67,7 @@ class LoaderRestartsWorkers(Rule):
         for loader in loaders:
             is_started = loader.workers.state is State.ON and loader.persistent.state is State.ABSENT
             found = api.restarts(program, loader) if is_started and loader.certain else None
-            if not found:
+            if not found or _is_changed(program, loader, found):
                 continue
             fixes, blocked = api.tried(_fix, program, loader, found)
             where = (
@@ -81,16 +81,11 @@ class LoaderRestartsWorkers(Rule):
 def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
     """The keyword; raises Blocked."""
     workers = loader.workers.value
-    dataset = loader.argument("dataset")
     if not found.loops:
         raise Blocked("what walks it, in other files, may change the dataset, which workers that stay would not see")
     if found.handed:
         called = program.segment(found.handed[0].func)
         raise Blocked(f"`{called}` may change the dataset, which workers that stay would not see", found.handed[0])
-    for epoch in found.loops:
-        for node in ast.walk(epoch):
-            if _may_change(program, node, api.path_of(dataset) if dataset is not None else ""):
-                raise Blocked("the workers would not see what is changed between epochs", node)
     if workers is None or not api.takes_keywords(loader.call):
         raise Blocked("the call's own keywords don't tell how many workers there are")
     is_sure = loader.workers.certain and isinstance(workers, ast.Constant)
@@ -99,6 +94,13 @@ def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
     value = api.expression("True") if is_sure else api.expression("{workers} > 0", workers=workers)
     change = api.rewrite(program, api.AddKeywords(loader.call, (("persistent_workers", value),)))
     return Fix(f"add persistent_workers={ast.unparse(value)}", Safety.BEHAVIOUR, change)
+
+
+def _is_changed(program: Program, loader: api.LoaderCall, found: Restarts) -> bool:
+    """Does an epoch change the dataset? Workers that stay would not see it."""
+    dataset = loader.argument("dataset")
+    path = api.path_of(dataset) if dataset is not None else ""
+    return any(_may_change(program, node, path) for epoch in found.loops for node in ast.walk(epoch))
 
 
 def _is_cheap(program: Program, node: ast.AST) -> bool:

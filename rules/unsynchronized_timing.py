@@ -41,7 +41,6 @@ without. It is advice, as nothing gets faster by it.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
 from perflint import api
@@ -49,7 +48,6 @@ from perflint.api import Finding, Kind, Options, Place, Program, Rule, Severity
 
 _CLOCKS = frozenset(f"time.{each}" for each in ("time", "perf_counter", "monotonic", "time_ns", "perf_counter_ns"))
 _CLOCKS |= {"timeit.default_timer"}
-_DEVICE = re.compile(r"import torch\b.*(cuda|device|gpu|accelerat)", re.IGNORECASE | re.DOTALL)
 _OF_TRAINING = frozenset({"zero_grad", "train", "eval", "append", "set_epoch", "step"})
 _WAITS = frozenset({"synchronize", "wait", "join", "barrier", "spawn", "numpy", "elapsed_time", "block_until_ready"})
 _HARMLESS = ("builtins.", "math.", "time.", "torch.", "numpy.", "contextlib.")
@@ -67,7 +65,7 @@ class UnsynchronizedTiming(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each such read that ends a region."""
-        is_left_alone = program.is_test or program.is_host_only or not _DEVICE.search(program.text)
+        is_left_alone = program.is_test or not program.may_use_device
         for difference in () if is_left_alone else program.of_type(ast.BinOp):
             ends = _reads(program, difference.left) if isinstance(difference.op, ast.Sub) else []
             starts = _reads(program, difference.right) if ends else []
@@ -95,14 +93,16 @@ def _reads(program: Program, node: ast.expr) -> list[ast.Call]:
 
 
 def _between(program: Program, start: ast.Call, end: ast.Call) -> Sequence[ast.stmt]:
-    """The statements of one block between two reads of the clock, which may both be under the same condition."""
+    """The statements between two reads of the clock, of which the second, or both, may be under a condition."""
     first, last = program.statement_of(start), program.statement_of(end)
     around, behind, inner = program.parent(first), program.parent(last), list[ast.stmt]()
     if isinstance(around, ast.If) and isinstance(behind, ast.If) and around is not behind:
-        inner = program.block_of(last)[: program.block_of(last).index(last)]
-        first, last = (around, behind) if ast.dump(around.test) == ast.dump(behind.test) else (first, first)
+        first = around if ast.dump(around.test) == ast.dump(behind.test) else last
     block = program.block_of(first)
-    if first is last or last not in block or block.index(first) > block.index(last) or _shows(program, [last]):
+    while last not in block and isinstance(branch := program.parent(last), ast.If):
+        last, inner = branch, [*program.block_of(last)[: program.block_of(last).index(last)], *inner]
+    is_in_order = first is not last and last in block and block.index(first) < block.index(last)
+    if not is_in_order or _shows(program, [program.statement_of(end)]):
         return ()
     return [*block[block.index(first) + 1 : block.index(last)], *inner]
 

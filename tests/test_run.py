@@ -8,18 +8,21 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
+from perflint.analysis.links import Context, Links
+from perflint.analysis.program import Program
+from perflint.engine import check
 from perflint.engine.problems import InternalProblem
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.project import checker, run, workers
 from perflint.project.cores import available_cores
-from perflint.project.files import Discovery, discover
+from perflint.project.files import Discovery, discover, in_project
 from perflint.project.settings import Settings
 from tests.stub_rules import BOTTOMLESS, CRASH, EVAL, KILLED
 
@@ -70,6 +73,34 @@ def test_files_come_sorted_with_findings_and_problems(tmp_path: Path) -> None:
     assert [file.problem is not None for file in result.files] == [True, False, True, True, False]
     assert [each.start.line for each in result.diagnostics] == [2, 3]
     assert isinstance(by_name(result)["crash"].problem, InternalProblem)
+
+
+CALLER = "import bad\nfrom other import f\nfor x in y:\n    eval(f(x))\n"
+
+
+@pytest.mark.parametrize("failing", ["links_without_torch", "_links"], ids=["outline", "links"])
+def test_a_fault_of_ours_at_a_file_around_the_checked_one_is_told_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    project(tmp_path, bad="x = (\n", other="def f(x): pass\n", eval=CALLER)
+    resolved = Settings(root=tmp_path, cache=True, jobs=1)
+    ours: Callable[..., Links] = getattr(check, failing)
+
+    def fails(program: Program, *rest: Context) -> Links:
+        if "eval(" not in program.text:
+            raise KeyError("ours")
+        return ours(program, *rest)
+
+    for _ in range(2):  # nothing is remembered of it
+        monkeypatch.setattr(check, failing, fails)
+        found = in_project(discover([tmp_path / "eval.py"], resolved), tmp_path, resolved)
+        result = by_name(run.check_files(found, resolved))
+        assert [*result] == ["eval", "other"]
+        assert [each.start.line for each in result["eval"].diagnostics] == [5]
+        assert isinstance(result["other"].problem, InternalProblem)
+        assert "in fails" in result["other"].problem.traceback
+    monkeypatch.setattr(check, failing, ours)
+    assert [*by_name(run.check_files(found, resolved))] == ["eval"]
 
 
 def test_the_results_do_not_depend_on_who_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

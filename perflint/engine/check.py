@@ -119,20 +119,23 @@ def check_bytes(
         return FileResult(path, problem=problem_of(error)), NONE
 
 
-def links_in(document: Document, context: Context = ALONE, *, outline: bool = False) -> Links:
+def links_in(document: Document, context: Context = ALONE, *, outline: bool = False) -> tuple[FileResult, Links]:
     """The links of `document` to other files, or but an `outline` of them, without the values of anything.
 
-    None where it can't be checked.
+    None where it can't be checked: the result says so where that is a fault of ours, and leaves its own to its check.
     """
     if document.skipped or "\0" in document.text:
-        return NONE
+        return FileResult(document.path), NONE
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _blamed("", FILE_FAULTS):
             warnings.simplefilter("ignore")
             program = Program(document.text, context)
-        return _located_links(document, links_without_torch(program) if outline else _links(program, context))
-    except Exception:  # whoever checks it tells
-        return NONE
+            links = links_without_torch(program) if outline else _links(program, context)
+    except FILE_FAULTS:
+        return FileResult(document.path), NONE
+    except RuleCrash as error:
+        return FileResult(document.path, problem=problem_of(error)), NONE
+    return FileResult(document.path), _located_links(document, links)
 
 
 def check_document(

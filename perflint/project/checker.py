@@ -78,9 +78,9 @@ class Linker:
             document = decode(task.path, data)
         except Unreadable:
             return Checked("")
-        links = links_in(document, task.context, outline=self.in_outline)
-        payload = encode_outline(links, document.text) if self.in_outline else encode(FileResult(task.path), links)
-        return Checked(payload, self.key(task, data))
+        result, links = links_in(document, task.context, outline=self.in_outline)
+        payload = encode_outline(result, links, document.text) if self.in_outline else encode(result, links)
+        return Checked(payload, None if result.problem else self.key(task, data))
 
 
 @dataclass(frozen=True)

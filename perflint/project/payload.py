@@ -27,13 +27,17 @@ def encode(result: FileResult, links: Links = NONE) -> str:
     """`result` without its path, which the reader knows, and the file's links; empty where there is nothing to tell."""
     if result == FileResult(result.path) and links == NONE:
         return ""
+    return _told(result, links)
+
+
+def _told(result: FileResult, links: Links) -> str:
     told = "" if result == FileResult(result.path) else _dumps(replace(result, path=""))
     return f"{told}\n{_dumps(links)}"
 
 
 def decode_links(payload: str) -> Links:
     """The links that `encode` was given; raises as `decode` does."""
-    links: Links = _reader(Links)(json.loads(payload.partition("\n")[2])) if payload else NONE
+    links: Links = _reader(Links)(json.loads(payload.split("\n")[1])) if payload else NONE
     return links
 
 
@@ -50,10 +54,10 @@ class Outline(NamedTuple):
     words: frozenset[str] = frozenset()
 
 
-def encode_outline(links: Links, text: str) -> str:
-    """The outline of a file with this text."""
+def encode_outline(result: FileResult, links: Links, text: str) -> str:
+    """What `encode` makes of `result` and `links`, with the outline of a file that has this text."""
     found = _CLASSES.findall(text), _imported(text), _WORDS.findall(text)
-    return "\n".join((_dumps(links), *(" ".join(sorted({*names})) for names in found)))
+    return "\n".join((_told(result, links), *(" ".join(sorted({*names})) for names in found)))
 
 
 def _imported(text: str) -> Iterator[str]:
@@ -70,7 +74,7 @@ def decode_outline(payload: str) -> Outline:
     """What `encode_outline` was given; raises as `decode` does."""
     if not payload:
         return Outline(NONE)
-    links, *names = payload.split("\n")
+    _, links, *names = payload.split("\n")
     return Outline(_reader(Links)(json.loads(links)), *(frozenset(each.split()) for each in names))
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from perflint.analysis.links import ALONE, Context, Links
+from perflint.analysis.links import ALONE, Context
 from perflint.documents.disk import Unreadable
 from perflint.documents.places import Problem
 from perflint.engine.results import FileResult, RunResult
@@ -21,7 +21,6 @@ from perflint.project.checker import Checked, Checker, Linker, Task, Work
 from perflint.project.files import Discovery
 from perflint.project.fingerprint import source_digest
 from perflint.project.payload import (
-    Outline,
     decode,
     decode_contexts,
     decode_links,
@@ -71,17 +70,18 @@ def check_files(
 ) -> RunResult:
     """The results of the files that were discovered; of folders that could not be read, the problem.
 
-    A file that cannot be checked, also by a fault of ours, does not keep the others from it. Fixes have their `edits`
-    if these are asked for. `progress` is called with the numbers of files that are done and of all. What is `held`
-    stands for the content of these files on disk.
+    A file that cannot be checked, also by a fault of ours, does not keep the others from it; such a fault in a file
+    around them is told, too. Fixes have their `edits` if these are asked for. `progress` is called with the numbers of
+    files that are done and of all. What is `held` stands for the content of these files on disk.
     """
     started = time.perf_counter()
     checker, linker, tasks = _plan(discovery, settings, edits, held)
     around = {discovery.name(path): Task(str(path), 0) for path in discovery.around}
     cache = Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None
     run = _Run(checker, linker, cache, settings.jobs, seen_in(settings.root.resolve()))
-    checked, contexts = run.check_all(tasks, around, progress)
+    checked, contexts, failed = run.check_all(tasks, around, progress)
     files = [_decoded(tasks[name].path, each.payload) for name, each in checked.items()]
+    files += failed
     files += [FileResult(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
     by_path = {tasks[name].path: context for name, context in contexts.items()}
     seconds = time.perf_counter() - started
@@ -103,8 +103,8 @@ class _Run:
 
     def check_all(
         self, tasks: Mapping[str, Task], around: Mapping[str, Task], progress: Progress | None
-    ) -> tuple[dict[str, Checked], Contexts]:
-        """The results and the contexts by name, of the `tasks`, not of those `around` them.
+    ) -> tuple[dict[str, Checked], Contexts, list[FileResult]]:
+        """The results and the contexts by name, of the `tasks`, and the files `around` them at which we failed.
 
         Contexts depend on the results of all files, so they are cached for the files together.
         """
@@ -115,22 +115,22 @@ class _Run:
         if whole and self.cache and (known := self.cache.load([whole])):
             contexts = with_seen(decode_contexts(known[whole]), _paths(seen), self.seen)
             tasks_in_context = {name: each.in_context(contexts.get(name, ALONE)) for name, each in seen.items()}
-            return self._do(self.checker, tasks_in_context, progress), contexts
-        checked, contexts = self._follow_links(seen, beside, progress)
+            return self._do(self.checker, tasks_in_context, progress), contexts, []
+        checked, contexts, failed = self._follow_links(seen, beside, progress)
         as_seen = all(
             each.key == seen[name].in_context(contexts.get(name, ALONE)).key for name, each in checked.items()
         )
-        if whole and self.cache and as_seen:
+        if whole and self.cache and as_seen and not failed:
             told = {name: replace(context, seen=()) for name, context in contexts.items()}
             self.cache.store({whole: encode_contexts({name: each for name, each in told.items() if each})})
-        return checked, contexts
+        return checked, contexts, failed
 
     def _follow_links(
         self, seen: dict[str, _Seen], beside: dict[str, _Seen], progress: Progress | None
-    ) -> tuple[dict[str, Checked], Contexts]:
+    ) -> tuple[dict[str, Checked], Contexts, list[FileResult]]:
         """Check each file by itself; then again, until a fixpoint, those whose context has changed.
 
-        Of the files `beside` those are linked that tell something of the others.
+        Of the files `beside` those are linked that tell something of the others; those at which we failed come along.
         """
         paths = _paths({**seen, **beside})
         contexts = with_seen({}, paths, self.seen)
@@ -138,32 +138,37 @@ class _Run:
             self.checker, {name: each.in_context(contexts.get(name, ALONE)) for name, each in seen.items()}, progress
         )
         links = {name: decode_links(each.payload) for name, each in checked.items()}
-        around = Surroundings(self._outlines(beside), seen)
+        linked = self._outlined(beside)
+        failed = _failed(linked, paths)
+        around = Surroundings({name: decode_outline(each.payload) for name, each in linked.items()}, seen)
         for _ in range(_ROUNDS if len(seen) + len(beside) > 1 else 0):
             while beside and (new := around.telling(links) - {*links}):
-                links |= self._linked({name: beside[name].in_context(contexts.get(name, ALONE)) for name in new})
-            news = with_seen(contexts_of({**around.links, **links}), paths, self.seen)
-            changed = [name for name in links if news.get(name, ALONE) != contexts.get(name, ALONE)]
+                linked = self._linked(new, beside, contexts)
+                failed |= _failed(linked, paths)
+                links |= {name: decode_links(each.payload) for name, each in linked.items()}
+            now = with_seen(contexts_of({**around.links, **links}), paths, self.seen)
+            changed = [name for name in links if now.get(name, ALONE) != contexts.get(name, ALONE)]
             if not changed:
                 break
-            contexts = news
+            contexts = now
             again = {name: seen[name].in_context(contexts.get(name, ALONE)) for name in changed if name in seen}
-            checked |= self._do(self.checker, again)
-            links |= {name: decode_links(checked[name].payload) for name in again}
-            others = [name for name in changed if name in beside]
-            links |= self._linked({name: beside[name].in_context(contexts.get(name, ALONE)) for name in others})
-        return checked, {name: contexts[name] for name in seen if name in contexts}
+            rechecked = self._do(self.checker, again)
+            linked = self._linked([name for name in changed if name in beside], beside, contexts)
+            checked |= rechecked
+            failed |= _failed(linked, paths)
+            links |= {name: decode_links(each.payload) for name, each in (*rechecked.items(), *linked.items())}
+        return checked, {name: contexts[name] for name in seen if name in contexts}, [*failed.values()]
 
-    def _outlines(self, beside: Mapping[str, _Seen]) -> dict[str, Outline]:
+    def _outlined(self, beside: Mapping[str, _Seen]) -> dict[str, Checked]:
         outliner = replace(self.linker, in_outline=True)
         sketched = {
             name: replace(each, key=in_context(each.key, "outline") if each.key else None)
             for name, each in sorted(beside.items())
         }
-        return {name: decode_outline(each.payload) for name, each in self._do(outliner, sketched).items()}
+        return self._do(outliner, sketched)
 
-    def _linked(self, beside: Mapping[str, _Seen]) -> dict[str, Links]:
-        return {name: decode_links(each.payload) for name, each in self._do(self.linker, beside).items()}
+    def _linked(self, names: Iterable[str], beside: Mapping[str, _Seen], contexts: Contexts) -> dict[str, Checked]:
+        return self._do(self.linker, {name: beside[name].in_context(contexts.get(name, ALONE)) for name in names})
 
     def _do(self, work: Work, seen: Mapping[str, _Seen], progress: Progress | None = None) -> dict[str, Checked]:
         """The results of `work` by name: those that are remembered, and the others made."""
@@ -229,6 +234,12 @@ def _do_each(work: Work, todo: Mapping[str, _Seen], jobs: int | None) -> Generat
     with closing(workers.work(work, tasks, min(jobs or available_cores(), useful))) as results:
         for number, checked in results:
             yield names[number], checked or Checked(encode(FileResult(tasks[number].path, problem=_LOST)))
+
+
+def _failed(linked: Mapping[str, Checked], paths: Mapping[str, str]) -> dict[str, FileResult]:
+    """The results of those files which could not be linked."""
+    results = {name: _decoded(paths[name], each.payload) for name, each in linked.items()}
+    return {name: result for name, result in results.items() if result.problem}
 
 
 def _decoded(path: str, payload: str) -> FileResult:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perflint.shim.counts import Tally
-from perflint.shim.hooks import Undo, replace, undo_all
+from perflint.shim.hooks import Undo, before, replace, undo_all
 from perflint.shim.plan import COMPILE
 
 MODULE = "torch"
@@ -22,7 +23,7 @@ _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d")
 class Setting(NamedTuple):
     """What it does, what it promises, and how it is made; the names of those that it excludes.
 
-    `regimes`: what bounds the steps in which it may gain. Empty: any.
+    `regimes`: what bounds the steps in which it may gain. Empty: any. It `starts_slowly` if it compiles.
     """
 
     title: str
@@ -30,6 +31,7 @@ class Setting(NamedTuple):
     make: Callable[[Any, Tally], Undo] | None
     rivals: tuple[str, ...] = ()
     regimes: tuple[str, ...] = ()
+    starts_slowly: bool = False
 
 
 def watch(run: Path, names: Iterable[str], torch: Any) -> Undo:
@@ -112,6 +114,27 @@ def _channels_last(torch: Any, tally: Tally) -> Undo:
     return undo_all([replace(kind, "__init__", made(kind.__init__)) for kind in kinds])
 
 
+def _more_workers(torch: Any, tally: Tally) -> Undo:
+    from perflint.runtime.loader import more_workers  # here: it needs torch
+
+    seen = weakref.WeakSet[Any]()
+
+    def raise_number(loader: Any) -> None:
+        if loader in seen or type(loader) is not kind:
+            return
+        seen.add(loader)
+        decision = more_workers(loader)
+        if not decision.arguments:
+            tally.remark(f"of a loader of the program: {decision.reason}")
+            return
+        loader.num_workers = decision.arguments["num_workers"]
+        tally.add()
+
+    tally.remark("the program reads no loader with workers")
+    kind = torch.utils.data.DataLoader
+    return replace(kind, "__iter__", before(kind.__iter__, raise_number))
+
+
 def _has_cuda(torch: Any, tally: Tally) -> bool:
     if not torch.version.cuda:
         tally.remark("this torch has no CUDA")
@@ -121,10 +144,16 @@ def _has_cuda(torch: Any, tally: Tally) -> bool:
 _ARITHMETIC = ("compute",)
 _TRAFFIC = ("compute", "memory")
 _SMALL = ("overhead", "host reads", "memory")
+_ANYWHERE = (*_SMALL, *_TRAFFIC)
 _COMPILED = "compile the modules that are called again and again"
 KNOWN: Mapping[str, Setting] = {
-    COMPILE: Setting(f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,)),
-    COMPILE_GRAPHS: Setting(f"{_COMPILED}, into CUDA graphs (reduce-overhead)", "rounding", None, (COMPILE,)),
+    COMPILE: Setting(
+        f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,), _ANYWHERE, True
+    ),
+    COMPILE_GRAPHS: Setting(
+        f"{_COMPILED}, into CUDA graphs (reduce-overhead)", "rounding", None, (COMPILE,), _ANYWHERE, True
+    ),
+    "more-workers": Setting("more workers for loaders that have some", "exact", _more_workers, regimes=("input",)),
     "cudnn-benchmark": Setting("torch.backends.cudnn.benchmark = True", "rounding", _benchmark, regimes=_ARITHMETIC),
     "fused-optimizer": Setting("fused=True for optimizers", "rounding", _fused, regimes=_SMALL),
     "channels-last": Setting("weights of convolutions as channels_last", "rounding", _channels_last, regimes=_TRAFFIC),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
@@ -26,9 +27,10 @@ from perflint.analysis.values.dtypes import (
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import path_of, receiver_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of
-from perflint.transforms.aliases import is_own, steps_optimizer
+from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.doubles import has_doubles
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
@@ -93,7 +95,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         suffix, convert = ".detach().double()", "float"
         if not has_doubles(program):
             suffix, safety = ".detach().float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
-    suffix += _shape_of_one(program, read.base)
+    suffix += shape_of_one(program, read.base)
     _check_other_additions(program, found, statement, kind)
     keeps_integer = convert == "float" and may_be_integer
     inside = _conversions_inside(program, found, convert, keeps_integer)
@@ -328,7 +330,7 @@ def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.exp
         raise Blocked(
             "a whole tensor is collected in every iteration: copy all after the loop, if the device's memory allows"
         )
-    if not read.converts_to and _differs(program, read.base):
+    if not read.converts_to and differs(program, read.base):
         raise Blocked("its type or shape may differ between iterations")
     if read.converts_to:
         wanted = FLOAT if read.converts_to == "float" else INTEGER
@@ -344,19 +346,19 @@ def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.exp
     behind = statement_of(
         "if {path}:\n    {path}[:] = {torch}.stack({path}).flatten().tolist()", path=path, torch=torch
     )
-    is_kept = _is_new(program, read.base) or _stays(program, read.base, statement, found.loop)
+    is_kept = is_new(program, read.base) or _stays(program, read.base, statement, found.loop)
     kept = ".detach()" if is_kept else ".detach().clone()"
-    kept += _shape_of_one(program, read.base)
+    kept += shape_of_one(program, read.base)
     change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
     return Fix(f"collect `{path}` on the device and read it once, after the loop", Safety.EXACT, change)
 
 
-def _shape_of_one(program: Program, node: ast.expr) -> str:
+def shape_of_one(program: Program, node: ast.expr) -> str:
     """What gives a tensor of one number the shape () where iterations may differ in it; empty where they don't."""
     return ".reshape(())" if _has_several(program, node) else ""
 
 
-def _differs(program: Program, node: ast.expr) -> bool:
+def differs(program: Program, node: ast.expr) -> bool:
     """May one iteration read another kind of tensor here than the next, as the branch that it took decides?"""
     values = (assigned(program, node) if isinstance(node, ast.Name) else None) or [node]
     varies = _has_several(program, node) or isinstance(values[0], ast.IfExp)
@@ -365,10 +367,13 @@ def _differs(program: Program, node: ast.expr) -> bool:
 
 def _has_several(program: Program, node: ast.expr) -> bool:
     """Is it a variable that may have the value of one assignment here, or of another?"""
-    return isinstance(node, ast.Name) and len(program.get(Flow).graph(node).definitions(node)) > 1
+    function = program.function_of(node)
+    found = program.get(Flow).graph(node).definitions(node) if isinstance(node, ast.Name) else frozenset()
+    is_local = isinstance(node, ast.Name) and function is not None and node.id in local_names(function)
+    return sum(isinstance(each, Definition) or not is_local for each in found) > 1
 
 
-def _is_new(program: Program, node: ast.expr) -> bool:
+def is_new(program: Program, node: ast.expr) -> bool:
     """Is `node` a call that gives a tensor with memory of its own, which nobody else can write to?"""
     if not isinstance(node, ast.Call) or any(keyword.arg == "out" for keyword in node.keywords):
         return False

@@ -7,18 +7,19 @@ import re
 from collections.abc import Sequence
 
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.handlers import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import bind
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import LOOPS, own_nodes, path_of
+from perflint.syntax.walk import LOOPS, own_nodes, path_of, variables_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch, taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
 from perflint.transforms.rewrite import rewrite
-from perflint.transforms.separate_lists import catches, is_copy, shares
+from perflint.transforms.separate_lists import is_copy, shares
 from perflint.transforms.template import expression, statement
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
@@ -74,7 +75,9 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
             InsertAfter(loop, code),
         )
     title = "launch each operation once for all parameters: torch._foreach_*"
-    reason = f"`{lists.unsure}` is a number" if lists.unsure else catches(program) or shares(program)
+    reason = f"`{lists.unsure}` is a number" if lists.unsure else shares(program)
+    if any(handlers(program, loop)):  # which leaves some tensors updated, and raises another error
+        reason = reason or "no exception is caught half-way"
     if reason := reason or ("" if lists.are_separate() else "the lists share no memory, and are of the same types"):
         return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)
     return Fix(title, Safety.ROUNDING if lists.divides else Safety.EXACT, change)
@@ -139,7 +142,7 @@ class _Lists:
         self.lists: dict[str, tuple[str, ast.expr]] = {}
         self.code: list[ast.stmt] = []
         self.unsure, self.divides = "", False
-        self._own = _names(loop.target)
+        self._own = variables_in(loop.target)
         self.named: dict[str, ast.expr] = {}
         self._written: list[ast.expr] = []
         self._taken = taken_around(program, loop)
@@ -303,7 +306,7 @@ class _Lists:
             self.unsure = self.unsure or self.program.segment(node)
 
     def _mentions_own(self, node: ast.expr) -> bool:
-        return not _names(node).isdisjoint(self._own | set(self.named))
+        return not variables_in(node).isdisjoint(self._own | set(self.named))
 
     def _is_leaf(self, node: ast.expr) -> bool:
         """Is it one of the tensors that are walked, its data or its gradient?"""
@@ -336,7 +339,9 @@ class _Lists:
         if isinstance(walked, ast.Call) and self.program.qualified(walked.func) == "builtins.zip":
             elements = target.elts if isinstance(target, ast.Tuple) else []
             places = [
-                place for place, each in enumerate(elements) if isinstance(root, ast.Name) and root.id in _names(each)
+                place
+                for place, each in enumerate(elements)
+                if isinstance(root, ast.Name) and root.id in variables_in(each)
             ]
             walked = walked.args[places[0]] if places and places[0] < len(walked.args) else None
         return walked
@@ -389,7 +394,3 @@ def _root(leaf: ast.expr) -> ast.Subscript | ast.Name:
 
 def _is_gradient(leaf: ast.expr) -> bool:
     return any(getattr(each, "attr", "") == "grad" for each in ast.walk(leaf))
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

@@ -14,6 +14,7 @@ from perflint.transforms.advice import advice
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.deferral import deferral
 from perflint.transforms.rewrite import Rewrite
+from perflint.transforms.slots import slot_store
 from perflint.transforms.waits import HostRead, beside
 
 
@@ -80,7 +81,7 @@ def _is_accumulated(program: Program, repeat: Sync) -> bool:
 def _accumulation(program: Program, sync: Sync) -> Fix | None:
     """The fix of a value that is added up or collected; None where it is neither. Raises Blocked."""
     try:
-        return accumulation(program, sync)
+        return slot_store(program, sync) or accumulation(program, sync)
     except Blocked as reason:
         if str(reason):
             raise

@@ -10,17 +10,72 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 
 import libcst as cst
-from libcst.metadata import CodePosition, MetadataWrapper, PositionProvider
+from libcst._nodes.internal import CodegenState  # its metadata takes several passes, and ten times as long
 
 from perflint.syntax.edits import Edit, Unrenderable
 from perflint.syntax.source import Source
 
 _FOREIGN = re.compile(r"\r(?=\n)|(?:(?<=\n)|(?<=\r)|\A)[ \t]*\f")  # what libcst does not give back as it was
 _DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
+_STATEMENTS = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
+_PIECES = (cst.BaseExpression, cst.Slice)
 
 Statement = cst.BaseSmallStatement | cst.BaseCompoundStatement
 Piece = cst.BaseExpression | cst.Slice
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+
+class _Place:
+    """What `with` measures of a node: the code that it writes, or from where one node in it begins to another's end."""
+
+    def __init__(self, places: _Places, node: cst.CSTNode, first: cst.CSTNode | None, last: cst.CSTNode | None) -> None:
+        self._places, self._node, self._first, self._last = places, node, first, last
+
+    def __enter__(self) -> None:
+        self._start = self._places.at
+
+    def __exit__(self, *_: object) -> None:
+        spans = self._places.spans
+        start = spans[self._first][0] if self._first is not None else self._start
+        spans[self._node] = start, spans[self._last][1] if self._last is not None else self._places.at
+
+
+class _Places(CodegenState):
+    """Writes the code of a module, and notes where each node begins and ends in it, and which node is around it."""
+
+    def __init__(self, module: cst.Module) -> None:
+        super().__init__(module.default_indent, module.default_newline)
+        self.at = 0
+        self.spans: dict[cst.CSTNode, tuple[int, int]] = {}
+        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
+        self._around: list[tuple[cst.CSTNode, int]] = []
+        module._codegen(self)
+
+    def add_indent_tokens(self) -> None:
+        for token in self.indent_tokens:
+            self.add_token(token)
+
+    def add_token(self, value: str) -> None:
+        self.tokens.append(value)
+        self.at += len(value)
+
+    def pop_trailing_newline(self) -> None:
+        self.at -= len(self.tokens[-1]) if self.tokens else 0
+        super().pop_trailing_newline()
+
+    def before_codegen(self, node: cst.CSTNode) -> None:
+        if self._around:
+            self.parents[node] = self._around[-1][0]
+        self._around.append((node, self.at))
+
+    def after_codegen(self, node: cst.CSTNode) -> None:
+        _, start = self._around.pop()
+        self.spans.setdefault(node, (start, self.at))
+
+    def record_syntactic_position(  # type: ignore[override]  # a context manager, but no generator, which is slower
+        self, node: cst.CSTNode, *, start_node: cst.CSTNode | None = None, end_node: cst.CSTNode | None = None
+    ) -> _Place:
+        return _Place(self, node, start_node, end_node)
 
 
 class Trees:
@@ -40,39 +95,27 @@ class Trees:
             self.module = cst.parse_module(self.text)
         except (cst.ParserSyntaxError, cst.CSTValidationError) as error:
             raise Unrenderable("libcst, which writes fixes, cannot parse this file") from error
-        if self.module.code != self.text:
+        places = _Places(self.module)
+        if "".join(places.tokens) != self.text:
             raise Unrenderable("libcst, which writes fixes, does not give this file back as it is")
         self._plain = Source(self.text)
+        self.spans, self.parents = places.spans, places.parents
         self.width = self._plain.width
-        self.spans: dict[cst.CSTNode, tuple[int, int]] = {}
-        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self._expressions: dict[tuple[int, int], Piece] = {}
         self._statements: dict[int, Statement] = {}
-        wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
-        for node, place in wrapper.resolve(PositionProvider).items():
-            self.spans[node] = self._at(place.start), self._at(place.end)
         for node, span in self.spans.items():
-            self._note(node, span)
-
-    def _note(self, node: cst.CSTNode, span: tuple[int, int]) -> None:
-        for child in node.children:
-            self.parents[child] = node
-        if isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement):
-            self._statements[span[0]] = node
-        elif isinstance(node, cst.BaseExpression | cst.Slice):
-            if isinstance(node, cst.Tuple | cst.GeneratorExp) and node.lpar:
-                span = self.spans[node.lpar[-1]][0], self.spans[node.rpar[0]][1]
-            self._expressions[span] = node
+            if isinstance(node, _STATEMENTS):
+                self._statements[span[0]] = node
+            elif isinstance(node, _PIECES):
+                if isinstance(node, cst.Tuple | cst.GeneratorExp) and node.lpar:
+                    span = self.spans[node.lpar[-1]][0], self.spans[node.rpar[0]][1]
+                self._expressions[span] = node
 
     @cached_property
     def quote(self) -> str:
         """What most strings of the program are quoted with."""
         quotes = Counter(node.quote for node in self.spans if isinstance(node, cst.SimpleString))
         return "'" if quotes["'"] > quotes['"'] else '"'
-
-    def _at(self, place: CodePosition) -> int:
-        is_inside = place.line <= self._plain.line_count
-        return self._plain.line_start(place.line) + place.column if is_inside else len(self.text)
 
     def plain(self, offset: int) -> int:
         """Where the character at `offset` of the text stands in the module's."""

@@ -143,6 +143,10 @@ class Variants:
         numbered = [(key, change(path, number)) for path in paths for number, key in enumerate(self._of(path), 1)]
         return tuple(key for key, name in numbered if name not in ran and change(key.path, 0) in ran)
 
+    def loaded(self, ran: Collection[str]) -> tuple[FixKey, ...]:
+        """The fixes in files that such a run has loaded, and those at run time."""
+        return tuple(key for key in self.fixes if key.at_run_time or change(key.path, 0) in ran)
+
     def only(self, keys: Collection[FixKey], shortened: Shortcut = Shortcut()) -> Variants:  # noqa: B008  # it is frozen
         """The variants with some fixes, of a program in which something may be shortened."""
         made = copy(self)
