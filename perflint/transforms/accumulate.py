@@ -40,6 +40,8 @@ from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression
 from perflint.transforms.template import statement as statement_of
 
+_FLOAT_FORMATS = frozenset("eEfFgG%")
+_FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
 _BY_NAME = re.compile(r"(?<![.\w])(exec|eval|locals|vars)\(")  # what may read any variable
 _MUCH = 1 << 20
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
@@ -98,7 +100,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     keeps_integer = convert == "float" and may_be_integer
     inside = _conversions_inside(program, found, convert, keeps_integer)
     after = _reads_after(program, found)
-    if after is not None and all(_divides(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
+    if after is not None and all(_reads_alike(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
         keeps_integer = False  # an integer gives what the same float does
     conversion = "{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({{path}})"
     behind = [InsertAfter(found.loop, (statement_of(f"{{path}} = {conversion}", path=path),))] if after != [] else []
@@ -130,16 +132,21 @@ def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
     )
 
 
-def _divides(program: Program, node: ast.expr) -> bool:
-    """Is it the numerator of a division, which is the same for an integer as for the float of its value?"""
-    division = program.parent(node)
-    if isinstance(division, ast.AugAssign) and division.target is node:
-        divisor = division.value
-    elif isinstance(division, ast.BinOp) and division.left is node:
-        divisor = division.right
+def _reads_alike(program: Program, node: ast.expr) -> bool:
+    """Is it divided, or shown in the format of a float, which gives the same for an integer as for that as a float?"""
+    read = program.parent(node)
+    if isinstance(read, ast.FormattedValue):
+        form = read.format_spec.values[-1:] if isinstance(read.format_spec, ast.JoinedStr) else []
+        return any(isinstance(each, ast.Constant) and str(each.value)[-1:] in _FLOAT_FORMATS for each in form)
+    if isinstance(read, ast.AugAssign) and read.target is node:
+        divisor = read.value
+    elif isinstance(read, ast.BinOp) and read.left is node:
+        divisor = read.right
     else:
         return False
-    return isinstance(division.op, ast.Div) and program.value(divisor).kind is Kind.NUMBER  # no fraction: that has ints
+    # By fractions alone, integers are divided otherwise.
+    is_plain = program.value(divisor).kind is Kind.NUMBER or not _FRACTIONS.search(program.text)
+    return isinstance(read.op, ast.Div) and is_plain
 
 
 def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:

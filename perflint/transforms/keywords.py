@@ -20,7 +20,8 @@ def with_keywords(trees: Trees, old: cst.Call, call: cst.Call, given: Given) -> 
     """`call`, which was `old`, with these keywords before any `**`; on lines of their own where its arguments are."""
     place = next((at for at, each in enumerate(call.args) if each.star == "**"), len(call.args))
     front, rest = call.args[:place], call.args[place:]
-    fresh = [cst.Arg(value, cst.Name(name), equal=_EQUAL) for name, value in given]
+    equal = next((each.equal for each in reversed(call.args) if isinstance(each.equal, cst.AssignEqual)), _EQUAL)
+    fresh = [cst.Arg(value, cst.Name(name), equal=equal) for name, value in given]
     if not front:
         fresh = _parted(fresh, _BLANK)
         return call.with_changes(args=[*fresh, *rest] if rest else [*fresh[:-1], _last(fresh[-1])])
@@ -81,6 +82,10 @@ def _inline(trees: Trees, call: cst.Call, at: int, given: Given) -> cst.BasePare
     length = sum(len(f", {name}={trees.module.code_for_node(value)}") for name, value in given)
     if column + length + rest <= trees.width or _is_held(trees, call):
         return _BLANK
+    breaks = (each.comma.whitespace_after for each in reversed(call.args[:at]) if isinstance(each.comma, cst.Comma))
+    for broken in (*breaks, call.whitespace_before_args):
+        if isinstance(broken, cst.ParenthesizedWhitespace):  # as its other lines are
+            return broken.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
     aligned = trees.spans[call.args[0]][0]
     indent = aligned - text.rfind("\n", 0, aligned) - 1
     return cst.ParenthesizedWhitespace(indent=False, last_line=cst.SimpleWhitespace(" " * indent))

@@ -46,6 +46,8 @@ def first(tree: ast.AST, kind: type[ast.expr]) -> ast.expr:
         ("f()", "f(n=4, p=True)"),
         ("f(**k)", "f(n=4, p=True, **k)"),
         ("f(a, b,)", "f(a, b, n=4, p=True,)"),
+        ("f(a, b = c)", "f(a, b = c, n = 4, p = True)"),
+        (f"f({'a' * 70},\n     b, {'c' * 70})", f"f({'a' * 70},\n     b, {'c' * 70},\n     n=4, p=True)"),
         ("f(\n    a,\n    b,  # c\n)", "f(\n    a,\n    b,  # c\n    n=4,\n    p=True,\n)"),
         ("f(\n    a,\n    b  # c\n)", "f(\n    a,\n    b,  # c\n    n=4,\n    p=True\n)"),
         ("f(a,\n  b, **k)", "f(a,\n  b,\n  n=4,\n  p=True, **k)"),
