@@ -6,8 +6,9 @@ What is offered, by the question that a rule asks:
   each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells which,
   by `Blocked`.
 - *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
-  its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`, `bindings_of` (what a node assigns) and
-  `returned_values`; for annotations and isinstance `Function`, `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
+  its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`, `variables_in`, `bindings_of` (what a
+  node assigns) and `returned_values`; for annotations and isinstance `Function`, `FUNCTIONS`, `Loop`, `LOOPS`,
+  `PlainLoop`.
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
   `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
@@ -23,7 +24,8 @@ What is offered, by the question that a rule asks:
   `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
   them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in
   between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes`
-  asks the alias analysis for each `Write` that a view in the place of a copy would show.
+  asks the alias analysis for each `Write` that a view in the place of a copy would show, and `asks_for_layout` who
+  relies on the order of a tensor in memory.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`;
@@ -92,6 +94,7 @@ from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.made import Made, made_on_host
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
+from perflint.analysis.memory.layout_use import asks_for_layout
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import shown_writes
@@ -120,6 +123,7 @@ from perflint.syntax.walk import (
     own_nodes,
     path_of,
     returned_values,
+    variables_in,
 )
 from perflint.torch_ops import Operation, Trait
 from perflint.torch_ops import canonical as torch_name
@@ -155,19 +159,19 @@ __all__ = [
     "Loop", "LoopKind", "Made", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Sample", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
-    "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned",
-    "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like", "call_span", "callers", "carrying_loop",
-    "changing", "comments", "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression",
-    "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders", "handlers",
-    "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer",
-    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
-    "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move",
-    "moved_at_once", "moved_later", "number", "numbers", "occurrences", "of_torch", "on_lists", "operation",
-    "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads", "restarts",
-    "returned_values", "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes",
-    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
-    "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch",
-    "walks_examples", "without_gradients", "written_after",
+    "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_layout",
+    "asks_for_setting", "assigned", "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like",
+    "call_span", "callers", "carrying_loop", "changing", "comments", "computes_for_callers", "converts", "dataset",
+    "dependents", "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name",
+    "fused_attention", "graph_loaders", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
+    "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
+    "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "made_on_host", "makes_rare",
+    "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "number", "numbers", "occurrences",
+    "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed",
+    "reading", "reads", "restarts", "returned_values", "rewrite", "runs_model_beside", "runs_often", "samples",
+    "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords",
+    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried",
+    "unused_graphs", "variables_in", "walked_batch", "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

@@ -140,7 +140,7 @@ def _is_short(program: Program, loop: Loop) -> bool:
 
 def _picks_layers(loop: Loop) -> bool:
     """Does each iteration call another module: `layer(x)`, `self.convs[i](x)`?"""
-    targets = {each.id for each in ast.walk(getattr(loop, "target", loop)) if isinstance(each, ast.Name)}
+    targets = api.variables_in(getattr(loop, "target", loop))
     for node in ast.walk(loop):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Subscript | ast.Call):
             picked = node.func if isinstance(node.func, ast.Name) else getattr(node.func, "slice", node.func)

@@ -46,10 +46,12 @@ with other optimizers, which step in their capturable form, `behaviour` where di
 arguments. The first steps run eagerly and are watched; where a replay would do something else than the function, all
 steps stay eager, and a warning says why (`perflint docs tuning`).
 
-What the step sets and the loop reads later is returned. Values that the host reads in the middle of the step, as by
-`total += loss.item()` between `loss.backward()` and `optimizer.step()`, are returned, and read behind it; batches that
-are copied or chosen there are so in front of it. A distribution of torch.distributions checks its arguments on the
-host, and is told not to: what it would have raised an error for, such as NaN, goes on unnoticed.
+A step that is a function or a method of its own becomes another one in front of it, which it calls; what decorates the
+function is not looked at, so that it must have no decorator. What the step sets and is read later is returned. Values
+that the host reads in the middle of the step, as by `total += loss.item()` between `loss.backward()` and
+`optimizer.step()`, are returned, and read behind it; batches that are copied or chosen there are so in front of it. A
+distribution of torch.distributions checks its arguments on the host, and is told not to: what it would have raised an
+error for, such as NaN, goes on unnoticed.
 
 Not captured, with the line and what to do: numbers of the host that differ in each iteration, such as a count or a
 coefficient that is annealed; tests of tensors; prints, logs and lists that are filled, other than what can go behind

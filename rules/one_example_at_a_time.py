@@ -83,7 +83,7 @@ def _kind(program: Program, call: ast.Call) -> str:
     walk = loop.generators[0] if isinstance(loop, _COMPREHENSIONS) else loop
     if loop is None or not isinstance(walk, ast.For | ast.comprehension) or not api.walks_examples(program, walk):
         return ""
-    items = api.dependents(loop, {each.id for each in ast.walk(walk.target) if isinstance(each, ast.Name)})
+    items = api.dependents(loop, api.variables_in(walk.target))
     if any(each.endswith(".pipeline") for each in _makers(program, call.func) if each.startswith("transformers.")):
         is_single = _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
         return "pipeline" if is_single else ""

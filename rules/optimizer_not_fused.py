@@ -29,9 +29,9 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 ## Fix safety
 
 `rounding`: the same mathematics, in another order. Where the device may be another one than CUDA, the keyword asks for
-it, and stays None there, as by default. It needs torch 2.0, and 2.3 for `SGD`. There is no fix where it isn't known
-that the models were moved, or what else is given, and in files that speak of complex numbers, apex, DeepSpeed, FSDP or
-Horovod. It is advice, as small models and those that compute much for each parameter gain little.
+it, and is False there, which changes nothing on the CPU. It needs torch 2.0, and 2.3 for `SGD`. There is no fix where
+it isn't known that the models were moved, or what else is given, and in files that speak of complex numbers, apex,
+DeepSpeed, FSDP or Horovod. It is advice, as small models and those that compute much for each parameter gain little.
 
 ## Measured
 
@@ -103,7 +103,7 @@ def _fix(program: Program, call: ast.Call, given: Optimized, placed: list[Placed
         raise Blocked("it isn't known whether all parameters are on the device by now")
     if _OTHERS.search(program.text):
         raise Blocked("other libraries may compute the steps, or take the parameters apart")
-    model, targets = given.modules[0], [each.args[0] if each.args else None for each in moves]
+    model, targets = given.modules[0], [api.bind(each, ("device",)).get("device") for each in moves]
     if len({ast.dump(each) if each is not None else "" for each in targets}) > 1:
         raise Blocked("the models may be on several devices")
     if not api.takes_keywords(call):
@@ -117,8 +117,8 @@ def _fix(program: Program, call: ast.Call, given: Optimized, placed: list[Placed
     if sure and (target is None or program.value(target).is_literal):
         fused = api.expression("True")
     elif target is not None and sure and is_local and api.path_of(target) and program.value(target).kind is Kind.DEVICE:
-        fused = api.expression("True if {device}.type == 'cuda' else None", device=target)
+        fused = api.expression("{device}.type == 'cuda'", device=target)
     else:
-        fused = api.expression("True if next({model}.parameters()).is_cuda else None", model=model)
+        fused = api.expression("next({model}.parameters()).is_cuda", model=model)
     change = api.rewrite(program, api.AddKeywords(call, (("fused", fused),)))
     return Fix(f"add fused={ast.unparse(fused)}", Safety.ROUNDING, change)

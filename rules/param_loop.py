@@ -110,7 +110,7 @@ def _kind(program: Program, loop: _Loop) -> str:
         calls = [each for each in nodes if isinstance(each, ast.Call)]
         names = {getattr(each.func, "attr", "") for each in calls if program.qualified(each.func) not in _HARMLESS}
         return "norm" if _NORM.search(text) and "'grad'" in text and names <= _HARMLESS | {"abs", "max"} else ""
-    own = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    own = api.variables_in(loop.target)
     updates, computes = set[str](), False
     for node in (each for part in loop.body for each in ast.walk(part)):
         if isinstance(node, ast.Call):

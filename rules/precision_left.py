@@ -54,7 +54,6 @@ _TOLD = re.compile(
 _EXACT = re.compile(
     r"\bphysics|\bpinns?\b|odeint|gpytorch|botorch|\bpyro\b|hessian|cholesky|molecul|quantum", re.IGNORECASE
 )
-_DEVICE = re.compile(r"cuda|device|gpu", re.IGNORECASE)
 
 
 class PrecisionLeft(Rule):
@@ -66,9 +65,7 @@ class PrecisionLeft(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the first backward pass of a script that never speaks of number formats."""
-        is_left_alone = (
-            program.is_test or not _runs(program) or program.is_host_only or not _DEVICE.search(program.text)
-        )
+        is_left_alone = program.is_test or not _runs(program) or not program.may_use_device
         if is_left_alone or _TOLD.search(program.text) or _EXACT.search(program.text):
             return
         for call in program.of_type(ast.Call):

@@ -41,7 +41,6 @@ without. It is advice, as nothing gets faster by it.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
 from perflint import api
@@ -49,7 +48,6 @@ from perflint.api import Finding, Kind, Options, Place, Program, Rule, Severity
 
 _CLOCKS = frozenset(f"time.{each}" for each in ("time", "perf_counter", "monotonic", "time_ns", "perf_counter_ns"))
 _CLOCKS |= {"timeit.default_timer"}
-_DEVICE = re.compile(r"import torch\b.*(cuda|device|gpu|accelerat)", re.IGNORECASE | re.DOTALL)
 _OF_TRAINING = frozenset({"zero_grad", "train", "eval", "append", "set_epoch", "step"})
 _WAITS = frozenset({"synchronize", "wait", "join", "barrier", "spawn", "numpy", "elapsed_time", "block_until_ready"})
 _HARMLESS = ("builtins.", "math.", "time.", "torch.", "numpy.", "contextlib.")
@@ -67,7 +65,7 @@ class UnsynchronizedTiming(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each such read that ends a region."""
-        is_left_alone = program.is_test or program.is_host_only or not _DEVICE.search(program.text)
+        is_left_alone = program.is_test or not program.may_use_device
         for difference in () if is_left_alone else program.of_type(ast.BinOp):
             ends = _reads(program, difference.left) if isinstance(difference.op, ast.Sub) else []
             starts = _reads(program, difference.right) if ends else []

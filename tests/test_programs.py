@@ -302,3 +302,35 @@ def test_an_error_half_way_is_seen_where_another_file_handles_it(
     main = f"import contextlib\nimport torch\nimport clipping\n\nmodel = torch.nn.Linear(2, 2).cuda()\n{calling}\n"
     (found,) = diagnostics(tmp_path, "param-loop", clipping=CLIPPING, main=main)
     assert [("half-way" in fix.title) for fix in found.fixes] == [is_handled], found
+
+
+ADDED = """\
+import torch
+
+DEVICE = torch.device("cuda")
+
+
+def added(row, x):
+    spread = row.unsqueeze(0).repeat(x.size(0), 1, 1)
+    return (spread * 2) + x.to(DEVICE)
+
+
+def outer(row, x):
+    return added(row, x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("calling", "fixes"),
+    [
+        ("print(added.added(rows.T, x).sum())", 1),
+        ("print(added.added(rows.T, x).view(-1))", 0),
+        ("def show(rows, x):\n    y = added.outer(rows.T, x)\n    return torch.relu(y).stride()", 0),
+    ],
+)
+def test_a_copy_stays_where_another_file_asks_for_the_layout_of_what_is_made_of_it(
+    tmp_path: Path, calling: str, fixes: int
+) -> None:
+    main = f"import torch\nimport added\nfrom data import rows, x\n\n{calling}\n"
+    (found,) = diagnostics(tmp_path, "repeat-not-broadcast", added=ADDED, main=main)
+    assert len(found.fixes) == fixes, found.blocked

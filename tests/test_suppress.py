@@ -258,10 +258,6 @@ def test_added_comments_ignore_what_was_found(text: str, expected: str) -> None:
     assert _left(expected) == []
 
 
-def test_added_comments_carry_the_reason() -> None:
-    assert add_ignores("slow()\n", _findings("slow()\n"), "see #7") == "slow()  # perflint: ignore[slow] see #7\n"
-
-
 STATEMENTS = st.sampled_from(
     [
         "slow()",

@@ -41,8 +41,10 @@ class Manner(IntFlag):
     PLAIN = 0
     QUIET = 1  # where gradients are switched off, or may be
     HANDLED = 2  # where errors that it raises are handled
+    LAID_OUT = 4  # by code that asks for the layout of what it returns
 
 
+SOUGHT = Manner.LAID_OUT  # which it takes time to find out: only who asks for it is told
 OF_IMPORTS = Says.COMPILES | Says.TRANSFORMS  # what holds for all that a file imports
 
 
@@ -161,8 +163,9 @@ class Seen:
 class Links:
     """What a file exports to the other files of the run, and what it needs of them.
 
-    It exports its hot `calls`, the `functions` whose heat depends on their callers, its classes with their `bases`, and
-    the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
+    It exports its hot `calls`, the `cold_targets` of calls that would be hot if others called their functions in hot
+    code, the `functions` whose heat depends on their callers, its classes with their `bases`, and the `summaries` of
+    its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
     `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients.
     `imports` names what it imports at module level; `says` is where it computes; `says_query`: what it asks whether
@@ -175,6 +178,7 @@ class Links:
     """
 
     calls: tuple[HotCall, ...] = ()
+    cold_targets: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     bases: tuple[tuple[str, str], ...] = ()
     summaries: tuple[Summary, ...] = ()
@@ -208,7 +212,8 @@ class Context:
     `asked` are its functions of whose effects others ask, `manners` how others call its functions, as far as it asked,
     `modules` the classes whose bases in other files are modules', of those for which it asked.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
-    `told`: what one of these programs says of all that it imports, of what the file asked; `edited`: the attributes
+    `told`: what one of these programs says of all that it imports, of what the file asked; `inquiries`: the manners of
+    calls for which a file asks that it imports; `edited`: the attributes
     that they edit, of those for which it asked; `rebound`: modules of which it imports all names, each with a name to
     which they give another meaning. `seen`: what a run of the file as it is has shown, which is true of that run.
     """
@@ -217,6 +222,7 @@ class Context:
     summaries: tuple[Summary, ...] = ()
     on_host: bool | None = None
     told: Says = Says.NOTHING
+    inquiries: Manner = Manner.PLAIN
     edited: tuple[str, ...] = ()
     rebound: tuple[tuple[str, str], ...] = ()
     asked: tuple[str, ...] = ()
@@ -226,7 +232,7 @@ class Context:
 
     def __bool__(self) -> bool:
         return (
-            any((self.calls, self.summaries, self.told, self.edited, self.rebound))
+            any((self.calls, self.summaries, self.told, self.inquiries, self.edited, self.rebound))
             or any((self.asked, self.manners, self.modules, self.seen))
             or self.on_host is not None
         )

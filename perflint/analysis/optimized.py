@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.syntax.walk import COMPREHENSIONS, own_nodes, path_of
+from perflint.syntax.walk import COMPREHENSIONS, last_name, own_nodes, path_of
 
 _GIVE = frozenset("parameters named_parameters modules named_modules children named_children".split())
 _PASS = frozenset("builtins.list builtins.tuple builtins.set builtins.dict builtins.iter builtins.sorted".split())
@@ -36,7 +36,7 @@ def optimized(program: Program, params: ast.expr) -> Optimized | None:
             continue
         parts = _parts(program, each)
         if parts is None:
-            if not _NAMED.search(_name(each)) or _name(each)[:1].isupper():
+            if not _NAMED.search(last_name(each)) or last_name(each)[:1].isupper():
                 return None
             is_named = True
             continue
@@ -111,10 +111,3 @@ def _grown(program: Program, node: ast.expr) -> list[ast.AST]:
 def _whole(node: ast.expr) -> ast.expr:
     """The collection that a subscript takes a part of."""
     return _whole(node.value) if isinstance(node, ast.Subscript) else node
-
-
-def _name(node: ast.AST) -> str:
-    """What a part that isn't known is called."""
-    if isinstance(node, ast.Call):
-        return _name(node.func)
-    return node.arg if isinstance(node, ast.arg) else str(getattr(node, "attr", getattr(node, "id", "")))

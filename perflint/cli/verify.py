@@ -109,6 +109,7 @@ def examined(
     `trials` chooses what is tried besides fixes; `allowed`: the classes of promises, all of them by default.
     `to_do` says what to do now, and `tail` what comes after the summary; each class is raced then.
     """
+    begin = time.monotonic()  # what is imported here takes its time as well
     if sys.platform == "win32":
         raise UserError("verify doesn't run on Windows: it pauses programs as only POSIX systems can; run it in WSL")
     missing = [name for name in _NEEDED if find_spec(name) is None]
@@ -120,8 +121,6 @@ def examined(
     from perflint.report.style import Style
     from perflint.verify.grade import Outcome
     from perflint.verify.summary import spent, summary
-
-    begin = time.monotonic()
 
     def tell(line: str) -> None:
         if not typed["quiet"]:

@@ -111,24 +111,24 @@ class Session:
             settings = replace(settings, extend_select=(*settings.extend_select, *trials.rules))
             whole = trials.settings
             project = Project(self._start, self._root, settings, typed["config"], whole=whole, closure=closure)
-            variants = self._variants(course, project, trials.first, budget, tell)
+            variants = self._variants(course, project, trials, budget, tell)
             folder, by_class = guardian.folder, self._by_class
             return verified(Examination(course, variants, budget, folder, tell, monitor, asked, by_class=by_class))
 
-    def _variants(
-        self, course: Course, project: Project, first: Collection[str], budget: Budget, tell: Tell
-    ) -> Variants:
+    def _variants(self, course: Course, project: Project, trials: Trials, budget: Budget, tell: Tell) -> Variants:
         course.ledger.enter("finding fixes")
         finding = budget.part(budget.of(Share.FINDING) - budget.spent)
         with deadline(finding):
-            variants = Variants(project, self._allowed, first)
+            variants = Variants(project, self._allowed, trials.first)
+        if any(key.rule in trials.first for key in variants.fixes):
+            variants = variants.only([key for key in variants.fixes if key.rule not in trials.instead])
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
         for note in course.tune(variant, budget.of(Share.TUNING)):
             tell(note)
         with deadline(budget.part(budget.of(Share.FINDING))):
-            return Variants(project, self._allowed, first)
+            return Variants(project, self._allowed, trials.first)
 
     def _prepare(self, tell: Tell) -> None:
         """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will go aside."""

@@ -50,7 +50,7 @@ def apply(
     return tuple(sorted(kept, key=lambda finding: (finding.start, finding.end, finding.rule)))
 
 
-def add_ignores(text: str, findings: Iterable[Finding], reason: str = "") -> str:
+def add_ignores(text: str, findings: Iterable[Finding]) -> str:
     """`text` with a comment on the statement of each of the findings that ignores it.
 
     Raises ValueError where the text cannot be split into tokens.
@@ -64,7 +64,7 @@ def add_ignores(text: str, findings: Iterable[Finding], reason: str = "") -> str
             wanted[line].append(finding.rule)
     for line in sorted(wanted, reverse=True):
         if wanted[line]:
-            edit = _comment(line, sorted(wanted[line]), reason, comments, source)
+            edit = _comment(line, sorted(wanted[line]), comments, source)
             text = text[: edit.start] + edit.text + text[edit.end :]
     return text
 
@@ -141,7 +141,7 @@ def _have_run(word: str, active: Mapping[str, Rule]) -> bool:
     return bool(meant) and all(rule.name in active for rule in meant)
 
 
-def _comment(line: int, rules: list[str], reason: str, comments: Comments, source: Source) -> Edit:
+def _comment(line: int, rules: list[str], comments: Comments, source: Source) -> Edit:
     """The edit that adds `rules` to the comment of logical line number `line`, or gives it one."""
     for pragma in comments.pragmas:
         if pragma.statement == line and pragma.inner:
@@ -151,4 +151,4 @@ def _comment(line: int, rules: list[str], reason: str, comments: Comments, sourc
     row = comments.lines[line].last
     rest = source.text[code_end : source.line_start(row) + len(source.line_text(row).rstrip("\r\n"))]
     start = code_end + len(rest.rstrip())
-    return Edit(start, code_end + len(rest), f"  # {MARK} ignore[{', '.join(rules)}] {reason}".rstrip())
+    return Edit(start, code_end + len(rest), f"  # {MARK} ignore[{', '.join(rules)}]")

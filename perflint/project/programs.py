@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-from perflint.analysis.links import OF_IMPORTS, Links, Says
+from perflint.analysis.links import OF_IMPORTS, SOUGHT, Links, Manner, Says
 
-_Said = TypeVar("_Said", Says, frozenset[str])
+_Said = TypeVar("_Said", Says, Manner, frozenset[str])
 
 
 def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, bool]:
@@ -23,10 +23,7 @@ def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) 
     says = {path: each.says for path, each in links.items()}
     if not any(Says.SCRIPT in each for each in says.values()):
         return {}
-    importers: defaultdict[str, set[str]] = defaultdict(set)
-    for path, others in imports.items():
-        for other in others:
-            importers[other].add(path)
+    importers = _importers(imports)
     used = _gathered(says, imports)  # by each file and those that import it
     whole = _gathered(_gathered(says, importers), imports)
     told = {path: False for path, each in says.items() if Says.SCRIPT in each and Says.DEVICE in used[path]}
@@ -39,6 +36,16 @@ def said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> 
     says = {path: each.says & OF_IMPORTS for path, each in links.items()}
     found = {path: each & links[path].says_query for path, each in _gathered(says, imports).items()}
     return {path: each for path, each in found.items() if each}
+
+
+def inquired(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, Manner]:
+    """The manners of calls for which files ask, by each file that imports one, through others too."""
+    asked = dict.fromkeys(links, Manner.PLAIN)
+    for path, each in links.items():
+        for _, manner in each.manner_queries:
+            asked[path] |= manner & SOUGHT
+    gathered = _gathered(asked, _importers(imports))
+    return {path: manner for path, manner in gathered.items() if manner}
 
 
 def edited(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
@@ -64,6 +71,14 @@ def rebound(
         for path, modules in stars.items()
     }
     return {path: names for path, names in told.items() if names}
+
+
+def _importers(imports: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path, others in imports.items():
+        for other in others:
+            found[other].add(path)
+    return found
 
 
 def _gathered(says: Mapping[str, _Said], followed: Mapping[str, Collection[str]]) -> dict[str, _Said]:

@@ -37,14 +37,15 @@ class Surroundings:
         found = {*callers}
         for path in callers:  # those whose heat counts, as they call what is checked, directly or not
             if path in links:
-                news = {*self._callers(path, links[path], modules), *_bases(path, links[path], modules)} - found
-                callers += sorted(news)
-                found |= news
-        asked = list(found)
+                bases, named = {*_bases(path, links[path], modules)}, {*self._callers(path, links[path], modules)}
+                found |= bases | named
+                calling = (each for each in named if each in links and _calls(each, links[each], path, modules))
+                callers += sorted({*bases, *calling}.difference(callers))
+        asked = [*callers]
         for path in asked:
             if path in links:
-                news = {*self._asked(path, links[path], modules), *self._editors(path, links[path])} - found
-                asked += sorted(news)
+                news = {*self._asked(path, links[path], modules), *self._editors(path, links[path])}
+                asked += sorted(news.difference(asked))
                 found |= news
         return found
 
@@ -86,6 +87,12 @@ def _files_of(names: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]
         for name in each:
             found[name].append(path)
     return dict(found)
+
+
+def _calls(path: str, links: Links, other: str, modules: Modules) -> bool:
+    """Does a file call a function of another, in code that is hot or may be?"""
+    targets = {*(each.target for each in links.calls), *links.cold_targets}
+    return any(place == other for target in targets for place, _ in modules.reached(path, target))
 
 
 def _bases(path: str, links: Links, modules: Modules) -> Iterator[str]:

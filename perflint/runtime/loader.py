@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pickle
@@ -27,6 +28,7 @@ _SHARED = Path("/dev/shm")
 _PREFETCH = 2  # batches that each worker keeps ready, by torch's default
 _MOST_WORKERS = 16
 _probes: dict[int, tuple[weakref.ref[Any], object, Probe]] = {}  # by the numbers of datasets, which come again
+_READY_S = 1e-3  # from one batch to the next, at best
 _WORTH_S = 2e-3  # of reading a batch; passing one from a worker takes about half a millisecond
 
 
@@ -89,7 +91,7 @@ def decide(
 
 
 def more_workers(loader: Any) -> Decision:
-    """As many workers as there are cores for them, where a loader has some, and others than these give the same."""
+    """As many workers as a batch each millisecond takes, where a loader has some and their number changes nothing."""
     names = ("num_workers", "batch_size", "batch_sampler", "collate_fn", "worker_init_fn", "multiprocessing_context")
     dataset: Any = loader.dataset
     given: dict[str, Any] = {name: getattr(loader, name, None) for name in names}
@@ -101,11 +103,11 @@ def more_workers(loader: Any) -> Decision:
         seen, batch = _probed(dataset, given), batch_size(given)
     except Exception as error:
         return Decision(reason=f"its samples can't be tried out: {error!r}")
-    workers = _most_workers(dataset, batch)
+    workers = min(_most_workers(dataset, batch), math.ceil(seen.seconds * batch / _READY_S))
     if reason := _obstacle(seen, batch, unsafe=False) or _too_large(seen, batch, workers):
         return Decision(reason=reason)
     if workers <= given["num_workers"]:
-        return Decision(reason="there are no cores for more workers")
+        return Decision(reason="it has as many workers as it needs, or as there are cores")
     return Decision({"num_workers": workers})
 
 

@@ -96,7 +96,8 @@ class Walk:
         self.devices = {tensor.get_device() for tensor in self.inputs}
         self.reads = Reads()
         self._parts: list[Any] = list(self.arguments.parts)
-        self._caller = leaves[0] if leaves and isinstance(leaves[0], Module) else None
+        is_forward = bool(leaves) and own(function, "__name__") == "forward"  # whose module's hooks run outside
+        self._caller = leaves[0] if is_forward and isinstance(leaves[0], Module) else None
         self._met: set[int] = set()
         self._classes: set[type] = set()
         self._name = "an argument"
@@ -159,7 +160,7 @@ class Walk:
                 if tensor is not None:
                     self._tensor(tensor)
             hooks = [name for name in _HOOKS if name in members]
-            for name in hooks if module is not self._caller else ():  # its own hooks run outside of its forward
+            for name in hooks if module is not self._caller else ():
                 self.reads.container(members[name])
                 if members[name]:
                     self._refuse(f"{type(module).__name__} has {name[1:].replace('_', ' ')}")

@@ -23,7 +23,7 @@ _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d")
 class Setting(NamedTuple):
     """What it does, what it promises, and how it is made; the names of those that it excludes.
 
-    `regimes`: what bounds the steps in which it may gain. Empty: any.
+    `regimes`: what bounds the steps in which it may gain. Empty: any. It `starts_slowly` if it compiles.
     """
 
     title: str
@@ -31,6 +31,7 @@ class Setting(NamedTuple):
     make: Callable[[Any, Tally], Undo] | None
     rivals: tuple[str, ...] = ()
     regimes: tuple[str, ...] = ()
+    starts_slowly: bool = False
 
 
 def watch(run: Path, names: Iterable[str], torch: Any) -> Undo:
@@ -143,13 +144,14 @@ def _has_cuda(torch: Any, tally: Tally) -> bool:
 _ARITHMETIC = ("compute",)
 _TRAFFIC = ("compute", "memory")
 _SMALL = ("overhead", "host reads", "memory")
+_ANYWHERE = (*_SMALL, *_TRAFFIC)
 _COMPILED = "compile the modules that are called again and again"
 KNOWN: Mapping[str, Setting] = {
     COMPILE: Setting(
-        f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,), (*_SMALL, *_TRAFFIC)
+        f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,), _ANYWHERE, True
     ),
     COMPILE_GRAPHS: Setting(
-        f"{_COMPILED}, into CUDA graphs (reduce-overhead)", "rounding", None, (COMPILE,), (*_SMALL, *_TRAFFIC)
+        f"{_COMPILED}, into CUDA graphs (reduce-overhead)", "rounding", None, (COMPILE,), _ANYWHERE, True
     ),
     "more-workers": Setting("more workers for loaders that have some", "exact", _more_workers, regimes=("input",)),
     "cudnn-benchmark": Setting("torch.backends.cudnn.benchmark = True", "rounding", _benchmark, regimes=_ARITHMETIC),

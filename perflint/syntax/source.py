@@ -21,6 +21,12 @@ class Source:
     def _starts(self) -> list[int]:
         return [0, *(match.end() for match in _NEWLINE.finditer(self.text))]
 
+    @cached_property
+    def width(self) -> int:
+        """How wide new lines may be: 88 to 120 characters, as those of the text are, but for one in a hundred."""
+        lengths = sorted(map(len, self.text.splitlines()))
+        return min(max([88, *lengths[-1 - len(lengths) // 100 :][:1]]), 120)
+
     @property
     def line_count(self) -> int:
         """How many lines the text has; a final line break starts one more."""

@@ -204,6 +204,11 @@ def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
     return _stores(scope).get(name, ())
 
 
+def variables_in(node: ast.AST) -> set[str]:
+    """The names of the variables that stand in `node`."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
 def bindings_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """The targets to which `node` itself assigns, each with what gives its value, or values of its parts."""
     if isinstance(node, ast.Assign):
@@ -288,10 +293,16 @@ def spans_an_axis(index: ast.expr) -> bool:
     return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
 
 
+def last_name(node: ast.AST) -> str:
+    """What a variable, parameter or attribute is called, or that of which `node` is a part, or which it calls."""
+    while isinstance(node, ast.Call | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.arg if isinstance(node, ast.arg) else str(getattr(node, "attr", getattr(node, "id", "")))
+
+
 def name_called(node: ast.AST | None) -> str:
     """The last part of the name of what `node` calls; empty if it is no call."""
-    func = node.func if isinstance(node, ast.Call) else None
-    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+    return last_name(node) if isinstance(node, ast.Call) else ""
 
 
 def operands(test: ast.expr, operator: type[ast.boolop]) -> list[ast.expr]:

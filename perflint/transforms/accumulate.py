@@ -7,11 +7,13 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_empty_list, occurrences, start_region
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import (
     FLOAT,
@@ -28,6 +30,7 @@ from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import path_of, receiver_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of
+from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.doubles import has_doubles
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
@@ -336,7 +339,8 @@ def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.exp
     behind = statement_of(
         "if {path}:\n    {path}[:] = {torch}.stack({path}).flatten().tolist()", path=path, torch=torch
     )
-    kept = ".detach()" if is_new(program, read.base) else ".detach().clone()"
+    is_kept = is_new(program, read.base) or _stays(program, read.base, statement, found.loop)
+    kept = ".detach()" if is_kept else ".detach().clone()"
     kept += shape_of_one(program, read.base)
     change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
     return Fix(f"collect `{path}` on the device and read it once, after the loop", Safety.EXACT, change)
@@ -370,6 +374,13 @@ def is_new(program: Program, node: ast.expr) -> bool:
     is_method = callee.kind is Kind.METHOD and callee.owner is not None and callee.owner.kind is Kind.TENSOR
     entry = torch_ops.of_method(callee.name) if is_method else torch_ops.of_function(program.qualified(node.func))
     return entry is not None and not entry.shares
+
+
+def _stays(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> bool:
+    """Is the memory of `node` made anew in each iteration of `loop`, and not written to behind `statement`?"""
+    memory = program.get(Memory)
+    is_known = memory.points_to(node).is_known and is_own(program, loop, node)
+    return is_known and all(steps_optimizer(program, each.node) for each in memory.writes_after(node, statement))
 
 
 def _check_list(program: Program, found: Accumulator, name: ast.Name) -> None:

@@ -209,7 +209,10 @@ class Block:
     def _new(self, statement: ast.stmt, last: int) -> Any:
         line: Any = self._coder.statement(statement)
         if isinstance(statement, ast.Assign) and note_of(statement.value).rows == (FIT,):
-            line = fitted(line, self._column, self._coder.indent)
+            (made,) = line.body
+            text = " " * self._column + self._trees.module.code_for_node(made)
+            value = fitted(made.value, text, self._coder.indent, self._trees.width)
+            line = line.with_changes(body=[made.with_changes(value=value)])
         comments = self._take(last, statement)
         is_short = "\n" not in self._trees.module.code_for_node(line).strip() or not isinstance(
             line, cst.SimpleStatementLine
@@ -223,10 +226,10 @@ class Block:
             line = line.with_changes(orelse=self._new(rest[0], note_of(rest[0]).last))  # an `elif`
         if blocks:
             self._column += len(self._unit or self._coder.indent)
-            made: dict[str, Sequence[Any]] = {name: self._lines(block) for name, block in blocks.items()}
+            inside: dict[str, Sequence[Any]] = {name: self._lines(block) for name, block in blocks.items()}
             if isinstance(statement, ast.FunctionDef):
-                made["body"] = [_close(made["body"][0]), *made["body"][1:]]
-            line = with_blocks(line, made, self._unit)
+                inside["body"] = [_close(inside["body"][0]), *inside["body"][1:]]
+            line = with_blocks(line, inside, self._unit)
             self._column -= len(self._unit or self._coder.indent)
         if behind is not None:
             trailing = cst.TrailingWhitespace(_BEHIND, cst.Comment(behind.text))

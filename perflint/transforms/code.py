@@ -18,7 +18,6 @@ Node = TypeVar("Node", bound=ast.AST)
 
 _KEPT, _LIKE, _ROWS = "_perflint_kept_", "_perflint_like_", "_perflint_rows_"
 _MODULE = cst.Module([])
-_WIDTH = 88  # of a line with a new call, from which on it is broken
 _STATEMENTS = (
     *(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr),
     *(cst.For, cst.If, cst.While),
@@ -238,19 +237,18 @@ def _signed_in_rows(node: cst.FunctionDef, rows: tuple[int, ...], indent: str) -
     return node.with_changes(params=node.params.with_changes(params=laid), whitespace_before_params=row)
 
 
-def fitted(line: cst.SimpleStatementLine, column: int, indent: str) -> cst.SimpleStatementLine:
-    """An assignment of a call at this column: the arguments are broken into lines where they would not fit."""
-    (made,) = line.body
-    assert isinstance(made, cst.Assign) and isinstance(made.value, cst.Call)
-    arguments = ", ".join(
-        _MODULE.code_for_node(each.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for each in made.value.args
-    )
-    if column + len(_MODULE.code_for_node(made)) - 1 < _WIDTH:
-        return line
-    count = len(made.value.args)
-    fits = column + len(indent) + len(arguments) <= _WIDTH
-    call = _in_rows(made.value, (count,) if fits else (1,) * count, indent)
-    return line.with_changes(body=[made.with_changes(value=call)])
+def fitted(call: cst.Call, line: str, indent: str, width: int, deeper: str = "") -> cst.Call:
+    """A call in `line`, which holds it as it is written: with its arguments on lines of their own if it is too long.
+
+    `deeper` is by what the line stands further in than its statement.
+    """
+    if len(line) <= width:
+        return call
+    bare = (_MODULE.code_for_node(each.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for each in call.args)
+    count, column = len(call.args), len(line) - len(line.lstrip())
+    fits = column + len(indent) + len(", ".join(bare)) <= width
+    broken = _in_rows(call, (count,) if fits else (1,) * count, indent).visit(_Deeper(deeper))
+    return cst.ensure_type(broken, cst.Call)
 
 
 def _line_break(indent: str) -> cst.ParenthesizedWhitespace:

@@ -14,7 +14,7 @@ from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import bind
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import LOOPS, own_nodes, path_of
+from perflint.syntax.walk import LOOPS, own_nodes, path_of, variables_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch, taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
@@ -142,7 +142,7 @@ class _Lists:
         self.lists: dict[str, tuple[str, ast.expr]] = {}
         self.code: list[ast.stmt] = []
         self.unsure, self.divides = "", False
-        self._own = _names(loop.target)
+        self._own = variables_in(loop.target)
         self.named: dict[str, ast.expr] = {}
         self._written: list[ast.expr] = []
         self._taken = taken_around(program, loop)
@@ -306,7 +306,7 @@ class _Lists:
             self.unsure = self.unsure or self.program.segment(node)
 
     def _mentions_own(self, node: ast.expr) -> bool:
-        return not _names(node).isdisjoint(self._own | set(self.named))
+        return not variables_in(node).isdisjoint(self._own | set(self.named))
 
     def _is_leaf(self, node: ast.expr) -> bool:
         """Is it one of the tensors that are walked, its data or its gradient?"""
@@ -339,7 +339,9 @@ class _Lists:
         if isinstance(walked, ast.Call) and self.program.qualified(walked.func) == "builtins.zip":
             elements = target.elts if isinstance(target, ast.Tuple) else []
             places = [
-                place for place, each in enumerate(elements) if isinstance(root, ast.Name) and root.id in _names(each)
+                place
+                for place, each in enumerate(elements)
+                if isinstance(root, ast.Name) and root.id in variables_in(each)
             ]
             walked = walked.args[places[0]] if places and places[0] < len(walked.args) else None
         return walked
@@ -392,7 +394,3 @@ def _root(leaf: ast.expr) -> ast.Subscript | ast.Name:
 
 def _is_gradient(leaf: ast.expr) -> bool:
     return any(getattr(each, "attr", "") == "grad" for each in ast.walk(leaf))
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

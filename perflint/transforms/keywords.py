@@ -10,7 +10,6 @@ import libcst as cst
 from perflint.transforms.trees import Trees
 
 _OPEN, _CLOSE = "([{", ")]}"
-_WIDTH = 120
 _EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
 _NOTHING, _BLANK = cst.SimpleWhitespace(""), cst.SimpleWhitespace(" ")
 
@@ -80,7 +79,7 @@ def _inline(trees: Trees, call: cst.Call, at: int, given: Given) -> cst.BasePare
     column = start - text.rfind("\n", 0, start)
     rest = len(text[start:end].partition("\n")[0])
     length = sum(len(f", {name}={trees.module.code_for_node(value)}") for name, value in given)
-    if column + length + rest <= _WIDTH or _is_held(trees, call):
+    if column + length + rest <= trees.width or _is_held(trees, call):
         return _BLANK
     aligned = trees.spans[call.args[0]][0]
     indent = aligned - text.rfind("\n", 0, aligned) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import itertools
 import keyword
 from collections.abc import Iterator
@@ -102,7 +103,8 @@ def _is_method_of_tensor(node: ast.expr, program: Program) -> TypeGuard[ast.Attr
 def name_for(program: Program, node: ast.expr) -> str:
     """A name for the value of `node`."""
     name = _name_for(program, node)
-    return name if name.isidentifier() and not keyword.iskeyword(name) else "value"
+    is_free = name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name)
+    return name if is_free or isinstance(node, ast.Name) else "value"
 
 
 def _name_for(program: Program, node: ast.expr) -> str:

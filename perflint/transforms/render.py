@@ -13,7 +13,7 @@ import libcst as cst
 from perflint.syntax.edits import Edit
 from perflint.syntax.source import Source
 from perflint.transforms.blocks import Block, Changes
-from perflint.transforms.code import Coder, in_brackets, unbroken
+from perflint.transforms.code import Coder, fitted, in_brackets, unbroken
 from perflint.transforms.difference import difference, merged
 from perflint.transforms.keywords import with_keywords, with_names
 from perflint.transforms.operations import (
@@ -201,6 +201,8 @@ class _Rendering(cst.CSTTransformer):
 
     def _replaced(self, old: cst.BaseExpression, new: ast.expr) -> cst.BaseExpression:
         written = self._coder.expression(new)
+        if isinstance(old, cst.Call) and isinstance(written, cst.Call):
+            written = self._in_lines(old, written)
         if isinstance(old, cst.Attribute) and isinstance(written, cst.Attribute):
             written = written.with_changes(dot=old.dot)
         needs_none = isinstance(written, cst.Name) and "#" not in self._trees.module.code_for_node(old)
@@ -211,6 +213,20 @@ class _Rendering(cst.CSTTransformer):
             return in_brackets(written, needed=True)
         return written if self._is_enclosed(old) else unbroken(written)
 
+    def _in_lines(self, old: cst.Call, written: cst.Call) -> cst.Call:
+        """The new call over several lines, as the old one, where it does not fit on one."""
+        trees, (start, end) = self._trees, self._trees.spans[old]
+        text = trees.module.code_for_node(written)
+        if "\n" not in trees.text[start:end] or "\n" in text:
+            return written
+        statement: cst.CSTNode = old
+        while not isinstance(statement, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+            statement = trees.parents[statement]
+        line, first = (_line_before(trees.text, each) for each in (start, trees.spans[statement][0]))
+        deeper = line[: len(line) - len(line.lstrip())].removeprefix(first)
+        line += text + trees.text[end:].partition("\n")[0]
+        return fitted(written, line, self._coder.indent, trees.width, deeper)
+
     def _is_enclosed(self, node: cst.CSTNode) -> bool:
         """Does `node` stand in brackets, so that it may go over several lines?"""
         while (around := self._trees.parents.get(node)) is not None:
@@ -220,3 +236,8 @@ class _Rendering(cst.CSTTransformer):
                 return False
             node = around
         return False
+
+
+def _line_before(text: str, at: int) -> str:
+    """What stands in the line before the character at `at`."""
+    return text[text.rfind("\n", 0, at) + 1 : at]

@@ -13,7 +13,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.python import PURE_PACKAGES
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.operations import operation
-from perflint.syntax.walk import COMPREHENSIONS, path_of
+from perflint.syntax.walk import COMPREHENSIONS, path_of, variables_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import implicit_reads, link_of, reads_device, tensor_read, waiting_reads
 from perflint.transforms.names import Taken, asks_clock, name_for, names_in, subject_of
@@ -149,7 +149,7 @@ class ReportBody:
             raise Blocked(f"{shown(self.program, node)} computes with the value")
         self._tensor(over)
         before, self._is_chosen = self._is_chosen, True
-        self._local |= {each.id for each in ast.walk(first.target) if isinstance(each, ast.Name)}
+        self._local |= variables_in(first.target)
         for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
             self._part(part)
         self._is_chosen = before
@@ -213,7 +213,7 @@ class ReportBody:
         elif isinstance(node, ast.GeneratorExp):
             raise Blocked(f"{shown(self.program, node)} can't be evaluated twice")
         elif self.program.qualified(node) not in STREAMS and not self._is_setting(node):
-            if self._local & {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}:
+            if self._local & variables_in(node):
                 raise Blocked(f"{shown(self.program, node)} is another one for each of the values")
             self.bound[self._replaced(node)] = _again(node)
             self._evaluated.append(node)

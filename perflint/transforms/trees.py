@@ -100,6 +100,7 @@ class Trees:
             raise Unrenderable("libcst, which writes fixes, does not give this file back as it is")
         self._plain = Source(self.text)
         self.spans, self.parents = places.spans, places.parents
+        self.width = self._plain.width
         self._expressions: dict[tuple[int, int], Piece] = {}
         self._statements: dict[int, Statement] = {}
         for node, span in self.spans.items():

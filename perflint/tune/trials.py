@@ -22,12 +22,15 @@ _LEAST = 0.1  # of a step: what shortens less can't gain more than that
 class Trials:
     """The `settings` and `rules` to try beside the fixes that are found anyway; those of the rules `first` come first.
 
+    The settings `instead` are tried only where those rules have no fix: they start slowly, and shorten the same.
+
     `note` says what was left out, and why; it is empty where nothing was.
     """
 
     settings: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
     note: str = ""
 
 
@@ -49,9 +52,11 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
         little = f"what takes less than {_LEAST:.0%} of a step"
         note = f"a step is {bounds} ({profile.date[:10]}); not tried, as it shortens {little}: {', '.join(left_out)}"
     kept = sorted((name for name in rules if name not in left_out), key=lambda name: -share(rules[name]))
-    return Trials(
-        tuple(name for name in settings if name not in left_out), tuple(kept), tuple(kept) if profile else (), note
-    )
+    shortened = {each for name in kept for each in rules[name]} if profile else set()
+    slow = [name for name in settings if KNOWN[name].starts_slowly and name not in left_out]
+    instead = (name for name in slow if shortened and share({"", *settings[name]} - shortened) < _LEAST)
+    tried = tuple(name for name in settings if name not in left_out)
+    return Trials(tried, tuple(kept), tuple(kept) if profile else (), tuple(instead), note)
 
 
 def fresh(root: Path, program: str) -> Profile | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -273,5 +274,7 @@ def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> s
     if fix.on_top and statistics.is_slower(fix.on_top, 0.0):
         return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
     if gain := fix.gain or last:
-        return f"no gain was measured: {ratio_with_interval(gain)}"
+        is_short = math.isinf(gain.high) and gain.ratio > 1
+        said = "there was no time for enough rounds" if is_short else "no gain was measured"
+        return f"{said}: {ratio_with_interval(gain)}"
     return "there was no time to race it"

@@ -16,6 +16,7 @@ from pathlib import Path
 from perflint.documents.document import read
 from perflint.documents.lines import at_line
 from perflint.engine.errors import UserError
+from perflint.syntax.walk import reachable
 from perflint.verify.messages import SHORT
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -129,12 +130,11 @@ class _Calls:
     def leading_to(self, late: Place) -> _Way:
         """The way to a place."""
         path, line = late
-        names = {name for name, span, place, _ in self._functions if place == path and line in span}
-        news = names
-        while news:
-            news = {name for name, _, _, called in self._functions if called & news} - names
-            names |= news
-        return _Way(late, frozenset(names))
+        around = [name for name, span, place, _ in self._functions if place == path and line in span]
+        return _Way(late, frozenset(reachable(around, self._callers)))
+
+    def _callers(self, function: str) -> list[str]:
+        return [name for name, _, _, called in self._functions if function in called]
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,8 @@ def _chosen(look: Look, variants: int, budget: float) -> Protocol:
     start = variants * look.until(warm_up)
     rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(_FOR_STARTS * budget / start)))
     seconds = max(0.0, budget - rounds * start) / (rounds * variants)  # for the windows of one process
-    pairs = max(_FEWEST_PAIRS, min(_PAIRS, int(seconds / _WINDOW)))
+    shortest = max(_WINDOW, look.period * usual)  # of a window; of slow steps one a process, as rounds tell more
+    pairs = max(_FEWEST_PAIRS if shortest == _WINDOW else 1, min(_PAIRS, int(seconds / shortest)))
     window = max(1, math.ceil(min(max(seconds / pairs, _WINDOW), _LONGEST) / usual))
     window = look.period * math.ceil(window / look.period)
     observed = 1 + min(max(_FEWEST_OBSERVED, math.ceil(_OBSERVED / usual)), _MOST_OBSERVED)

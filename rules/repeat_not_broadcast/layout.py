@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 
 from perflint import api
 from perflint.api import Consumer, Kind, Program, Reading, Role, Trait, converts, is_view
@@ -14,7 +13,6 @@ from .readers import other_operands
 _DEPTH = 12
 _ORDERLY = frozenset({"pointwise", "reduction", "like", "restriding", "keeping", "joining", "indexing", "same_shape"})
 _DISORDERLY: tuple[Trait, ...] = ("any_strides", "permuting", "matmul")
-_PUTTING = frozenset({"append", "extend", "insert", "add", "setdefault"})
 
 
 def lays_out_differently(program: Program, copy: Copy, reading: Reading) -> bool:
@@ -36,16 +34,15 @@ def _is_laid_out_differently(program: Program, layouts: _Layouts, copy: Copy, co
     if consumer.in_place or not follows or not isinstance(node, ast.expr):
         return False
     met = other_operands(consumer) if decides else []
-    return not all(map(layouts.is_in_order, [copy.source, *met])) and layouts.is_asked_for(node)
+    return not all(map(layouts.is_in_order, [copy.source, *met])) and api.asks_for_layout(program, node)
 
 
 class _Layouts:
-    """Proves that tensors have their axes in order, and follows them to what asks for that."""
+    """Proves that tensors have their axes in order."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._proving: set[ast.AST] = set()
-        self._seen: set[ast.AST] = set()
 
     def is_in_order(self, node: ast.expr) -> bool:
         """Do the strides of the tensor surely not grow from one axis to the next?"""
@@ -102,75 +99,6 @@ class _Layouts:
     def _are_in_order(self, node: ast.expr) -> bool:
         parts = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
         return all(map(self.is_in_order, parts))
-
-    def is_asked_for(self, node: ast.expr) -> bool:
-        """Does code in sight ask for the layout of the tensor, or of what is computed from it, or rely on it?"""
-        if node in self._seen:
-            return False
-        self._seen.add(node)
-        parent = self._program.parent(node)
-        if isinstance(parent, ast.keyword):
-            parent = self._program.parent(parent)
-        if isinstance(parent, ast.Attribute):
-            return self._is_asked_by(parent)
-        if isinstance(parent, ast.Call):
-            return self._is_asked_in(parent, node)
-        if isinstance(parent, ast.NamedExpr) and self.is_asked_for(parent):
-            return True
-        if parent is not None and (targets := api.bindings_of(parent)):
-            return any(node in (target, value) and self._is_asked_of(target) for target, value in targets)
-        if isinstance(parent, ast.Return):
-            return any(map(self.is_asked_for, self._program.call_sites(self._program.function_of(node))))
-        if isinstance(parent, ast.Subscript) and parent.slice is node:
-            return False
-        return isinstance(parent, ast.expr) and self.is_asked_for(parent)
-
-    def _is_asked_by(self, attribute: ast.Attribute) -> bool:
-        name = attribute.attr
-        if api.torch_does(name, "strided") or name == "__array_interface__":
-            return True
-        if api.torch_does(name, "layout_blind") or api.torch_does(name, "measuring"):
-            return False
-        call = self._program.parent(attribute)
-        is_method = isinstance(call, ast.Call) and call.func is attribute
-        return self.is_asked_for(call if is_method and isinstance(call, ast.Call) else attribute)
-
-    def _is_asked_in(self, call: ast.Call, node: ast.expr) -> bool:
-        """Follow an argument into a function of the file, or through one of torch."""
-        callee = self._program.callee(call)
-        if callee is not None:
-            parameter = self._program.receiver(node, call, callee)
-            readers = api.flow(self._program).graph_of(callee).readers(parameter) if parameter is not None else []
-            return any(map(self.is_asked_for, readers))
-        name = api.path_of(call.func).rpartition(".")[2]
-        if self._program.qualified(call.func).startswith("torch.") and api.torch_does(name, "strided"):
-            return True
-        found = api.operation(self._program, call)
-        if found is not None:
-            return not found.does.does("layout_blind") and self.is_asked_for(call)
-        holder = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _PUTTING else None
-        return isinstance(holder, ast.Name | ast.Attribute) and any(map(self.is_asked_for, self._held(holder)))
-
-    def _is_asked_of(self, target: ast.expr) -> bool:
-        if isinstance(target, ast.Tuple | ast.List):
-            return any(map(self._is_asked_of, target.elts))
-        if isinstance(target, ast.Starred):
-            return self._is_asked_of(target.value)
-        return any(map(self.is_asked_for, self._uses(target)))
-
-    def _uses(self, target: ast.expr) -> Iterable[ast.expr]:
-        if isinstance(target, ast.Name):
-            return api.flow(self._program).graph(target).readers(target)
-        if isinstance(target, ast.Attribute):
-            found = self._program.of_type(ast.Attribute)
-            return [each for each in found if each.attr == target.attr and isinstance(each.ctx, ast.Load)]
-        return self._held(target.value) if isinstance(target, ast.Subscript) else []
-
-    def _held(self, holder: ast.expr) -> Iterable[ast.expr]:
-        """The other places in the function that read a container."""
-        function = self._program.function_of(holder) or self._program.tree
-        path = api.path_of(holder)
-        return [each for each in api.occurrences(function, path) if each is not holder] if path else []
 
 
 def _decides(program: Program, consumer: Consumer) -> bool:

@@ -19,7 +19,7 @@ from tests.fixture_cases import FIXTURES, load  # noqa: E402
 FOLDER = FIXTURES / "launch_bound_step"
 
 
-@pytest.mark.parametrize(("stem", "count"), [("steps", 9), ("unchecked", 1)])
+@pytest.mark.parametrize(("stem", "count"), [("steps", 13), ("unchecked", 1)])
 def test_outlined_steps_train_as_they_did_and_are_captured(
     stem: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

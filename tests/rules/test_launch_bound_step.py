@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -16,6 +17,9 @@ from torch.optim import optimizer as hooks  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_map_only  # noqa: E402
 
+from perflint.analysis.memory import points_to  # noqa: E402
+from perflint.engine.catalogue import rules_by_name  # noqa: E402
+from perflint.engine.check import check_text  # noqa: E402
 from perflint.engine.rule import Safety  # noqa: E402
 from perflint.runtime import graphs  # noqa: E402
 from perflint.runtime.tree import flatten  # noqa: E402
@@ -60,6 +64,9 @@ class Double:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function, self._statics = function, dict[Any, list[Any]]()
 
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else partial(self, instance)
+
     def __call__(self, *args: Any) -> Any:
         Double.calls += 1
         structure, leaves = flatten(args)
@@ -76,7 +83,9 @@ class Double:
         assert not printed.getvalue() and random.getstate() == before
         for static, leaf in zip(flatten(self._statics[key])[1], leaves, strict=True):
             assert not isinstance(static, torch.Tensor) or torch.equal(static, leaf), "it writes to its arguments"
-        return tree_map_only(torch.Tensor, lambda each: each.detach().clone(), result)
+        return tree_map_only(
+            torch.Tensor, lambda each: each.detach().clone().requires_grad_(each.requires_grad), result
+        )
 
 
 @pytest.mark.parametrize("stem", ["steps", "unchecked"])
@@ -96,3 +105,40 @@ def test_a_step_whose_distributions_check_nothing_any_more_is_told_to_behave_oth
         fix for case in cases("before") if case.path.stem == "unchecked_before" for fix in case.findings()[0].fixes
     )
     assert fix.safety is Safety.BEHAVIOUR and "no longer check" in fix.title
+
+
+SCRIPT = """
+import numpy as np
+import torch
+from torch import nn, optim
+
+if __name__ == "__main__":
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    agent = nn.Linear(4, 1).to(device)
+    optimizer = optim.Adam(agent.parameters())
+    obs, advantages = torch.randn(64, 4).to(device), torch.randn(64).to(device)
+    for iteration in range(100):
+        indices = np.arange(64)
+        fractions = []{also}
+        for start in range(0, 64, 16):
+            chosen = indices[start : start + 16]
+            ratio = agent(obs[chosen]).exp()
+            with torch.no_grad():
+                fractions += [(ratio - 1).abs().mean().item()]
+            given = advantages[chosen]
+            loss = (ratio * given).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        print(np.mean(fractions))
+"""
+
+
+@pytest.mark.parametrize(("also", "is_fixed"), [("", True), ("; kept = fractions", False)])
+def test_a_list_of_one_name_may_be_filled_later_where_nothing_else_is_known(
+    also: str, is_fixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points_to, "_MOST_ROUNDS", 0)  # as where a script is too large for its aliases
+    rule = rules_by_name()["launch-bound-step"]
+    (finding,) = check_text(SCRIPT.format(also=also), [rule], {})
+    assert bool(finding.fixes) is is_fixed

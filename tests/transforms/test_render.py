@@ -96,6 +96,20 @@ def test_new_code_is_written_as_people_write_it(old: str, template: str, expecte
     assert rewritten(old, lambda tree: [Replace(first(tree, ast.Subscript), new)]) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a" * 20, "        f({0}, {0}, n=4)  # why\n"),
+        ("a" * 33, "        f(\n            {0}, {0}, n=4\n        )  # why\n"),
+    ],
+)
+def test_a_new_call_is_broken_into_lines_as_the_old_one_where_it_does_not_fit(name: str, expected: str) -> None:
+    text = f"if a:\n    x = [\n        f(\n            {name}, {name}\n        )  # why\n    ]\n"
+    new = expression(f"f({name}, {name}, n=4)")
+    result = rewritten(text, lambda tree: [Replace(first(tree, ast.Call), new)])
+    assert result == f"if a:\n    x = [\n{expected.format(name)}    ]\n"
+
+
 def test_a_block_moves_with_its_comments_blank_lines_and_strings() -> None:
     text = "import a\n\n# why\nfor x in y:  # head\n    '''doc\n  more'''\n\n    # last\n    f(x,\n      1)\n# end\n"
     moved = rewritten(

@@ -108,7 +108,8 @@ def test_the_regime_of_a_profile_says_what_is_tried_and_what_is_tried_first(proj
     keep_profile(project.root, a_profile(project, Regime.COMPUTE))
     busy = trials(frozenset(Safety), fresh(project.root, "train.py"))
     assert small.first == small.rules == ("launch-bound-step",)
-    assert (busy.first, busy.rules) == ((), ())
+    assert (busy.first, busy.rules, busy.instead) == ((), (), ())
+    assert small.instead == ("compile", "compile-graphs")
     assert "bfloat16" in busy.settings and "bfloat16" not in small.settings and "compile" in small.settings
     assert busy.note.startswith(
         "a step is compute 100% (2026-11-23); not tried, as it shortens what takes less than 10%"

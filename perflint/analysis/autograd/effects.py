@@ -19,7 +19,7 @@ from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.scopes import local_names
-from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of, reachable, receiver_of
+from perflint.syntax.walk import FUNCTIONS, Function, last_name, own_nodes, path_of, reachable, receiver_of
 
 _BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
 _TAKING = re.compile(
@@ -85,7 +85,7 @@ def differentiates(program: Program, node: ast.Call) -> bool:
     name = program.qualified(node.func)
     if trains(program, node) or _TAKING.search(name) or path_of(node.func) in _SPELLED:
         return True
-    last = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    last = last_name(node)
     given = node.args[0] if node.args else next((each.value for each in node.keywords), None)
     if name in _SETTING or last == "requires_grad_":
         return not (isinstance(given, ast.Constant) and given.value is False)

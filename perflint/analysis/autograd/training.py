@@ -13,7 +13,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
 from perflint.syntax.arguments import bind
 from perflint.syntax.scopes import local_names
-from perflint.syntax.walk import Function, own_nodes, path_of
+from perflint.syntax.walk import Function, last_name, own_nodes, path_of
 
 _TRAINING = re.compile(r"(^|_)(train|fit)", re.IGNORECASE)
 _FREEZING = re.compile(r"freeze|set_requires_grad|toggle_grad", re.IGNORECASE)
@@ -114,7 +114,7 @@ def frozen(program: Program) -> frozenset[str]:
         if isinstance(node, ast.Assign):  # `self.table.weight = nn.Parameter(weight, requires_grad=False)`
             given = node.value.keywords if isinstance(node.value, ast.Call) else []
             if any(each.arg == "requires_grad" and _is_off([each.value]) for each in given):
-                found.update(_last(each.value) for each in node.targets if isinstance(each, ast.Attribute))
+                found.update(last_name(each.value) for each in node.targets if isinstance(each, ast.Attribute))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
             owner = node.func.value
             while isinstance(owner, ast.Call) and isinstance(
@@ -122,13 +122,13 @@ def frozen(program: Program) -> frozenset[str]:
             ):  # `net.eval().requires_grad_(...)`
                 owner = owner.func.value
             made = getattr(program.statement_of(node), "targets", ())
-            found.update(map(_last, (owner, *made)) if _is_off(node.args) else ())
+            found.update(map(last_name, (owner, *made)) if _is_off(node.args) else ())
         elif isinstance(node, ast.Call) and _FREEZING.search(path_of(node.func)):
-            found.update(map(_last, node.args))
-            found.add(_last(node.func.value) if isinstance(node.func, ast.Attribute) else "")
+            found.update(map(last_name, node.args))
+            found.add(last_name(node.func.value) if isinstance(node.func, ast.Attribute) else "")
         elif isinstance(node, ast.For) and any(map(_switches_off, ast.walk(node))):
             owners = (each.value for each in ast.walk(node.iter) if isinstance(each, ast.Attribute))
-            found.update(map(_last, owners))
+            found.update(map(last_name, owners))
     return frozenset(found - {""})
 
 
@@ -140,7 +140,3 @@ def _switches_off(node: ast.AST) -> bool:
 
 def _is_off(given: list[ast.expr]) -> bool:
     return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False
-
-
-def _last(node: ast.expr) -> str:
-    return path_of(node).rpartition(".")[2]

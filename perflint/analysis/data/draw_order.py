@@ -17,7 +17,7 @@ from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import path_of, receiver_of
+from perflint.syntax.walk import last_name, receiver_of
 
 # These make the iterators of their arguments when they are called, or (the second) when they are iterated over.
 _EAGER = re.compile(r"builtins\.(iter|enumerate|zip|map|filter)|itertools\.\w+")
@@ -120,14 +120,14 @@ class DrawOrder:
                 if origin in self._loaders.by_call:
                     yield origin
                 elif is_last:
-                    yield _last_name_of(origin)
+                    yield last_name(origin)
 
     def _known_names(self, call: ast.Call) -> Iterator[str]:
         """The names by which unanalysed code knows a loader: of its variable, or of the function that returns it."""
         statement = self._program.statement_of(call)
         function = self._program.function_of(call)
         if isinstance(statement, ast.Assign):
-            yield from filter(None, map(_last_name_of, statement.targets))
+            yield from filter(None, map(last_name, statement.targets))
         elif isinstance(statement, ast.Return) and isinstance(function, ast.FunctionDef):
             yield function.name
 
@@ -153,11 +153,3 @@ class DrawOrder:
         name = self._program.qualified(call.func)
         is_sampler = torch_ops.class_kind(name) == "sampler"
         return call in self._loaders.by_call or is_sampler or name.endswith(".random_split")
-
-
-def _last_name_of(origin: ast.AST) -> str:
-    """The last part of the name of a variable, parameter, attribute or function."""
-    node = origin.func if isinstance(origin, ast.Call) else origin
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node.arg if isinstance(node, ast.arg) else path_of(node).rpartition(".")[2]

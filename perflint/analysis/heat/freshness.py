@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
+from functools import partial
 
 from perflint import torch_ops
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.dependence import computed_of, reads
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import Function, Loop, bindings_of, name_called, own_nodes, receiver_of
+from perflint.syntax.walk import Function, Loop, name_called, own_nodes, receiver_of, variables_in
 
 _DEPTH = 3  # of calls through which the number of an iteration is followed
 
@@ -25,7 +27,7 @@ def _computes_on_fresh(program: Program, nodes: Sequence[ast.AST], seeds: set[st
     return any(isinstance(node, ast.Call) and _call_computes_on_fresh(program, node, fresh, depth) for node in nodes)
 
 
-def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], depth: int) -> bool:
+def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: Set[str], depth: int) -> bool:
     if not _computes(program, node):
         return False
     callee = program.callee(node)
@@ -71,48 +73,34 @@ def _computes(program: Program, node: ast.Call) -> bool:
     return any(program.value(name).on_device for name in bound)  # as the use of the name tells
 
 
-def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> set[str]:
+def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> frozenset[str]:
     """The names that are bound to something new in each iteration."""
     fresh = seeds | {name for node in nodes if isinstance(node, ast.Call) for name in _redrawn(program, node)}
-    bindings = [pair for node in nodes for pair in bindings_of(node)]
-    growing = True
-    while growing:
-        size = len(fresh)
-        for target, value in bindings:
-            if _is_fresh(program, value, fresh):
-                fresh.update(names_in(target))
-        growing = len(fresh) > size
-    return fresh
+    return computed_of(nodes, fresh, partial(_is_drawn, program))
 
 
-def _redrawn(program: Program, node: ast.Call) -> list[str]:
+def _redrawn(program: Program, node: ast.Call) -> set[str]:
     """The names in `noise.normal_()` and the like, which fills a tensor with new random numbers."""
     if not isinstance(node.func, ast.Attribute) or program.value(node.func.value).kind is not Kind.TENSOR:
-        return []
+        return set()
     entry = torch_ops.of_method(node.func.attr)
     is_draw = entry is not None and "random" in entry.traits and entry.in_place
-    return names_in(node.func.value) if is_draw else []
+    return variables_in(node.func.value) if is_draw else set()
 
 
 def _target_names(loop: Loop) -> set[str]:
-    return set() if isinstance(loop, ast.While) else set(names_in(loop.target))
+    return set() if isinstance(loop, ast.While) else variables_in(loop.target)
 
 
-def names_in(node: ast.AST) -> list[str]:
-    """The names in an expression."""
-    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+def _is_fresh(program: Program, node: ast.expr, fresh: Set[str]) -> bool:
+    return reads(node, fresh) or any(_is_drawn(program, each) for each in ast.walk(node))
 
 
-def _is_fresh(program: Program, node: ast.expr, fresh: set[str]) -> bool:
-    return any(
-        part.id in fresh if isinstance(part, ast.Name) else isinstance(part, ast.Call) and _is_drawn(program, part)
-        for part in ast.walk(node)
-    )
-
-
-def _is_drawn(program: Program, node: ast.Call) -> bool:
-    is_module = program.value(node.func).kind is Kind.MODULE
-    return not is_module and program.get(CallGraph).has(node, draws_data)
+def _is_drawn(program: Program, node: ast.AST) -> bool:
+    """Is it a call that gives something else each time, other than of a module?"""
+    if not isinstance(node, ast.Call) or program.value(node.func).kind is Kind.MODULE:
+        return False
+    return program.get(CallGraph).has(node, draws_data)
 
 
 def draws_data(program: Program, node: ast.Call) -> bool:

@@ -20,7 +20,7 @@ def runs_often(program: Program, node: ast.AST) -> bool:
 
 def _is_kept(guard: ast.If) -> bool:
     """Does `guard` ask for what it sets itself: an attribute, or a part of what it tests?"""
-    asked = {path_of(each) for each in ast.walk(guard.test)} - {""}
+    asked = {_asked_for(each) for each in ast.walk(guard.test)} - {""}
     stored = (each for each in ast.walk(guard) if isinstance(getattr(each, "ctx", None), ast.Store))
     return any(
         path_of(each.value) in asked
@@ -28,3 +28,11 @@ def _is_kept(guard: ast.If) -> bool:
         else "." in path_of(each) and path_of(each) in asked
         for each in stored
     )
+
+
+def _asked_for(test: ast.AST) -> str:
+    """The variable or attribute that a part of a test is, or that it asks for by `hasattr(self, "x")`."""
+    if isinstance(test, ast.Call) and path_of(test.func) == "hasattr" and len(test.args) == 2:
+        name = test.args[1]
+        return f"{path_of(test.args[0])}.{getattr(name, 'value', '')}"
+    return path_of(test)

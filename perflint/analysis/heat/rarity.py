@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, own_nodes, path_of, stores
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, own_nodes, path_of, stores, variables_in
 
 _RARE_NAME = re.compile(r"(^|_)(should|debug)(_|$)|^onnx_trace$")
 _FEW = 10  # steps
@@ -199,7 +199,7 @@ def _is_few(program: Program, node: ast.expr) -> bool:
 
 def _is_counter(program: Program, node: ast.expr) -> bool:
     """Does the expression count the iterations of a loop around it?"""
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    names = variables_in(node)
     paths = names | ({path_of(node)} if path_of(node) else set())
     if program.value(node).kind not in (Kind.NUMBER, Kind.UNKNOWN) or not names:
         return False

@@ -126,10 +126,9 @@ class Building(ABC):
     def _begin_loop(self, node: ast.AST) -> Region:
         """Go into the header of a loop, which is sealed when the last iteration has come back to it."""
         region = Region(node, Block(-1), self._region)
-        before, self._region = self._block, region
+        self._region = region
         region.header = self._new()
-        self._edge(before, region.header)
-        self._enter(region.header, sealed=False)
+        self._go(region.header, sealed=False)
         self.graph.regions[node] = region
         return region
 

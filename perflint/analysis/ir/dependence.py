@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from perflint.syntax.walk import bindings_of, own_nodes
+from perflint.syntax.walk import bindings_of, own_nodes, variables_in
 
 
 def reads(node: ast.AST, names: Iterable[str]) -> bool:
@@ -16,13 +16,20 @@ def reads(node: ast.AST, names: Iterable[str]) -> bool:
 
 def dependents(scope: ast.AST, names: Iterable[str]) -> frozenset[str]:
     """These variables, and those that the own code of `scope` computes of them, or hands them to by a method."""
-    bound = [pair for node in own_nodes(scope) for pair in _bound(node)]
+    return computed_of(own_nodes(scope), names)
+
+
+def computed_of(
+    nodes: Iterable[ast.AST], names: Iterable[str], is_source: Callable[[ast.AST], bool] = lambda _: False
+) -> frozenset[str]:
+    """These variables, and those that `nodes` compute of them or of sources, or hand such to by a method."""
+    bound = [pair for node in nodes for pair in _bound(node)]
     found, size = set(names), -1
     while size != len(found):
         size = len(found)
         for target, given in bound:
-            if reads(given, found):
-                found |= {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
+            if reads(given, found) or any(map(is_source, ast.walk(given))):
+                found |= variables_in(target)
     return frozenset(found)
 
 

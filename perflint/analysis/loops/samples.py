@@ -15,7 +15,7 @@ from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.loops.indices import is_next
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import elements_of, path_of
+from perflint.syntax.walk import elements_of, path_of, variables_in
 
 _DIFFERING = frozenset("tolist split nms checkpoint isinstance".split())
 _BRANCHING = (ast.IfExp, ast.For, ast.While, ast.Try, ast.Break, ast.Continue, ast.Return, ast.Yield)
@@ -41,7 +41,7 @@ class _Walk:
         walk = loop if isinstance(loop, ast.For) else loop.generators[0]
         target, walked = walk.target, walk.iter
         self._nodes = [each for part in _repeated(loop) for each in ast.walk(part)]
-        self._own = dependents(loop, {each.id for each in ast.walk(target) if isinstance(each, ast.Name)})
+        self._own = dependents(loop, variables_in(target))
         if not isinstance(walked, ast.Call) or not self._may_walk_samples(loop):
             return
         if self._called(walked) == "range" and len(walked.args) == 1 and isinstance(target, ast.Name):

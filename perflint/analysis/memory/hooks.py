@@ -7,7 +7,7 @@ import re
 
 from perflint.analysis.facts import Program
 
-_HOOK = re.compile(r"\bregister_\w*hook\b")
+_HOOK = re.compile(r"register_\w*hook")
 _HOOKS = re.compile(
     r"register_(forward|backward|module|full)_\w*hook|register_parametrization|parametri(ze|zations)"
     r"|spectral_norm|weight_norm|prune|quantization|quantize_dynamic"
@@ -20,11 +20,7 @@ _COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much 
 
 def registers_hooks(program: Program) -> bool:
     """Does the program have torch call something of its own with each forward or backward?"""
-    return program.get(_names_hook)
-
-
-def _names_hook(program: Program) -> bool:
-    return _HOOK.search(program.text) is not None
+    return any(map(_HOOK.fullmatch, program.get(_words)))
 
 
 def may_be_hooked(program: Program) -> bool:

@@ -16,7 +16,7 @@ from perflint.analysis.memory.locations import ANY, ELEMENTS, Location, Location
 from perflint.analysis.memory.python import FILLS, NAMESPACES, VIEWS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, parameters_of
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, bindings_of, path_of, returned_values
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, bindings_of, last_name, path_of, returned_values
 
 _ANY = "?"  # some part
 _EACH = "[each]"  # some item
@@ -90,7 +90,7 @@ class Sharing:
     def _stored_by(self, call: ast.Call) -> Iterator[tuple[str, Part]]:
         """What a call stores by the names of attributes: `setattr`, a buffer, or a class that has no constructor."""
         keywords = {each.arg: each.value for each in call.keywords if each.arg is not None}
-        if getattr(call.func, "attr", getattr(call.func, "id", "")) in _NAMED:
+        if last_name(call) in _NAMED:
             given = [*call.args, *(keywords[each] for each in _NAME_AND_VALUE if each in keywords)]
             yield from ((_word(name), (value, ())) for name, value in pairwise(given))
         if isinstance(call.func, ast.Attribute) and call.func.attr in FILLS and _is_namespace(call.func.value):

@@ -10,7 +10,7 @@ from typing import Any
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.python import OPERATORS, PURE_PACKAGES
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import Function, reachable
+from perflint.syntax.walk import Function, last_name, reachable
 
 _Method = ast.FunctionDef | ast.AsyncFunctionDef
 Names = tuple[str, ...]
@@ -78,7 +78,7 @@ class SpecialMethods:
         if name.startswith("__") and name.endswith("__"):
             self.methods[name].append(method)
         for each in method.decorator_list:
-            word = getattr(each, "attr", "") or getattr(each, "id", "")
+            word = last_name(each)
             found = {"setter": self.setters, "deleter": self.deleters}.get(word, self.getters)
             if word not in ("staticmethod", "classmethod", "abstractmethod"):
                 found[name].append(method)

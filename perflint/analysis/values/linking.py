@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from perflint.analysis.autograd.effects import Effects
@@ -17,8 +17,10 @@ from perflint.analysis.facts import Program
 from perflint.analysis.handlers import handlers_in_file
 from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.hot_syncs import is_needed
+from perflint.analysis.heat.scale import Heat
 from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.layout_use import asks_for_layout_in_file
 from perflint.analysis.values.call_targets import ELSEWHERE, named_functions
 from perflint.analysis.values.codes import argument_code, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
@@ -40,19 +42,35 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     summaries = (*(_summary(program, context, name, node) for name, node in named), *_loader_summaries(program))
     called = [(node, (*program.targets(node), *_overridden(program, node))) for node in program.of_type(ast.Call)]
     reaching = [(node, targets) for node, targets in called if targets]
-    calls = nearest(_hot_calls(program, reaching))
+    heats = {node: program.heat(node) for node, _ in reaching}
+    calls = nearest(_hot_calls(program, reaching, heats))
+    in_functions = () if program.is_test else (each for each in reaching if program.function_of(each[0]) is not None)
+    cold = {target for node, targets in in_functions if not heats[node] for target in targets}
     answered = {summary.target for summary in context.summaries}
     needed = (*result_queries(program, reaching), step_queries(program, reaching), _start_queries(program))
     all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.asked.effects))
     unknown, guessed, steps, starts, effects = all_queries
     imports, says = _membership(program)
     return Links(
-        *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, imports, says),
+        *(
+            calls,
+            tuple(sorted(cold)),
+            functions,
+            bases,
+            summaries,
+            unknown,
+            guessed,
+            steps,
+            starts,
+            effects,
+            imports,
+            says,
+        ),
         says_query=program.asked.says,
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
         rebinds=rebinds_of(program),
-        manners=_manners(program, reaching),
+        manners=_manners(program, context, reaching),
         manner_queries=_manner_queries(program, context),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
@@ -127,10 +145,9 @@ def _membership(program: Program) -> tuple[tuple[str, ...], Says]:
     return ((), Says.NOTHING) if program.is_test else (imported(program.tree), program.says)
 
 
-def _hot_calls(program: Program, reaching: Reaching) -> Iterator[HotCall]:
+def _hot_calls(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat]) -> Iterator[HotCall]:
     for node, targets in reaching:
-        heat = program.heat(node)
-        if heat and not _is_needed(program, node):
+        if (heat := heats[node]) and not _is_needed(program, node):
             positional = "".join(argument_code(program.value(argument)) for argument in node.args)
             keywords = tuple((k.arg, argument_code(program.value(k.value))) for k in node.keywords if k.arg is not None)
             by = program.hot_by(node)
@@ -146,7 +163,7 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
     return tuple(sorted(found.items()))
 
 
-def _manners(program: Program, reaching: Reaching) -> tuple[tuple[str, Manner], ...]:
+def _manners(program: Program, context: Context, reaching: Reaching) -> tuple[tuple[str, Manner], ...]:
     """What is called in another manner than plainly: without gradients as the function around the call has it."""
     switches = any(word in program.text for word in _SWITCHES)
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
@@ -156,6 +173,8 @@ def _manners(program: Program, reaching: Reaching) -> tuple[tuple[str, Manner], 
             manner |= Manner.QUIET
         if any(handlers_in_file(program, node)):
             manner |= Manner.HANDLED
+        if Manner.LAID_OUT in context.inquiries and asks_for_layout_in_file(program, node):
+            manner |= Manner.LAID_OUT
         for target in targets if manner else ():
             found[target] |= manner
     return tuple(sorted(found.items()))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import path_of, variables_in
 
 _FIXED = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.Attribute, ast.Name, ast.expr_context)
 _OPTIONS = re.compile(r"(self\.)?_?(args|opts?|options|cfg|config|hparams|hps|flags)\.", re.IGNORECASE)
@@ -87,7 +87,7 @@ def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
 def _of_comprehension(program: Program, data: ast.ListComp) -> Numbers | None:
     """Of `[number for _ in ...]`."""
     (generator,) = data.generators
-    names = {each.id for each in ast.walk(generator.target) if isinstance(each, ast.Name)}
+    names = variables_in(generator.target)
     own = any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(data.elt))
     if own or generator.ifs or not isinstance(data.elt, ast.Name | ast.Attribute | ast.Constant):
         return None

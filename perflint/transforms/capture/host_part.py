@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from perflint import torch_ops
 from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Graph
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import move
@@ -25,7 +26,13 @@ _HOST_MATH = ("math.", "numpy.")
 _GROWS = frozenset({"append", "extend"})
 _HOST_KINDS = (Kind.NUMBER, Kind.STRING, Kind.NUMPY)
 _FIXED = (Kind.NUMBER, Kind.STRING, Kind.TENSOR, Kind.LIBRARY, Kind.FUNCTION)  # what no call of the host fills
+Around = Loop | ast.FunctionDef  # the loop of a step, or the function that takes one when it is called
 _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
+
+
+def is_within(graph: Graph, node: ast.AST, around: Around) -> bool:
+    """Does a node of the scope run anew for each step?"""
+    return isinstance(around, ast.FunctionDef) or graph.is_within(node, around)
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,27 @@ def changed_by(program: Program, late: Late) -> set[str]:
             parts += () if is_output(program, call) else [*call.args, *(each.value for each in call.keywords)]
     names = (node for each in parts for node in ast.walk(each) if isinstance(node, ast.Name))
     return {each.id for each in names if program.value(each).kind not in _FIXED}
+
+
+def is_private(program: Program, name: ast.Name) -> bool:
+    """Is it a list that its scope makes, adds to and gives to functions that keep nothing: one of no other name?"""
+    graph = program.get(Flow).graph(name)
+    uses = [each for each in graph.values if isinstance(each, ast.Name) and each.id == name.id]
+    is_own = name.id not in graph.shared and name.id not in graph.captured
+    return is_own and bool(uses) and all(_keeps_private(program, each) for each in uses)
+
+
+def _keeps_private(program: Program, name: ast.Name) -> bool:
+    around = program.parent(name)
+    if isinstance(around, ast.Assign):
+        return around.targets == [name] and isinstance(around.value, ast.List)
+    if isinstance(around, ast.Attribute):
+        call = program.parent(around)
+        return around.attr in _GROWS and isinstance(call, ast.Call) and call.func is around
+    if isinstance(around, ast.Call):
+        function, given = program.qualified(around.func), [*around.args, *around.keywords]
+        return (function in _PURE and len(given) == 1) or function.startswith("numpy.")
+    return isinstance(around, ast.AugAssign) and around.target is name
 
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
@@ -231,7 +259,7 @@ class Fetched:
     name: str
 
 
-def fetched(program: Program, statement: ast.stmt, loop: Loop) -> Iterator[Fetched]:
+def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[Fetched]:
     """The expressions of a statement that are to be evaluated in front of it, where they need nothing that it computes.
 
     Those copy to the device what the host has, choose rows by what differs in each iteration, or take a batch apart.
@@ -239,7 +267,7 @@ def fetched(program: Program, statement: ast.stmt, loop: Loop) -> Iterator[Fetch
     graph, inside = program.get(Flow).graph(statement), set[ast.AST]()
 
     def given(node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and any(graph.is_within(each, loop) for each in graph.reaching(node))
+        return isinstance(node, ast.Name) and any(is_within(graph, each, around) for each in graph.reaching(node))
 
     for node in own_nodes(statement):
         if node in inside:
@@ -250,10 +278,16 @@ def fetched(program: Program, statement: ast.stmt, loop: Loop) -> Iterator[Fetch
         elif isinstance(node, ast.Subscript) and given(node.slice) and not given(node.value):
             name = _name_of_choice(program, node)
         elif isinstance(node, ast.Attribute) and given(node.value) and always:
-            name = _name_of_part(program, node)
+            name = "" if _is_of_self(node, around) else _name_of_part(program, node)
         if name and isinstance(node, ast.expr):
             inside |= set(own_nodes(node))
             yield Fetched(node, name)
+
+
+def _is_of_self(node: ast.Attribute, around: Around) -> bool:
+    """Is it an attribute of what a function is given first, as methods are their object?"""
+    given = [*around.args.posonlyargs, *around.args.args] if isinstance(around, ast.FunctionDef) else []
+    return bool(given) and isinstance(node.value, ast.Name) and node.value.id == given[0].arg
 
 
 def _is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bool:
@@ -310,5 +344,6 @@ def _name_of_part(program: Program, node: ast.Attribute) -> str:
     around = program.parent(node)
     is_called = isinstance(around, ast.Call) and around.func is node
     is_object = program.value(node.value).kind in (Kind.UNKNOWN, Kind.METHOD, Kind.INSTANCE)
+    is_object = is_object and program.value(node).kind not in (Kind.MODULE, Kind.OPTIMIZER)
     is_read = isinstance(node.ctx, ast.Load) and torch_ops.of_attribute(node.attr) is None
     return node.attr if is_read and is_object and not is_called else ""

@@ -11,14 +11,15 @@ from perflint import torch_ops
 from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
+from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, GradMode, Program
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, bindings_of, own_nodes, reachable
+from perflint.syntax.walk import FUNCTIONS, LOOPS, bindings_of, own_nodes, reachable, receiver_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
-from perflint.transforms.capture.host_part import Late, detaches
+from perflint.transforms.capture.host_part import Around, Late, detaches, is_within
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
@@ -48,21 +49,23 @@ class Outline:
 
     def __init__(self, program: Program, region: Region) -> None:
         self.program, self.region = program, region
-        self._graph = program.get(Flow).graph(region.loop)
+        self._graph = program.get(Flow).graph(region.scope)
         names = (each for each in region.nodes if isinstance(each, ast.Name) and each in self._graph.values)
         self._names = sorted(names, key=lambda each: (each.lineno, each.col_offset))
         self._stores = [each for each in self._names if not isinstance(each.ctx, ast.Load)]
         self._stored = {each.id for each in self._stores}
-        self._taken = taken_around(program, region.loop)
+        self._taken = taken_around(program, region.scope)
         check_scope(program, region, self._outermost)
         self._check_gradients()
         self._check_writes()
         self._check_tape()
 
     @cached_property
-    def _outermost(self) -> Loop:
-        """The outermost loop around the region in its function."""
-        found = self.region.loop
+    def _outermost(self) -> Around:
+        """The outermost loop around the region in its function, or that function."""
+        found = self.region.around
+        if isinstance(found, ast.FunctionDef):
+            return found
         for each in self.program.ancestors(found):
             if isinstance(each, FUNCTIONS):
                 break
@@ -93,22 +96,35 @@ class Outline:
             if outer and is_given and name.id not in found:
                 self._check_parameter(name, outer)
                 found[name.id] = name
+        if self._owner:
+            found.pop(self._owner, None)
         return sorted(found, key=lambda each: self.program.value(found[each]).kind is not Kind.TENSOR)
+
+    @cached_property
+    def _owner(self) -> str:
+        """What the method around calls its object; empty where there is no method around, but for that of a loop."""
+        around = self.region.around
+        if not isinstance(around, ast.FunctionDef) or not isinstance(self.program.parent(around), ast.ClassDef):
+            return ""
+        first = next(iter((*around.args.posonlyargs, *around.args.args)), None)
+        if first is None or any(isinstance(each, ast.Name) and each.id == first.arg for each in self._graph.uses):
+            raise Blocked("what the method belongs to isn't known: give it a `self`", around)
+        return first.arg
 
     def _is_given(self, value: Value, name: ast.Name) -> bool:
         """Is the value bound in the innermost loop, or what may be a tensor in one around that?"""
         if not isinstance(value, Definition):
             return False
-        loop = self._outermost if self.program.value(name).kind in _OF_TENSORS else self.region.loop
-        return self._graph.is_within(value.node, loop)
+        around = self._outermost if self.program.value(name).kind in _OF_TENSORS else self.region.around
+        return is_within(self._graph, value.node, around)
 
     def _check_parameter(self, name: ast.Name, values: Sequence[Value]) -> None:
         value = self.program.value(name)
         if any(isinstance(each, Outer) for each in values):
             raise Blocked(f"`{name.id}` may not be set yet: give it a value in front of the loop in any case", name)
-        if value.kind in (Kind.MODULE, Kind.OPTIMIZER):
+        if value.kind in (Kind.MODULE, Kind.OPTIMIZER) and not isinstance(self.region.around, ast.FunctionDef):
             raise Blocked(f"`{name.id}` is another one in each iteration: make it in front of the loop", name)
-        walked = getattr(self.region.loop, "iter", None)
+        walked = getattr(self.region.around, "iter", None)
         is_loaded = any(isinstance(each, Definition) and each.source is walked for each in values)
         if value.kind is Kind.TENSOR and value.place is Place.HOST and is_loaded:
             raise Blocked(f"`{name.id}` lies on the host: move it to the device in front of the step", name)
@@ -125,8 +141,10 @@ class Outline:
                 found.add(name.id)
         deleted = [node.id for node in own_nodes(self._outermost) if isinstance(node, ast.Name) and _is_deleted(node)]
         found.update(name for name in deleted if name in self._stored)
-        for phi in self._graph.carried(self.region.loop):
-            left = (each for value in self._graph.back_edge_values(self.region.loop, phi) for each in sources_of(value))
+        for phi in self._graph.carried(self.region.around):
+            left = (
+                each for value in self._graph.back_edge_values(self.region.around, phi) for each in sources_of(value)
+            )
             if phi.name in self.parameters and any(map(self._is_inside, left)):
                 found.add(phi.name)
         for each in self._stores:
@@ -179,7 +197,7 @@ class Outline:
             before = [each.blocked for each in self.region.block[: self.region.block.index(first)] if each.blocked]
             none = Blocked("it runs no model that is known: a step begins with a forward pass", first.statement)
             raise before[-1] if before else none
-        given = (value for _, values in self._reads() for value in values)
+        given = (value for name, values in self._reads() if not self._is_cut(name) for value in values)
         for value in reachable(given, lambda each: self._computed_of(each) if self._may_have_graph(each) else []):
             if isinstance(value, Definition) and value.source is not None and self._may_have_graph(value):
                 is_run = self.program.effects(value.source, Effect.RECORDS) or _runs(self.program, value.source)
@@ -189,7 +207,7 @@ class Outline:
     def _may_have_graph(self, value: Value) -> bool:
         """Is it computed in front of the region, in the same iteration, and its graph neither cut nor switched off?"""
         source = value.source if isinstance(value, Definition) else None
-        if source is None or self._is_inside(value) or not self._graph.is_within(source, self.region.loop):
+        if source is None or self._is_inside(value) or not is_within(self._graph, source, self.region.around):
             return False
         is_cut = detaches(self.program, self.program.statement_of(source))
         return not is_cut and self.program.grad_mode(source, callers=False) is not GradMode.OFF
@@ -229,8 +247,15 @@ class Outline:
         return self._values_in(value.source) if isinstance(value, Definition) and value.source is not None else []
 
     def _values_in(self, node: ast.expr) -> list[Value]:
-        names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+        names = (each for each in ast.walk(node) if isinstance(each, ast.Name) and not self._is_cut(each))
         return [value for name in names for value in self._graph.definitions(name)]
+
+    def _is_cut(self, name: ast.Name) -> bool:
+        """Is no more read of a tensor than its values without their history, or its shape?"""
+        around = self.program.parent(name)
+        call = self.program.parent(around) if isinstance(around, ast.Attribute) else None
+        is_detached = isinstance(call, ast.Call) and receiver_of(call, "detach") is name
+        return is_detached or any(isinstance(each, ast.expr) and is_metadata(each) for each in (around, call))
 
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
@@ -241,7 +266,7 @@ class Outline:
                         f"`{name.id}`, of which a graph has a copy, is written to in place: make a new tensor instead",
                         name,
                     )
-        points = self.program.get(Memory).points_to(self.region.loop)
+        points = self.program.get(Memory).points_to(self.region.scope)
         for name in (each for each in self._stores if each.id in self.results):
             places = points.held(self._graph.values[name])
             for write in [*points.writes]:  # asking what is written may evaluate more of them
@@ -254,7 +279,7 @@ class Outline:
                     is_later = write.is_in_sight and self._graph.runs_after(write.node, late.statement)
                     if is_later and write.node in self.region.nodes and write.reaches(points.of(tensor)):
                         raise Blocked("it reads what the step writes to after that: read a copy", tensor)
-                is_made = points.of(tensor) and is_own(self.program, self.region.loop, tensor)
+                is_made = points.of(tensor) and is_own(self.program, self.region.around, tensor)
                 if not (is_made or self._is_new(tensor)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
 
@@ -272,7 +297,7 @@ class Outline:
     # -- the program
 
     def operations(self, decorator: str) -> Iterator[Operation]:
-        """The changes that put the function in front of the loops, and its call in the place of the region."""
+        """The changes that put the function in front of what is around, and its call in the place of the region."""
         region = self.region
         for fetched in region.fetched:
             yield Replace(fetched.value, reference(self._fetched[ast.dump(fetched.value)][0]))
@@ -297,17 +322,26 @@ class Outline:
             body.append(statement("return {result}", result=_tuple(results)))
         function = statement("def step():\n    {*body}", body=body)
         assert isinstance(function, ast.FunctionDef)
-        arguments = [new(ast.arg(each)) for each in (*self.parameters, *(name for name, _ in self._fetched.values()))]
+        fetched = (name for name, _ in self._fetched.values())
+        names = (*([self._owner] if self._owner else []), *self.parameters, *fetched)
+        arguments = [new(ast.arg(each)) for each in names]
         function.name, function.args = name, new(ast.arguments([], arguments, None, [], [], None, []))
         function.decorator_list = [reference(decorator)]
         return function
 
     def _call(self, name: str, results: Sequence[str]) -> ast.stmt:
         fetched = (_again(value) for _, value in self._fetched.values())
-        call = in_rows(new(ast.Call(reference(name), [*map(reference, self.parameters), *fetched], [])), FIT)
+        called = f"{self._owner}.{name}" if self._owner else name
+        call = in_rows(new(ast.Call(reference(called), [*map(self._argument, self.parameters), *fetched], [])), FIT)
         if not results:
             return new(ast.Expr(call))
         return new(ast.Assign([_tuple(results, ast.Store())], call))
+
+    def _argument(self, name: str) -> ast.expr:
+        """What is given for a parameter: without its history, where the step would drop that."""
+        reads = [each for each, _ in self._reads() if each.id == name]
+        is_tensor = any(self.program.value(each).kind is Kind.TENSOR for each in reads)
+        return expression(f"{name}.detach()") if is_tensor and all(map(self._is_cut, reads)) else reference(name)
 
     def _captured(self, part: Part) -> Iterator[ast.stmt]:
         """What becomes of a part in the function."""
@@ -329,7 +363,12 @@ class Outline:
         last = paths.pop().rpartition(".")[2].lower() if len(paths) == 1 else ""
         word = next((each for each in _WORDS if each in last), "")
         stem = last.replace(word, "").strip("_")
-        names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else _NAMES
+        names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else list(_NAMES)
+        if isinstance(self.region.around, ast.FunctionDef):
+            function = self.region.around.name.strip("_")
+            names = [f"_graphed_{function}" if function.endswith(names[0]) else f"_{function}_{names[0]}"]
+            if names[0] in self.program.text:
+                raise Blocked(f"there is a `{names[0]}` already: decorate the step by hand", self.region.scope)
         return self._taken.fresh(next((each for each in names if each not in self._taken.names), names[0]))
 
 

@@ -14,10 +14,19 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import Loop, own_nodes
+from perflint.syntax.walk import own_nodes
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.host_part import Fetched, Late, changed_by, draws, draws_on_device
+from perflint.transforms.capture.host_part import (
+    Around,
+    Fetched,
+    Late,
+    changed_by,
+    draws,
+    draws_on_device,
+    is_private,
+    is_within,
+)
 
 
 @dataclass
@@ -45,12 +54,12 @@ def steps(program: Program, statement: ast.stmt) -> bool:
     return any(steps_optimizer(program, node) for node in own_nodes(statement))
 
 
-def runs(program: Program, loop: Loop, parts: Sequence[Part]) -> Iterator[list[Part]]:
+def runs(program: Program, around: Around, parts: Sequence[Part]) -> Iterator[list[Part]]:
     """The longest runs of parts that a graph holds, without what is early or late at their ends."""
     run: list[Part] = []
     for part in [*parts, None]:
         if part is not None and part.blocked is None:
-            reason = _conflict(program, loop, run, part)
+            reason = _conflict(program, around, run, part)
             if reason is None:
                 run.append(part)
                 continue
@@ -82,10 +91,10 @@ def _works(part: Part) -> bool:
     return not is_shape and any(isinstance(node, ast.Call | ast.BinOp | ast.Compare | ast.AugAssign) for node in nodes)
 
 
-def _conflict(program: Program, loop: Loop, run: Sequence[Part], part: Part) -> Blocked | None:
+def _conflict(program: Program, around: Around, run: Sequence[Part], part: Part) -> Blocked | None:
     """Why a part may not be moved before those in front of it, or they not behind it."""
     before = [each for each in run if not each.is_early]
-    if part.is_early and not all(_may_precede(program, loop, part.statement, each) for each in before):
+    if part.is_early and not all(_may_precede(program, around, part.statement, each) for each in before):
         return part.reason
     stores, loads = _names_captured(part)
     fetched = {node.id for each in part.fetched for node in ast.walk(each.value) if isinstance(node, ast.Name)}
@@ -109,7 +118,7 @@ def _names_captured(part: Part) -> tuple[set[str], set[str]]:
     return stores, {node.id for node in names} - (stores - names_in(part.statement)[1])
 
 
-def _may_precede(program: Program, loop: Loop, early: ast.stmt, part: Part) -> bool:
+def _may_precede(program: Program, around: Around, early: ast.stmt, part: Part) -> bool:
     """May an early statement run before another part of the step, which stands in front of it?"""
     other = part.statement
     (stores, loads), (set_before, read_before) = names_in(early), names_in(other)
@@ -122,7 +131,7 @@ def _may_precede(program: Program, loop: Loop, early: ast.stmt, part: Part) -> b
     if not steps(program, other) and late_nodes.issuperset(written_names(program, other)):
         return True
     names = (each for each in own_nodes(early) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
-    return all(_is_fresh(program, loop, each) for each in names)
+    return all(_is_fresh(program, around, each) for each in names)
 
 
 def _changed(program: Program, late: Late, other: ast.stmt) -> set[str]:
@@ -130,6 +139,7 @@ def _changed(program: Program, late: Late, other: ast.stmt) -> set[str]:
     changed, points = changed_by(program, late), program.get(Memory).points_to(other)
     reads = [each for each in ast.walk(other) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
     names = (each for each in ast.walk(late.statement) if isinstance(each, ast.Name) and each.id in changed)
+    names = (each for each in names if not is_private(program, each))
     places = points.cells.reach(place for each in names for place in points.of(each))
     reached = ((each.id, points.cells.reach(points.of(each))) for each in reads if _holds(program, each))
     changed.update(name for name, known in reached if any(one.may_be(each) for one in known for each in places))
@@ -152,14 +162,14 @@ def _draws_before(program: Program, early: ast.stmt, other: ast.stmt) -> bool:
     return draws_too or bool(program.effects(other, Effect.RUNS_MODULE))
 
 
-def _is_fresh(program: Program, loop: Loop, name: ast.Name) -> bool:
+def _is_fresh(program: Program, around: Around, name: ast.Name) -> bool:
     """Is it no tensor that a step may change: one that the iteration has made, and not taken from a module?"""
     if program.value(name).kind not in (Kind.TENSOR, Kind.UNKNOWN):
         return True
     graph = program.get(Flow).graph(name)
     for value in graph.definitions(name):
         source = value.source if isinstance(value, Definition) else None
-        if source is None or not graph.is_within(source, loop):
+        if source is None or not is_within(graph, source, around):
             return False
         if any(isinstance(each, ast.expr) and program.value(each).kind is Kind.MODULE for each in own_nodes(source)):
             return False

@@ -14,15 +14,17 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, integer, own_nodes
+from perflint.syntax.walk import FUNCTIONS, LOOPS, integer, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.host_part import (
+    Around,
     Fetched,
     Late,
     detaches,
     early,
     fetched,
+    is_within,
     late,
     only_fetches,
 )
@@ -51,15 +53,21 @@ _OFTEN = 20  # steps: fewer are over before a graph is of use
 
 @dataclass(frozen=True)
 class Region:
-    """What is to be one graph, in the iterations of `loop`: `parts` that follow each other in `block`.
+    """What is to be one graph, in the iterations of a loop or the calls of a function, `around`.
 
-    `unchecked` are the distributions that have to be told not to check their arguments.
+    Those are `parts` that follow each other in `block`. `unchecked` are the distributions that have to be told not to
+    check their arguments.
     """
 
-    loop: Loop
+    around: Around
     parts: tuple[Part, ...]
     block: tuple[Part, ...]
     unchecked: tuple[ast.Call, ...]
+
+    @property
+    def scope(self) -> ast.stmt:
+        """A statement of the scope that it stands in."""
+        return self.block[0].statement
 
     @property
     def captured(self) -> list[ast.stmt]:
@@ -150,16 +158,16 @@ def _is_backward(program: Program, statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.Call) and runs_backward(program, node) for node in own_nodes(statement))
 
 
-def regions(program: Program, block: list[ast.stmt], loop: Loop) -> list[Region]:
+def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Region]:
     """The regions of the steps in `block`; raises Blocked at what is in the way where there is none."""
     for pattern, reason in _UNCAPTURED:
         if match := re.search(pattern, program.text):
             raise Blocked(reason, ast.Pass(lineno=program.source.position(match.start())[0], col_offset=0))
-    parts = [_Reader(program, block, loop).part(each) for each in block]
-    found = [run for run in runs(program, loop, parts) if _is_whole(program, run)]
+    parts = [_Reader(program, block, around).part(each) for each in block]
+    found = [run for run in runs(program, around, parts) if _is_whole(program, run)]
     if not found:
         raise _obstacle(program, parts)
-    return [_region(program, Region(loop, tuple(run), tuple(parts), ())) for run in found]
+    return [_region(program, Region(around, tuple(run), tuple(parts), ())) for run in found]
 
 
 def _obstacle(program: Program, parts: Sequence[Part]) -> Blocked:
@@ -181,8 +189,8 @@ def _is_whole(program: Program, run: Sequence[Part]) -> bool:
 class _Reader:
     """Tells of each statement of a block what becomes of it."""
 
-    def __init__(self, program: Program, block: list[ast.stmt], loop: Loop) -> None:
-        self._program, self._block, self._loop = program, block, loop
+    def __init__(self, program: Program, block: list[ast.stmt], around: Around) -> None:
+        self._program, self._block, self._around = program, block, around
         self._graph = program.get(Flow).graph(block[0])
         self._obstacles = StepObstacles(program, quiet=False)
 
@@ -190,7 +198,7 @@ class _Reader:
         """The statement, with what stands in the way."""
         part = Part(statement)
         try:
-            part.fetched = list(fetched(self._program, statement, self._loop))
+            part.fetched = list(fetched(self._program, statement, self._around))
             self._obstacles.opaque = {node for each in part.fetched for node in own_nodes(each.value)}
             if part.fetched and only_fetches(self._program, statement, part.fetched):
                 raise Blocked("it fetches what the step computes with", statement)
@@ -221,10 +229,10 @@ class _Reader:
         if found is None:
             self._check_numbers(statement)
             self._check_sums(statement)
-            self._obstacles.check([statement], self._loop)
+            self._obstacles.check([statement], self._around)
             return
         for tensor in found.tensors:
-            self._obstacles.check([tensor], self._loop)
+            self._obstacles.check([tensor], self._around)
         yield found
 
     def _are_modes(self, statement: ast.With) -> bool:
@@ -244,7 +252,9 @@ class _Reader:
     def _is_of_host(self, name: ast.Name) -> bool:
         """May the variable have a value of the host, set in the loop by what is no constant, and no tensor's shape?"""
         for value in self._graph.definitions(name):
-            if not isinstance(value, Definition) or not self._graph.is_within(value.node, self._loop):
+            if not isinstance(value, Definition) or isinstance(value.node, ast.arg):
+                continue  # which is in the key
+            if not is_within(self._graph, value.node, self._around):
                 continue
             given = value.given
             kinds = {self._program.value(each).kind for each in (name, given or name)}
@@ -272,5 +282,5 @@ def _region(program: Program, found: Region) -> Region:
     obstacles = StepObstacles(program, quiet=False)
     everything = {node for part in found.parts for node in own_nodes(part.statement)}
     obstacles.opaque = everything - found.nodes
-    obstacles.check([*found.captured, *(each for late in found.late for each in late.tensors)], found.loop)
+    obstacles.check([*found.captured, *(each for late in found.late for each in late.tensors)], found.around)
     return replace(found, unchecked=tuple(obstacles.unchecked))

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Phi, sources_of
 from perflint.analysis.program import Program
-from perflint.syntax.walk import FUNCTIONS, Loop, own_nodes, reachable
+from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.host_part import changed_by
+from perflint.transforms.capture.host_part import Around, changed_by
 from perflint.transforms.capture.region import Region
 from perflint.transforms.names import check_alone
 from perflint.transforms.shown import shown
@@ -20,11 +20,11 @@ _OF_SCOPE = frozenset("builtins.locals builtins.vars builtins.dir".split())  # w
 _OF_ANY = frozenset("builtins.eval builtins.exec builtins.globals sys._getframe inspect.currentframe".split())
 
 
-def check_scope(program: Program, region: Region, outermost: Loop) -> None:
+def check_scope(program: Program, region: Region, outermost: Around) -> None:
     """Raise Blocked where code around `region`, in the loop `outermost`, would miss what a function of its own sets."""
-    around = next((each for each in program.ancestors(region.loop) if isinstance(each, _SCOPES)), None)
+    around = next((each for each in program.ancestors(region.scope) if isinstance(each, _SCOPES)), None)
     if isinstance(around, ast.ClassDef):
-        raise Blocked("it trains while a class is made: do that in a function", region.loop)
+        raise Blocked("it trains while a class is made: do that in a function", region.scope)
     for node in region.nodes:
         if isinstance(node, ast.Name) and node.id in ("super", "__class__"):
             raise Blocked(f"`{node.id}` means something else in a function of its own", node)
@@ -38,7 +38,7 @@ def check_scope(program: Program, region: Region, outermost: Loop) -> None:
 
 
 def _check_shared(program: Program, region: Region) -> None:
-    graph = program.get(Flow).graph(region.loop)
+    graph = program.get(Flow).graph(region.scope)
     shared = graph.shared | graph.captured.keys()
     for name in region.nodes:
         is_store = isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load)
@@ -49,7 +49,7 @@ def _check_shared(program: Program, region: Region) -> None:
 
 def _check_caught(program: Program, region: Region) -> None:
     """Raise Blocked where a variable is read that a step has set before it failed: a call that fails sets none."""
-    graph = program.get(Flow).graph(region.loop)
+    graph = program.get(Flow).graph(region.scope)
     nodes = {node for part in region.parts for node in own_nodes(part.statement)}
     blocks = {graph.places[node][0] for node in nodes if node in graph.places}
     caught = {each for block in blocks for each in block.successors if each in graph.caught}
@@ -69,10 +69,10 @@ def _is_read(phi: Phi) -> bool:
     return any(each.uses for each in reachable([phi], lambda each: each.users))
 
 
-def _looks_up(program: Program, region: Region, outermost: Loop) -> Iterator[ast.Call]:
+def _looks_up(program: Program, region: Region, outermost: Around) -> Iterator[ast.Call]:
     """The calls that may look for variables by their names, when the loop has begun."""
-    graph = program.get(Flow).graph(region.loop)
-    scope = program.function_of(region.loop) or program.tree
+    graph = program.get(Flow).graph(region.scope)
+    scope = program.function_of(region.scope) or program.tree
     for call in (each for each in ast.walk(scope) if isinstance(each, ast.Call)):
         name = program.qualified(call.func)
         is_own = call in graph.places

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from perflint.analysis.program import GradMode, Program
-from perflint.syntax.walk import PlainLoop, integer, own_nodes
+from perflint.syntax.walk import PlainLoop, integer, own_nodes, variables_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.course import Course, Exit, check_guarded, course_of, tensor_test
 from perflint.transforms.capture.obstacles import VERDICTS, Obstacles
@@ -218,7 +218,7 @@ class _Rewriting:
         end = self._course.end
         code = tensor_test(self._program, end, self._loop)
         own = self._names.stored | {self._course.index}
-        read = {node.id for node in ast.walk(end.test) if isinstance(node, ast.Name)} & own
+        read = variables_in(end.test) & own
         late = {name for each in self._course.late(self._loop) for name in self._names.set_by(each)}
         if end.place is None or not read & late:
             return code, read

@@ -6,10 +6,11 @@ import ast
 
 from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import LOOPS
+from perflint.syntax.walk import FUNCTIONS, LOOPS
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import DISTRIBUTION
 from perflint.transforms.capture.captured import RUNTIME, is_captured
+from perflint.transforms.capture.host_part import Around
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import regions, training_blocks
@@ -37,12 +38,7 @@ def training_steps(program: Program) -> list[TrainingStep]:
 def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     """The fix of one block; raises Blocked."""
     _check_order(program, block, backward)
-    loop = next((each for each in program.ancestors(block[0]) if isinstance(each, LOOPS)), None)
-    if loop is None or program.function_of(loop) is not program.function_of(backward):
-        raise Blocked(
-            "the step is a function of its own: give it tensors on the device, and decorate it by hand", block[0]
-        )
-    found = regions(program, block, loop)
+    found = regions(program, block, _around(program, block))
     name, imported = importing(program, RUNTIME, _DECORATOR)
     changes = [each for region in found for each in Outline(program, region).operations(name)]
     optimizers = {program.value(each.func.value).name for region in found for each in region.steps
@@ -52,6 +48,18 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     if any(region.unchecked for region in found):
         safety, title = Safety.BEHAVIOUR, f"{title}, with distributions that no longer check their arguments"
     return Fix(title, safety, rewrite(program, *imported, *changes), DISTRIBUTION)
+
+
+def _around(program: Program, block: list[ast.stmt]) -> Around:
+    """The loop around a step in its function, or else that function; raises Blocked."""
+    around = next(each for each in program.ancestors(block[0]) if isinstance(each, (*LOOPS, *FUNCTIONS, ast.Module)))
+    if isinstance(around, LOOPS):
+        return around
+    if not isinstance(around, ast.FunctionDef):
+        raise Blocked("the step isn't in a loop, and in no function of its own", block[0])
+    if around.decorator_list:
+        raise Blocked("what decorates the function is not looked at: decorate its step by hand", around)
+    return around
 
 
 def _check_order(program: Program, block: list[ast.stmt], backward: ast.Call) -> None:

@@ -14,7 +14,7 @@ from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.edits import Fix
 from perflint.syntax.scopes import local_names
-from perflint.syntax.walk import PlainLoop, own_nodes, path_of
+from perflint.syntax.walk import PlainLoop, own_nodes, path_of, variables_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import (
     ReplaceStatements,
@@ -239,7 +239,7 @@ def _is_invariant_test(program: Program, test: ast.expr, written: set[str]) -> b
 
 def _is_drawn(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
     """Does the test tell by a random number, which it draws or a name stands for?"""
-    names = {part.id for part in ast.walk(test) if isinstance(part, ast.Name)}
+    names = variables_in(test)
     given = [node for node in own_nodes(loop) if isinstance(node, ast.Assign)]
     parts = [test, *(node.value for node in given if any(path_of(target) in names for target in node.targets))]
     return any(_draws(program, part) for each in parts for part in ast.walk(each))

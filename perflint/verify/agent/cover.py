@@ -27,7 +27,7 @@ def cover(into: Path, roots: Sequence[str], ours: Sequence[str] = ()) -> None:
 
     Raises OSError where that can't be had.
     """
-    if any(not _SPECIAL.isdisjoint(each) or into.is_relative_to(each) for each in (*roots, str(into))[: len(roots)]):
+    if not _SPECIAL.isdisjoint("".join((*roots, str(into)))) or any(into.is_relative_to(each) for each in roots):
         raise OSError(f"{into}: no place for a cover of {', '.join(roots)}")
     owner = _private(roots)
     for number, root in enumerate(roots):
