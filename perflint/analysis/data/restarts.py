@@ -67,7 +67,8 @@ def _hands(program: Program, loop: Loop, walk: ast.AST, made: ast.Call) -> bool:
     if names.isdisjoint(each.arg for each in parameters_of(function) if each.arg != "self"):
         return True
     parts = (each for each in ast.walk(loop) if isinstance(each, ast.Name | ast.Attribute))
-    return any(program.value(each).node is made or made in program.get(Origins).of(each) for each in parts)
+    reached = (origin for each in parts for origin, _, _ in program.get(Iteration).reached(each))
+    return any(origin is made for origin in reached)
 
 
 def _is_endless(program: Program, loader: LoaderCall) -> bool:
