@@ -269,12 +269,16 @@ def joint_merit(fix: FixVerdict, gain: Estimate | None) -> str:
 
 def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> str:
     """Why a right fix is dropped; the patch of the `last` race had it, because it `was_chosen` or not."""
-    if was_chosen and last:
+    if was_chosen and last and not _is_short(last):
         return f"its gain was not seen again: {ratio_with_interval(last)}"
     if fix.on_top and statistics.is_slower(fix.on_top, 0.0):
         return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
-    if gain := fix.gain or last:
-        is_short = math.isinf(gain.high) and gain.ratio > 1
-        said = "there was no time for enough rounds" if is_short else "no gain was measured"
+    if gain := (last if was_chosen else fix.gain) or last:
+        said = "there was no time for enough rounds" if _is_short(gain) else "no gain was measured"
         return f"{said}: {ratio_with_interval(gain)}"
     return "there was no time to race it"
+
+
+def _is_short(gain: Estimate) -> bool:
+    """Whether it may be a gain, of which too few rounds tell."""
+    return math.isinf(gain.high) and gain.ratio > 1

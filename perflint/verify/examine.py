@@ -255,7 +255,7 @@ class Examination:
             except ProgramEnded:
                 if not self._course.covers:
                     raise
-                self.tell("below a cover the program fails: it runs in its own folder, whose files are put back")
+                self.tell("the program fails with a copy of its folder: what is not written by Python stays in that")
                 self._course = replace(self._course, covers=False)
                 look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
         if look.start > _SLOW_START * self._budget.seconds:

@@ -7,13 +7,16 @@ perflint.verify.agent.cover FOLDER ROOT ...` this tells by its exit code whether
 from __future__ import annotations
 
 import ctypes
+import errno
+import functools
 import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000  # of unshare
 _BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 0x40000  # of mount
@@ -43,6 +46,8 @@ def cover(into: Path, roots: Sequence[str], ours: Sequence[str] = ()) -> None:
             for path, descriptor in zip(kept, opened, strict=True):
                 _mount(f"/proc/self/fd/{descriptor}", path, None, _BIND)
     os.chdir(Path.cwd())  # it was what lies below the cover
+    for name in ("rename", "replace"):
+        setattr(os, name, _renaming(getattr(os, name), tuple(f"{each}{os.sep}" for each in roots)))
     (into / _COVERS / _DONE).touch()
 
 
@@ -100,6 +105,26 @@ def _private(roots: Sequence[str]) -> str:
         options = ",userxattr"
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
     return options
+
+
+def _renaming(usual: Callable[..., None], roots: tuple[str, ...]) -> Callable[..., None]:
+    """A function that renames folders below a cover as well, which overlays refuse to."""
+
+    @functools.wraps(usual)
+    def renamed(src: Any, dst: Any, **named: Any) -> None:
+        try:
+            usual(src, dst, **named)
+        except OSError as error:
+            if named or error.errno != errno.EXDEV:
+                raise
+            old, new = (os.path.realpath(os.fsdecode(each)) for each in (src, dst))
+            if not (old.startswith(roots) and new.startswith(roots) and Path(old).is_dir()):
+                raise
+            shutil.copytree(old, new, symlinks=True, dirs_exist_ok=True)
+            shutil.rmtree(old)
+
+    os.supports_dir_fd.add(renamed)
+    return renamed
 
 
 def _is_ours(root: str) -> bool:
