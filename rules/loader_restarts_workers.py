@@ -33,7 +33,7 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=Tr
 ## Fix safety
 
 `behaviour`: from the second epoch on, workers draw other random numbers, and the order of a shuffling loader is another
-one. Workers that stay keep their memory. There is no fix where functions of other files may change the
+one. Workers that stay keep their memory. There is no fix where the program, or functions of other files, may change the
 dataset between epochs, which they would not see, and where the number of workers isn't written out or held by a
 variable. It is advice, for it depends on how long an epoch takes.
 
@@ -67,7 +67,7 @@ class LoaderRestartsWorkers(Rule):
         for loader in loaders:
             is_started = loader.workers.state is State.ON and loader.persistent.state is State.ABSENT
             found = api.restarts(program, loader) if is_started and loader.certain else None
-            if not found or _is_changed(program, loader, found):
+            if not found or _is_changed(program, found):
                 continue
             fixes, blocked = api.tried(_fix, program, loader, found)
             where = (
@@ -81,11 +81,16 @@ class LoaderRestartsWorkers(Rule):
 def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
     """The keyword; raises Blocked."""
     workers = loader.workers.value
+    dataset = loader.argument("dataset")
     if not found.loops:
         raise Blocked("what walks it, in other files, may change the dataset, which workers that stay would not see")
     if found.handed:
         called = program.segment(found.handed[0].func)
         raise Blocked(f"`{called}` may change the dataset, which workers that stay would not see", found.handed[0])
+    for epoch in found.loops:
+        for node in ast.walk(epoch):
+            if _may_change(program, node, api.path_of(dataset) if dataset is not None else ""):
+                raise Blocked("the workers would not see what is changed between epochs", node)
     if workers is None or not api.takes_keywords(loader.call):
         raise Blocked("the call's own keywords don't tell how many workers there are")
     is_sure = loader.workers.certain and isinstance(workers, ast.Constant)
@@ -96,11 +101,9 @@ def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
     return Fix(f"add persistent_workers={ast.unparse(value)}", Safety.BEHAVIOUR, change)
 
 
-def _is_changed(program: Program, loader: api.LoaderCall, found: Restarts) -> bool:
-    """Does an epoch change the dataset? Workers that stay would not see it."""
-    dataset = loader.argument("dataset")
-    path = api.path_of(dataset) if dataset is not None else ""
-    return any(_may_change(program, node, path) for epoch in found.loops for node in ast.walk(epoch))
+def _is_changed(program: Program, found: Restarts) -> bool:
+    """Does an epoch change the dataset by way of the loader? Workers that stay would not see it."""
+    return any(_may_change(program, node, "") for epoch in found.loops for node in ast.walk(epoch))
 
 
 def _is_cheap(program: Program, node: ast.AST) -> bool:
@@ -115,5 +118,5 @@ def _may_change(program: Program, node: ast.AST, dataset: str) -> bool:
     if not isinstance(node, ast.Attribute):
         return False
     owner, is_called = api.path_of(node.value), isinstance(program.parent(node), ast.Call)
-    is_dataset = bool(owner) and (owner == dataset or owner.rpartition(".")[2] == "dataset")
+    is_dataset = bool(owner) and (owner == dataset or owner.endswith(".dataset"))
     return is_dataset and (isinstance(node.ctx, ast.Store) or (is_called and node.attr not in _SAFE))

@@ -1,4 +1,4 @@
-"""Keeps on the device what a loop adds up, or collects, and reads it after the loop, where it becomes what it was."""
+"""Keeps on the device what a loop adds up, and reads it after the loop, where it becomes what it was."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.ir.occurrences import is_empty_list, occurrences, start_region
-from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.ir.occurrences import occurrences, start_region
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import (
     FLOAT,
@@ -27,14 +25,12 @@ from perflint.analysis.values.dtypes import (
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import path_of, receiver_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of
-from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.collected import collection, shape_of_one
 from perflint.transforms.doubles import has_doubles
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
-from perflint.transforms.names import name_of_torch
 from perflint.transforms.operations import InsertAfter, Replace
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression
@@ -60,7 +56,7 @@ def accumulation(program: Program, sync: Sync) -> Fix:
     call = program.parent(read.top)
     name = receiver_of(call, "append") if isinstance(call, ast.Call) and call.args == [read.top] else None
     if isinstance(statement, ast.Expr) and call is statement.value and name is not None and path_of(name):
-        return _collection(program, read, statement, name)
+        return collection(program, read, statement, name)
     raise Blocked("")
 
 
@@ -321,98 +317,3 @@ def _is_no_bool(program: Program, node: ast.expr) -> bool:
 
 def _is_integer(program: Program, node: ast.expr) -> bool:
     return number_kind(program, item_of(node) or node) == INTEGER
-
-
-def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr) -> Fix:
-    """The fix of a read that is only appended to the list called `name`; raises Blocked."""
-    path = path_of(name)
-    if not read.is_scalar:
-        raise Blocked(
-            "a whole tensor is collected in every iteration: copy all after the loop, if the device's memory allows"
-        )
-    if not read.converts_to and differs(program, read.base):
-        raise Blocked("its type or shape may differ between iterations")
-    if read.converts_to:
-        wanted = FLOAT if read.converts_to == "float" else INTEGER
-        if number_kind(program, read.base) != wanted:
-            raise Blocked(f"{read.converts_to}() may change the type of the value")
-    torch = name_of_torch(program)
-    if not torch:
-        raise Blocked("`torch` is not imported by that name")
-    if not isinstance(name, ast.Name):
-        raise Blocked(f"`{path}` may be read elsewhere")
-    found = accumulator_of(program, read, statement, path)
-    _check_list(program, found, name)
-    behind = statement_of(
-        "if {path}:\n    {path}[:] = {torch}.stack({path}).flatten().tolist()", path=path, torch=torch
-    )
-    is_kept = is_new(program, read.base) or _stays(program, read.base, statement, found.loop)
-    kept = ".detach()" if is_kept else ".detach().clone()"
-    kept += shape_of_one(program, read.base)
-    change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
-    return Fix(f"collect `{path}` on the device and read it once, after the loop", Safety.EXACT, change)
-
-
-def shape_of_one(program: Program, node: ast.expr) -> str:
-    """What gives a tensor of one number the shape () where iterations may differ in it; empty where they don't."""
-    return ".reshape(())" if _has_several(program, node) else ""
-
-
-def differs(program: Program, node: ast.expr) -> bool:
-    """May one iteration read another kind of tensor here than the next, as the branch that it took decides?"""
-    values = (assigned(program, node) if isinstance(node, ast.Name) else None) or [node]
-    varies = _has_several(program, node) or isinstance(values[0], ast.IfExp)
-    return varies and number_kind(program, node) not in (FLOAT, INTEGER)
-
-
-def _has_several(program: Program, node: ast.expr) -> bool:
-    """Is it a variable that may have the value of one assignment here, or of another?"""
-    function = program.function_of(node)
-    found = program.get(Flow).graph(node).definitions(node) if isinstance(node, ast.Name) else frozenset()
-    is_local = isinstance(node, ast.Name) and function is not None and node.id in local_names(function)
-    return sum(isinstance(each, Definition) or not is_local for each in found) > 1
-
-
-def is_new(program: Program, node: ast.expr) -> bool:
-    """Is `node` a call that gives a tensor with memory of its own, which nobody else can write to?"""
-    if not isinstance(node, ast.Call) or any(keyword.arg == "out" for keyword in node.keywords):
-        return False
-    callee = program.value(node.func)
-    is_method = callee.kind is Kind.METHOD and callee.owner is not None and callee.owner.kind is Kind.TENSOR
-    entry = torch_ops.of_method(callee.name) if is_method else torch_ops.of_function(program.qualified(node.func))
-    return entry is not None and not entry.shares
-
-
-def _stays(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> bool:
-    """Is the memory of `node` made anew in each iteration of `loop`, and not written to behind `statement`?"""
-    memory = program.get(Memory)
-    is_known = memory.points_to(node).is_known and is_own(program, loop, node)
-    return is_known and all(steps_optimizer(program, each.node) for each in memory.writes_after(node, statement))
-
-
-def _check_list(program: Program, found: Accumulator, name: ast.Name) -> None:
-    """Raise Blocked unless the list holds nothing before the loop, and nobody but one line touches it in there."""
-    graph = program.get(Flow).graph(name)
-    made = [each for each in graph.definitions(name) if isinstance(each, Definition)]
-    source = made[0].source if len(made) == 1 and not made[0].steps else None
-    is_new = (
-        source is not None and not isinstance(source, ast.Name | ast.Attribute) and is_empty_list(program.value(source))
-    )
-    if not is_new or len(graph.definitions(name)) > 1 or graph.is_within(made[0].node, found.loop):
-        raise Blocked(f"`{found.path}` is not known to be empty when the loop starts")
-    statement = program.statement_of(made[0].node)
-    if isinstance(statement, ast.Assign) and len(statement.targets) > 1:
-        raise Blocked(f"`{found.path}` is known by another name, too")
-    if len(found.additions) > 1:
-        raise Blocked(f"several lines append to `{found.path}`")
-    for use in made[0].uses:
-        if not graph.is_within(use, found.loop):
-            if graph.reaches(use, found.loop, avoiding=made[0].node):
-                raise Blocked(f"`{found.path}` is not known to be empty when the loop starts")
-        elif program.statement_of(use) not in found.additions and not _is_length(program, use):
-            raise Blocked(f"line {use.lineno} reads `{found.path}` in the loop")
-
-
-def _is_length(program: Program, node: ast.AST) -> bool:
-    call = program.parent(node)
-    return isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.len"

@@ -82,8 +82,8 @@ def main() -> None:
     known = [label for label in known if label.repo not in missing]
     count: dict[str, collections.Counter[str]] = {rule: collections.Counter() for rule in rules}
     hit: set[Label] = set()
-    codes = {label: code for code, label in RULE_OF.items()}
-    selected = ",".join(codes.get(rule, rule) for rule in args.only.split(",")) if args.only else "ALL"
+    renamed = [code for code, label in RULE_OF.items() if label in rules]
+    selected = ",".join([*(rules - {"timing"}), *renamed]) if args.only else "ALL"
     for repo in sorted(paths):
         folder = args.dir / repo.replace("/", "+")
         for rule, path, line in sorted(set(findings(folder, sorted(paths[repo]), selected))):

@@ -12,6 +12,7 @@ from perflint.analysis.data.iteration import WRAPS, Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, State
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import Loop, integer, path_of, returned_values
 
 _TRAINING = re.compile(r"train", re.IGNORECASE)
@@ -46,7 +47,8 @@ def restarts(program: Program, loader: LoaderCall) -> Restarts:
     makers = {made, *program.ancestors(made), *walks}
     makers |= {around for each in loops_around(program, made) for around in (each, *program.ancestors(each))}
     handed = [each for each in _handed(program, made) if _loops(program, each, makers)]
-    loops = dict.fromkeys(each for walk in (*walks, *handed) for each in _loops(program, walk, makers))
+    found = ((walk, each) for walk in (*walks, *handed) for each in _loops(program, walk, makers))
+    loops = dict.fromkeys(each for walk, each in found if _hands(program, each, walk, made))
     is_elsewhere = not walks and not loops and _is_for_training(program, loader)
     return Restarts(tuple(loops), tuple(handed), is_elsewhere)
 
@@ -54,6 +56,19 @@ def restarts(program: Program, loader: LoaderCall) -> Restarts:
 def _loops(program: Program, walk: ast.AST, makers: set[ast.AST]) -> list[Loop]:
     """The loops around a walk that don't make the loader anew, nor walk it themselves."""
     return [each for each in loops_around(program, walk) if each not in makers]
+
+
+def _hands(program: Program, loop: Loop, walk: ast.AST, made: ast.Call) -> bool:
+    """Does the loop walk what is made, or, around a call whose function walks a parameter, hand that over?"""
+    function = program.function_of(walk)
+    if not isinstance(walk, ast.For) or function is None or program.function_of(loop) is function:
+        return True
+    names = {each.id for each in ast.walk(walk.iter) if isinstance(each, ast.Name)}
+    if names.isdisjoint(each.arg for each in parameters_of(function) if each.arg != "self"):
+        return True
+    parts = (each for each in ast.walk(loop) if isinstance(each, ast.Name | ast.Attribute))
+    reached = (origin for each in parts for origin, _, _ in program.get(Iteration).reached(each))
+    return any(origin is made for origin in reached)
 
 
 def _is_endless(program: Program, loader: LoaderCall) -> bool:
