@@ -6,20 +6,21 @@ What is offered, by the question that a rule asks:
   each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells which,
   by `Blocked`.
 - *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
-  its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`; for annotations and isinstance `Function`,
-  `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
+  its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`, `bindings_of` (what a node assigns) and
+  `returned_values`; for annotations and isinstance `Function`, `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
   `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
-  with its traits; `move` gives the `Move` to the device, `moved_at_once` that of a call's result; `bind` and
-  `Program.arguments` give what is handed over, `Bound` to parameters; `torch_function` and `torch_method` look up a
-  name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the `Summary`
-  of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds
-  each `Attention`.
+  with its traits; `move` gives the `Move` to the device, `moved_at_once` and `moved_later` that of a call's result;
+  `bind` and `Program.arguments` give what is handed over, `Bound` to parameters; `torch_function` and `torch_method`
+  look up a name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the
+  `Summary` of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`;
+  `attentions` finds each `Attention`.
 - *Where does it come from, and where does it go?* `made_on_host` tells what is `Made` on the host of numbers alone;
   `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
-  writes to it; `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
+  writes to it; `handlers` may handle its errors;
+  `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
   them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in
   between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes`
   asks the alias analysis for each `Write` that a view in the place of a copy would show.
@@ -34,8 +35,8 @@ What is offered, by the question that a rule asks:
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
   what runs as often as an optimizer, `runs_model_beside` as a model, `computes_for_callers` where whoever calls it
-  does, and `made_before_steps` what is made earlier; `loops_around` gives the loops, callers' too, and `walked_batch`
-  what a loop walks sample by sample.
+  does, and `made_before_steps` what is made earlier; `loops_around` gives the loops, those of `callers`, too, and
+  `walked_batch` what a loop walks sample by sample.
 - *What of the data?* `loaders`, and `graph_loaders` of graph libraries, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
   something is a part; `samples` gives each `Sample` that a dataset makes, with the work that it is; `dataset` gives the
@@ -61,9 +62,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import ParamSpec
 
+from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.autograd.evaluations import evaluations
 from perflint.analysis.autograd.unused import UnusedGraph, unused_graphs
-from perflint.analysis.call_graph import loops_around
+from perflint.analysis.call_graph import callers, loops_around
 from perflint.analysis.data.batches import Batch, Batches
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
@@ -76,7 +78,9 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.restarts import Restarts, restarts
 from perflint.analysis.data.samples import Sample, samples
 from perflint.analysis.data.starts import Start, Starts
+from perflint.analysis.handlers import handlers
 from perflint.analysis.heat.beside import computes_for_callers, made_before_steps, runs_model_beside, steps_beside
+from perflint.analysis.heat.often import runs_often
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.settings import asks_for_setting
 from perflint.analysis.heat.syncs import Sync
@@ -105,15 +109,25 @@ from perflint.engine.rule import Finding, Option, Options, Rule, Severity
 from perflint.syntax.arguments import Bound, bind
 from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.scripts import is_main_guard
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
+from perflint.syntax.walk import (
+    FUNCTIONS,
+    LOOPS,
+    Function,
+    Loop,
+    PlainLoop,
+    bindings_of,
+    integer,
+    own_nodes,
+    path_of,
+    returned_values,
+)
 from perflint.torch_ops import Operation, Trait
 from perflint.torch_ops import canonical as torch_name
 from perflint.torch_ops import does as torch_does
 from perflint.torch_ops import of_function as torch_function
 from perflint.torch_ops import of_method as torch_method
-from perflint.transforms.aliases import steps_optimizer
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.filled import filled_on_device, moved_at_once
+from perflint.transforms.filled import filled_on_device, moved_at_once, moved_later
 from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.names import Taken, of_torch, taken_around
@@ -142,17 +156,18 @@ __all__ = [
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Sample", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
     "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_setting", "assigned",
-    "attentions", "batch", "batched_map", "bind", "call_like", "call_span", "carrying_loop", "changing", "comments",
-    "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression", "filled_on_device",
-    "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders", "hands_out_own_items", "head_span",
-    "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook",
-    "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps",
-    "made_on_host", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "number", "numbers",
-    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
-    "placed", "reading", "reads", "restarts", "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
-    "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy",
-    "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs",
-    "walked_batch", "walks_examples", "without_gradients", "written_after",
+    "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like", "call_span", "callers", "carrying_loop",
+    "changing", "comments", "computes_for_callers", "converts", "dataset", "dependents", "evaluations", "expression",
+    "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention", "graph_loaders", "handlers",
+    "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer",
+    "is_main_guard", "is_notebook", "is_number", "is_rebound", "is_view", "joined_behind", "joins", "loaders",
+    "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move",
+    "moved_at_once", "moved_later", "number", "numbers", "occurrences", "of_torch", "on_lists", "operation",
+    "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed", "reading", "reads", "restarts",
+    "returned_values", "rewrite", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes",
+    "shown_writes", "statement", "statements", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does",
+    "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "walked_batch",
+    "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -198,31 +213,6 @@ def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop
         return None
     around = [each for each in program.ancestors(definition) if isinstance(each, LOOPS)]
     return next((each for each in program.ancestors(use) if isinstance(each, LOOPS) and each in around), None)
-
-
-# -- how often it runs
-
-
-def runs_often(program: Program, node: ast.AST) -> bool:
-    """Does `node` run in every step, or time step, other than to refresh what an attribute keeps?
-
-    Code that the file runs but to try itself out on the host does not count.
-    """
-    if program.heat(node) is Heat.ONCE or program.is_tried_out(node):
-        return False
-    return not any(isinstance(each, ast.If) and _is_kept(each) for each in program.ancestors(node))
-
-
-def _is_kept(guard: ast.If) -> bool:
-    """Does `guard` ask for what it sets itself: an attribute, or a part of what it tests?"""
-    asked = {path_of(each) for each in ast.walk(guard.test)} - {""}
-    stored = (each for each in ast.walk(guard) if isinstance(getattr(each, "ctx", None), ast.Store))
-    return any(
-        path_of(each.value) in asked
-        if isinstance(each, ast.Subscript)
-        else "." in path_of(each) and path_of(each) in asked
-        for each in stored
-    )
 
 
 # -- modules

@@ -193,8 +193,7 @@ def _batches_stay_on_host(program: Program, loader: LoaderCall) -> bool:
     around = program.function_of(loader.call)
     if around is None or not loops or any(program.function_of(loop) is not around for loop in loops):
         return False
-    returned = [node for node in api.own_nodes(around) if isinstance(node, ast.Return) and node.value is not None]
-    if any(program.value(node.value).kind is Kind.LOADER for node in returned if node.value is not None):
+    if any(program.value(each).kind is Kind.LOADER for each in api.returned_values(around)):
         return False
     calls = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Call)]
     return all(_is_host_call(program, call) for call in calls)

@@ -2,9 +2,10 @@
 
 ## What it does
 
-Reports `torch.tensor(number, device=device)`, and `torch.tensor(number).to(device)` or `.cuda()`, in every step, beside
-a model that a loop runs, and where a function collates: *scalar*; *list* is one number, `[number] * n`,
-`list(range(n))` or numbers that don't change, such as constants. Left alone is what stands in for something that is
+Reports `torch.tensor(number, device=device)`, `x.new_tensor(number)`, and `torch.tensor(number).to(device)` or
+`.cuda()`, in the same line or later, in every step, beside a model that a loop runs, and where a function collates:
+*scalar*; *list* is one number, `[number] * n`, `list(range(n))` or numbers that don't change, such as constants, given
+to `torch.LongTensor` and the like, too. Left alone is what stands in for something that is
 missing (`return torch.tensor(0.0)` beside another return, an assignment under an `if` that doesn't ask for a setting, a
 branch of a conditional expression), what an object keeps, and tests.
 
@@ -41,27 +42,27 @@ One H100, torch 2.11.0, 2026-11-23 (`tests/gpu/measure.py`): 100 small training 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Finding, Options, Program, Rule
+from perflint.api import Finding, Numbers, Options, Program, Rule
 
 _MAKERS = frozenset({"torch.tensor", "torch.as_tensor"})
+_TYPE = re.compile(r"torch\.[A-Z]?[a-z]*Tensor")  # of the host; of a list they make a tensor, of a number a size
 
 
 class HostScalar(Rule):
     """Tensors made of Python's numbers, at places that run in every step."""
 
     group = "sync"
-    triggers = ("tensor(",)
+    triggers = ("tensor(", "Tensor(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each such tensor, at the call that makes it."""
         for call in () if program.is_test else program.of_type(ast.Call):
-            if program.qualified(call.func) not in _MAKERS or not call.args or not _is_moved(program, call):
-                continue
-            found = api.numbers(program, call.args[0])
-            if found is None or not _is_hot(program, call) or _stands_in(program, call):
+            found = _numbers(program, call)
+            if found is None or not _is_moved(program, call) or not _is_hot(program, call) or _stands_in(program, call):
                 continue
             fixes, blocked = api.tried(api.filled_on_device, program, call, found)
             message = "numbers are copied from the host to the device in every step, and the host waits"
@@ -77,11 +78,25 @@ def _is_hot(program: Program, call: ast.Call) -> bool:
     return api.computes_for_callers(program, call)
 
 
+def _numbers(program: Program, call: ast.Call) -> Numbers | None:
+    """The numbers that the call makes a tensor of."""
+    name = program.qualified(call.func)
+    is_method = not name and isinstance(call.func, ast.Attribute) and call.func.attr == "new_tensor"
+    if not call.args or not (is_method or name in _MAKERS or _TYPE.fullmatch(name)):
+        return None
+    found = api.numbers(program, call.args[0])
+    return None if found is not None and found.is_scalar and _TYPE.fullmatch(name) else found
+
+
 def _is_moved(program: Program, call: ast.Call) -> bool:
-    """Is it made for the device, or moved there at once?"""
-    if any(each.arg == "device" for each in call.keywords):
+    """Is it made for the device, or moved there at once, or by the name that it gets?"""
+    device = next((each.value for each in call.keywords if each.arg == "device"), None)
+    if device is not None:
+        origins = api.origins(program, device)
+        return program.value(call).on_device and not all(getattr(each, "value", "") == "cpu" for each in origins)
+    if getattr(call.func, "attr", "") == "new_tensor":
         return program.value(call).on_device
-    return api.moved_at_once(program, call) is not None
+    return api.moved_at_once(program, call) is not None or api.moved_later(program, call) is not None
 
 
 def _stands_in(program: Program, call: ast.Call) -> bool:

@@ -46,7 +46,7 @@ if __name__ == "__main__":
 function is made of it, so that globals stay globals. Functions and classes stay at module level, with the imports
 that they use and the constants that code in workers uses; one that stands in the midst of moved statements divides
 the guard into two. There is no fix where a definition, or code that may run in workers, uses what would move. It
-assumes that no other file imports results from this one: what moves is no longer there for it.
+assumes that no other file imports results from a script: what moves is no longer there for it.
 
 ## Measured
 

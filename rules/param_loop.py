@@ -4,7 +4,7 @@
 
 Reports loops over parameters, gradients or states, at places that run in every step of training, which only update them
 in place: moving averages, target networks and scaled gradients (*update*), clamped ones (*clip*), what is only copied
-(*copy*), and norms that are added up (*norm*). Functions that are named for a moving average, or for clipping, are
+(*copy*), and norms that are added up or listed (*norm*). Functions that are named for a moving average or clipping are
 taken to run so. Left alone are loops that initialise or load, what runs now and then (`if step % n == 0`, unless an
 optimizer steps there), loops that do anything else, and tests.
 
@@ -47,14 +47,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perflint import api
 from perflint.api import Blocked, Finding, Fix, Options, Program, Rule
 
+_Loop = ast.For | ast.ListComp | ast.GeneratorExp
 _UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
 _CLAMPS = frozenset({"clamp_", "clip_"})
 _REDUCED = re.compile(r"norm|'grad'.*'sum'")
+_NORM = re.compile(r"'norm'|'abs'.*'max'|'max'.*'abs'")
 _STEPS = re.compile(r"(^|_)ema($|_)|moving_average|momentum_update|soft_update|polyak|grad_norm|clip_grad|^zero_grad$")
 _COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp", "update_average"})
 _HARMLESS = _COMPUTED | frozenset("detach float to type_as view_as numel norm sum item items is_floating_point".split())
@@ -72,31 +74,42 @@ class ParamLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each such loop that runs in every step, at its head."""
-        for loop in () if program.is_test or program.is_host_only else program.of_type(ast.For):
-            kind = _kind(program, loop) if _walks_parameters(loop) else ""
+        loops: Sequence[_Loop] = program.of_type(ast.For, ast.ListComp, ast.GeneratorExp)
+        for loop in () if program.is_test or program.is_host_only else loops:
+            walked = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
+            kind = _kind(program, loop) if _walks_parameters(program, walked) else ""
             if not kind or not _runs_each_step(program, loop, kind):
                 continue
             fixes, blocked = api.tried(_fix, program, loop, kind)
             message = "each operation is launched once for each parameter: torch._foreach_* launches it once for all"
-            span, by = api.head_span(program, loop), program.hot_by(loop)
-            yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
+            span = api.head_span(program, loop) if isinstance(loop, ast.For) else program.span(loop)
+            yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=program.hot_by(loop))
 
 
-def _runs_each_step(program: Program, loop: ast.For, kind: str) -> bool:
+def _runs_each_step(program: Program, loop: ast.AST, kind: str) -> bool:
     """Does each step run it, or is its function named for that? Copies alone may be how things are set up."""
     is_hot, is_beside = api.runs_often(program, loop), api.steps_beside(program, loop)
     named = _STEPS.search(getattr(program.function_of(loop), "name", ""))
     return (is_hot and is_beside) if kind == "copy" else bool(is_hot or is_beside or named)
 
 
-def _walks_parameters(loop: ast.For) -> bool:
-    """Does it walk parameters, by what they are called?"""
-    words = (getattr(e, "attr", getattr(e, "id", getattr(e, "value", ""))) for e in ast.walk(loop.iter))
+def _walks_parameters(program: Program, walked: ast.expr) -> bool:
+    """Does it walk parameters, by what they are called, or a dictionary that is made of them?"""
+    keyed = walked.func.value if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) else walked
+    made = api.origins(program, keyed) if isinstance(keyed, ast.Name) else []
+    tables = [each for each in made if isinstance(each, ast.Call) and program.qualified(each.func) == "builtins.dict"]
+    nodes = (each for part in (walked, *tables) for each in ast.walk(part))
+    words = (getattr(e, "attr", getattr(e, "id", getattr(e, "value", ""))) for e in nodes)
     return any(_WALKED.search(word) for word in words if isinstance(word, str))
 
 
-def _kind(program: Program, loop: ast.For) -> str:
+def _kind(program: Program, loop: _Loop) -> str:
     """What the loop does to each of them and nothing else; empty for other loops."""
+    if not isinstance(loop, ast.For):
+        nodes, text = list(ast.walk(loop.elt)), ast.dump(loop.elt)
+        calls = [each for each in nodes if isinstance(each, ast.Call)]
+        names = {getattr(each.func, "attr", "") for each in calls if program.qualified(each.func) not in _HARMLESS}
+        return "norm" if _NORM.search(text) and "'grad'" in text and names <= _HARMLESS | {"abs", "max"} else ""
     own = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
     updates, computes = set[str](), False
     for node in (each for part in loop.body for each in ast.walk(part)):
@@ -124,8 +137,8 @@ def _kind(program: Program, loop: ast.For) -> str:
     return "norm" if "norm" in updates else "clip" if updates <= _CLAMPS else "update"
 
 
-def _fix(program: Program, loop: ast.For, kind: str) -> Fix:
+def _fix(program: Program, loop: _Loop, kind: str) -> Fix:
     """The loop on lists; raises Blocked."""
-    if kind == "norm":
+    if kind == "norm" or not isinstance(loop, ast.For):
         raise Blocked("torch.nn.utils.get_total_norm, or what clip_grad_norm_ gives, is the norm of all of them")
     return api.on_lists(program, loop)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.project.closure import Closure, of_files, of_program
+from perflint.project.closure import Closure, of_program
 
 
 def written(folder: Path, files: dict[str, str]) -> Path:
@@ -94,10 +94,9 @@ def test_a_file_that_cannot_be_parsed_belongs_to_the_program(tmp_path: Path) -> 
     assert found and [module.imports is None for module in found.modules] == [False, True]
 
 
-def test_without_a_program_imports_are_those_of_files_nearest_first(tmp_path: Path) -> None:
+def test_imports_are_looked_for_in_the_folders_around_the_file_nearest_first(tmp_path: Path) -> None:
     written(tmp_path, {"x/y/a.py": "import b\n", "x/b.py": "", "b.py": ""})
-    found = of_files([tmp_path / "x" / "y" / "a.py"], tmp_path)
-    assert [path.relative_to(tmp_path.resolve()).as_posix() for path in found.files] == ["x/y/a.py", "x/b.py"]
+    assert files(tmp_path, "x/y/a.py") == ["x/y/a.py", "x/b.py"]
 
 
 def test_a_module_that_is_installed_is_not_looked_for_all_over_the_repository(tmp_path: Path) -> None:

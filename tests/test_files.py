@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from perflint.engine.errors import UserError
-from perflint.project.files import discover
+from perflint.project import files
+from perflint.project.files import discover, in_project
+from perflint.project.root import project_around
 from perflint.project.settings import Settings
 
 
@@ -23,8 +25,8 @@ def write(root: Path, *names: str, text: str = "") -> None:
 
 def found(root: Path, *paths: str, **settings: object) -> list[str]:
     arguments = [root / path for path in paths] or [root]
-    files = discover(arguments, Settings(root=root, **settings)).files  # type: ignore[arg-type]
-    return [path.relative_to(root).as_posix() for path in files]
+    paths_found = discover(arguments, Settings(root=root, **settings)).files  # type: ignore[arg-type]
+    return [path.relative_to(root).as_posix() for path in paths_found]
 
 
 def test_python_files_and_notebooks_are_found_in_order(tmp_path: Path) -> None:
@@ -80,6 +82,31 @@ def test_forced_exclusion_reads_the_ignore_file_beside_the_file(tmp_path: Path) 
     write(tmp_path, "a.py", "b/c.py")
     write(tmp_path / "b", ".gitignore", text="c.py\n")
     assert found(tmp_path, "a.py", "b/c.py", force_exclude=True) == ["a.py"]
+
+
+def test_a_folder_of_many_projects_is_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "train.py", "model.py", "one/a.py", "two/setup.py", "two/a.py")
+    named = discover([tmp_path / "train.py"], Settings(root=tmp_path))
+
+    def around() -> list[str]:
+        return [each.name for each in in_project(named, tmp_path, Settings(root=tmp_path)).around]
+
+    assert len(around()) == 4
+    monkeypatch.setattr(files, "_MOST", 3)
+    assert around() == ["model.py"]
+    (tmp_path / "pyproject.toml").touch()
+    assert len(around()) == 4
+
+
+def test_a_file_of_a_project_belongs_to_that_wherever_it_is_checked_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "one/setup.py", "one/src/a.py", "two/b.py")
+    monkeypatch.chdir(tmp_path)
+    assert project_around(tmp_path / "one" / "src") == tmp_path / "one"
+    assert project_around(tmp_path / "two") == tmp_path
+    (tmp_path / ".git").mkdir()
+    assert project_around(tmp_path / "one" / "src") == tmp_path
 
 
 def test_ignore_files_hold_below_their_folder_and_the_deeper_one_wins(tmp_path: Path) -> None:

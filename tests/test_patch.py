@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import re
 import shutil
 import subprocess
@@ -88,6 +89,13 @@ def test_the_diff_is_one_that_git_and_patch_apply_in_any_encoding(tmp_path: Path
 def test_the_diff_is_readable_in_a_terminal_whatever_the_encoding_of_the_file() -> None:
     data = "# coding: latin-1\nimport torch\nold('é')\n".encode("latin-1")
     assert "+new('é')\n" in readable_diff(patch_document(decode("train.py", data), RULES, {}))
+
+
+def test_the_diff_of_a_file_that_repeats_itself_holds_what_is_changed_and_no_more() -> None:
+    drawn = random.Random(0)
+    before, after = ("".join(f"x = f{drawn.randrange(10)}(x)\n" for _ in range(120)) for _ in range(2))
+    lines = readable_diff(patch_of(f"import torch\n{before}old()\n{after}")).splitlines()[2:]
+    assert [line for line in lines if line[0] in "+-"] == ["-old()", "+new()"]
 
 
 def test_the_diff_of_a_notebook_names_the_cell_and_shows_its_own_lines() -> None:

@@ -261,3 +261,44 @@ def test_a_name_that_a_later_star_import_rebinds_is_no_longer_torch_s(tmp_path: 
     util = "class DataLoader(list):\n    def __init__(self, data, batch_size):\n        super().__init__([data])\n"
     found = diagnostics(tmp_path, "dataloader-defaults", main=main, util=util, other="class Loader:\n    pass\n")
     assert len(found) == fixes
+
+
+CLIPPING = """\
+import torch
+
+DEVICE = torch.device("cuda")
+
+
+def clip_grad(net):
+    for p in net.parameters():
+        p.grad.data.clamp_(-1, 1)
+
+
+def clipped(net):
+    try:
+        print(torch.load("net.pt"))
+    except RuntimeError:
+        clip_grad(net)
+"""
+
+
+@pytest.mark.parametrize(
+    ("calling", "is_handled"),
+    [
+        ("clipping.clip_grad(model)", False),
+        ("try:\n    clipping.clip_grad(model)\nexcept RuntimeError:\n    pass", True),
+        ("try:\n    clipping.clip_grad(model)\nexcept (KeyboardInterrupt, ImportError):\n    pass", False),
+        ("try:\n    pass\nexcept RuntimeError:\n    clipping.clip_grad(model)", False),
+        ("with contextlib.suppress(Exception):\n    clipping.clipped(model)", True),
+        (
+            "def step():\n    clipping.clipped(model)\ntry:\n    step()\nexcept Exception as error:\n    print(error)",
+            True,
+        ),
+    ],
+)
+def test_an_error_half_way_is_seen_where_another_file_handles_it(
+    tmp_path: Path, calling: str, is_handled: bool
+) -> None:
+    main = f"import contextlib\nimport torch\nimport clipping\n\nmodel = torch.nn.Linear(2, 2).cuda()\n{calling}\n"
+    (found,) = diagnostics(tmp_path, "param-loop", clipping=CLIPPING, main=main)
+    assert [("half-way" in fix.title) for fix in found.fixes] == [is_handled], found

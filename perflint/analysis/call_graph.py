@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perflint.analysis.facts import Program
-from perflint.syntax.walk import LOOPS, Function, Loop, body_of
+from perflint.syntax.walk import LOOPS, Function, Loop, body_of, reachable
 
 Effect = Callable[[Program, ast.Call], bool]  # what a call does by itself, by the summaries of other files included
 
 
+def callers(program: Program, node: ast.AST) -> Iterator[ast.AST]:
+    """`node`, and the calls of the file that lead to it: those of its function, and of the functions around these."""
+    return reachable([node], lambda each: program.call_sites(program.function_of(each)))
+
+
 def loops_around(program: Program, node: ast.AST) -> list[Loop]:
     """The loops that run `node` again and again: those around it, and around the calls of its function in the file."""
-    found, pending, seen = dict[Loop, None](), [node], {node}
-    for each in pending:
-        function = program.function_of(each)
+    found = dict[Loop, None]()
+    for each in callers(program, node):
         own = (around for around in program.ancestors(each) if isinstance(around, LOOPS))
-        found |= dict.fromkeys(loop for loop in own if program.function_of(loop) is function)
-        new = [site for site in program.call_sites(function) if site not in seen] if function is not None else []
-        pending += new
-        seen.update(new)
+        found |= dict.fromkeys(loop for loop in own if program.function_of(loop) is program.function_of(each))
     return list(found)
 
 
@@ -49,13 +50,7 @@ class CallGraph:
 
     def reached(self, functions: Iterable[Function]) -> list[Function]:
         """The functions of this file that calling `functions` may run, themselves among them."""
-        found, stack = dict[Function, None](), list(functions)
-        while stack:
-            function = stack.pop()
-            if function not in found:
-                found[function] = None
-                stack += [callee for call in self.calls(function) for callee in self.callees(call)]
-        return list(found)
+        return list(reachable(functions, lambda each: [one for call in self.calls(each) for one in self.callees(call)]))
 
     def calls(self, function: Function) -> Sequence[ast.Call]:
         """The calls that running the body of `function` may make."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.test_files import holds_tests
-from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Says, Seen, Summary
+from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.passes import AutogradPass, HeatPass, LoopPass
 from perflint.analysis.values.call_targets import named_functions, targets_of
@@ -22,7 +22,7 @@ from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
-from perflint.syntax.arguments import Bound, bind, is_of_class, is_static
+from perflint.syntax.arguments import Bound, bind, is_of_class, is_static, parameters_of
 from perflint.syntax.module import Module
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import Function, Loop, own_nodes, path_of
@@ -46,7 +46,7 @@ class Asked:
     effects: set[str] = field(default_factory=set)
     says: Says = Says.NOTHING
     edits: set[str] = field(default_factory=set)
-    quiet: set[str] = field(default_factory=set)
+    manners: dict[str, Manner] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
 
 
@@ -188,6 +188,11 @@ class Program(Module):
         """What `call` gives the parameters of `callee`, a function of this file, besides the object of a method."""
         return bind(call, callee, skipped=self.is_bound(call, callee))
 
+    def receiver(self, argument: ast.expr, call: ast.Call, callee: Function) -> ast.arg | None:
+        """The parameter of `callee`, a function of this file, for which `call` gives the argument."""
+        given = self.arguments(call, callee).given
+        return next((each for each in parameters_of(callee) if given.get(each.arg) is argument), None)
+
     def is_bound(self, call: ast.Call, callee: Function) -> bool:
         """Is `callee`, a function of this file, given an object, or its class, without an argument for it?"""
         owner = self.value(call.func).owner
@@ -232,21 +237,37 @@ class Program(Module):
         found = [self._facts.summaries.get(each) for each in targets] if self._context.summaries else []
         return bool(found) and all(each is not None and calls in each.decorates for each in found)
 
-    def is_called_without_gradients(self, function: Function) -> bool:
-        """Do other files call `function` where gradients are switched off?"""
+    def is_called(self, function: Function, manner: Manner) -> bool:
+        """Do other files call `function` in this manner?"""
         names = {name for name, node in named_functions(self.tree) if node is function}
-        self.asked.quiet |= names
-        return not names.isdisjoint(self._context.quiet)
+        for name in names:
+            self.asked.manners[name] = self.asked.manners.get(name, Manner.PLAIN) | manner
+        return any(name in names and manners & manner for name, manners in self._context.manners)
 
     @cached_property
     def trains_elsewhere(self) -> bool:
         """Do functions of other files train, by their summaries?"""
         return any(summary.trains for summary in self._context.summaries)
 
-    def call_sites(self, function: Function) -> list[ast.AST]:
-        """The places in this file that call `function`, or hand it to something that does."""
-        info = self._facts.functions.get(function)
-        return info.call_sites if info is not None else []
+    def call_sites(self, function: Function | None) -> Sequence[ast.Call]:
+        """The calls in this file that run `function`, those that hand it to something included; none of the module."""
+        info = self._facts.functions.get(function) if function is not None else None
+        return info.call_sites if info is not None else ()
+
+    def calls(self, site: ast.Call, function: Function | None) -> bool:
+        """Does a call that runs `function` do so itself, or as a method overrides another, rather than hand it over?"""
+        callee = self.callee(site)
+        is_override = self.class_of(function) is not None if function is not None else False
+        return callee is function or (is_override and getattr(callee, "name", "") == getattr(function, "name", None))
+
+    def given(self, parameter: ast.arg) -> list[tuple[ast.Call, ast.expr | None]]:
+        """The calls in this file that run the function of `parameter`, with what each gives for it, if known."""
+        function = self.function_of(parameter)
+        return [
+            (site, self.arguments(site, function).get(parameter.arg) if self.calls(site, function) else None)
+            for site in self.call_sites(function)
+            if function is not None
+        ]
 
     def class_of(self, function: Function) -> ClassInfo | None:
         """The class of which `function` is a method."""
@@ -292,6 +313,10 @@ class Program(Module):
     def trains_once(self, function: Function) -> bool:
         """Does a call of `function` do one step of training, rather than an epoch of them?"""
         return self.get(Program.loops).trains_once(function)
+
+    def trains_in(self, node: ast.AST) -> bool:
+        """Is `node` a call that trains, by itself or in the function that it reaches?"""
+        return self.get(Program.loops).trains_in(node)
 
     def heat(self, node: ast.AST) -> Heat:
         """How often `node` runs."""

@@ -35,6 +35,14 @@ class Says(IntFlag):
         return self & ~OF_IMPORTS == Says.SCRIPT | Says.TRAINS | Says.BUILDS
 
 
+class Manner(IntFlag):
+    """How a function is called."""
+
+    PLAIN = 0
+    QUIET = 1  # where gradients are switched off, or may be
+    HANDLED = 2  # where errors that it raises are handled
+
+
 OF_IMPORTS = Says.COMPILES | Says.TRANSFORMS  # what holds for all that a file imports
 
 
@@ -153,23 +161,21 @@ class Seen:
 class Links:
     """What a file exports to the other files of the run, and what it needs of them.
 
-    It exports its hot `calls`, the `cold_targets` of calls that would be hot if others called their functions in hot
-    code, the `functions` whose heat depends on their callers, its classes with their `bases`, and the `summaries` of
-    its functions. It queries the summaries of targets in other files: `result_queries` ask whether
+    It exports its hot `calls`, the `functions` whose heat depends on their callers, its classes with their `bases`, and
+    the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
     `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients.
     `imports` names what it imports at module level; `says` is where it computes; `says_query`: what it asks whether
     others say it of what they import. `edits` are the attributes that it binds or changes of objects that may be of
     classes in other files, `edit_queries` those of which it asks whether others do so. `rebinds` are the names, of
-    those that torch exports too, to which it gives another meaning, for who imports all names of it. `quiet` are the
-    targets that it calls where gradients are switched off, or may be; `quiet_queries` are its functions of which it
-    asks whether others call them so. `module_queries` are its classes of which it asks whether a base in another file
-    is a module's. It `hands_on` what it imports and doesn't use, by the name that it has there, or all of a module by a
-    star.
+    those that torch exports too, to which it gives another meaning, for who imports all names of it. `manners` are the
+    targets that it calls in another manner than plainly; `manner_queries` are its functions of which it asks whether
+    others call them so. `module_queries` are its classes of which it asks whether a base in another file is a module's.
+    It `hands_on` what it imports and doesn't use, by the name that it has there, or all of a module by a star.
+    `cold_targets` are those of its calls that are hot only if others call their functions in hot code.
     """
 
     calls: tuple[HotCall, ...] = ()
-    cold_targets: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     bases: tuple[tuple[str, str], ...] = ()
     summaries: tuple[Summary, ...] = ()
@@ -184,10 +190,11 @@ class Links:
     edits: tuple[str, ...] = ()
     edit_queries: tuple[str, ...] = ()
     rebinds: tuple[str, ...] = ()
-    quiet: tuple[str, ...] = ()
-    quiet_queries: tuple[str, ...] = ()
+    manners: tuple[tuple[str, Manner], ...] = ()
+    manner_queries: tuple[tuple[str, Manner], ...] = ()
     module_queries: tuple[str, ...] = ()
     hands_on: tuple[tuple[str, str], ...] = ()
+    cold_targets: tuple[str, ...] = ()
 
     @property
     def queries(self) -> frozenset[str]:
@@ -200,7 +207,7 @@ class Links:
 class Context:
     """What the other files of a run contribute to one: their hot calls of it, and the summaries that it queried.
 
-    `asked` are its functions of whose effects others ask, `quiet` those that others call without gradients,
+    `asked` are its functions of whose effects others ask, `manners` how others call its functions, as far as it asked,
     `modules` the classes whose bases in other files are modules', of those for which it asked.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
     `told`: what one of these programs says of all that it imports, of what the file asked; `edited`: the attributes
@@ -215,14 +222,14 @@ class Context:
     edited: tuple[str, ...] = ()
     rebound: tuple[tuple[str, str], ...] = ()
     asked: tuple[str, ...] = ()
-    quiet: tuple[str, ...] = ()
+    manners: tuple[tuple[str, Manner], ...] = ()
     modules: tuple[str, ...] = ()
     seen: tuple[Seen, ...] = ()
 
     def __bool__(self) -> bool:
         return (
             any((self.calls, self.summaries, self.told, self.edited, self.rebound))
-            or any((self.asked, self.quiet, self.modules, self.seen))
+            or any((self.asked, self.manners, self.modules, self.seen))
             or self.on_host is not None
         )
 

@@ -13,9 +13,10 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.edits import Safety
-from perflint.syntax.walk import integer, name_called, own_nodes
+from perflint.syntax.walk import elements_of, integer, name_called, own_nodes
 
 _BY_SHAPE = frozenset({"expand_as", "view_as", "reshape_as"})
+_COUNTING = frozenset({"builtins.range", "builtins.reversed"})
 _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
 
 
@@ -46,6 +47,8 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
         return _made_apart(program, node, move, around)
     if isinstance(node, ast.UnaryOp):
         return _of_parts(program, [node.operand], move, around, Safety.EXACT)
+    if isinstance(node, ast.Subscript):
+        return _of_index(program, node, move, around)
     if isinstance(node, ast.BinOp | ast.Compare):
         parts = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
         exact = isinstance(node, ast.Compare) or isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
@@ -55,6 +58,9 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
     found = operation(program, node)
     if found is None or found.tensor is None or "move" in found.traits:
         return None
+    if found.name == "scatter" and any(_is_fetched(each) for part in found.arguments for each in ast.walk(part)):
+        scattered = _then(made_on_host(program, found.tensor, move, around), Safety.EXACT)
+        return replace(scattered, is_apart=True) if scattered is not None else None  # to where the index lies
     if found.traits.isdisjoint(("view", "random", "cast", "copying", "pointwise")):
         return None
     if "pointwise" in found.traits and "random" not in found.traits:
@@ -106,10 +112,50 @@ def _of_parts(
     return _then(replace(made[0], is_apart=made[0].is_apart or len(unsure) > 1), safety)
 
 
-def _counts(program: Program, node: ast.expr) -> bool:
-    """Is it a whole quotient of what is not known: likely a number?"""
-    found = program.get(Origins).of(node) if isinstance(node, ast.Name) else [node]
-    return all(isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv) for each in found)
+def _of_index(program: Program, node: ast.Subscript, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
+    """What is taken from what is made on the host: a view, or the rows of a table that the device has told."""
+    below = made_on_host(program, node.value, move, around)
+    if all(_is_basic(program, each) for each in elements_of(node.slice)):
+        return below
+    return _then(below, Safety.EXACT) if any(map(_is_fetched, ast.walk(node.slice))) else None
+
+
+def _is_basic(program: Program, index: ast.expr) -> bool:
+    return isinstance(index, ast.Slice | ast.Constant) or program.value(index).kind is Kind.NUMBER
+
+
+def _is_fetched(node: ast.AST) -> bool:
+    """Is it `x.cpu()`, or `x.to("cpu")`?"""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    given = node.args[0] if node.args else None
+    is_to_host = node.func.attr == "to" and isinstance(given, ast.Constant) and given.value == "cpu"
+    return is_to_host or (node.func.attr == "cpu" and given is None)
+
+
+def _counts(program: Program, node: ast.AST, around: tuple[ast.AST, ...] = ()) -> bool:
+    """Is it likely a number: a whole quotient of what is not known, what is made of such, or what a loop counts down?
+
+    Not what a loop carries: `around` are the expressions that are made of it.
+    """
+    if node in around:
+        return False
+    if isinstance(node, ast.For):
+        walked = node.iter
+        is_zip = isinstance(walked, ast.Call) and program.qualified(walked.func) == "builtins.zip"
+        parts = walked.args if is_zip and isinstance(walked, ast.Call) else [walked]
+        return all(isinstance(each, ast.Call) and program.qualified(each.func) in _COUNTING for each in parts)
+    if program.value(node).kind is Kind.NUMBER:
+        return True
+    sources: list[ast.AST] = []
+    if isinstance(node, ast.Name):
+        sources = program.get(Origins).of(node)
+    elif isinstance(node, ast.UnaryOp):
+        sources = [node.operand]
+    elif isinstance(node, ast.BinOp):
+        sources = [] if isinstance(node.op, ast.FloorDiv) else [node.left, node.right]
+        return all(_counts(program, each, (*around, node)) for each in sources)
+    return bool(sources) and all(_counts(program, each, (*around, node)) for each in sources)
 
 
 def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:

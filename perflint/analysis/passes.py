@@ -24,6 +24,9 @@ class LoopPass(Protocol):
     def trains_once(self, function: Function) -> bool:
         """Does a call of `function` do one step of training, rather than an epoch of them?"""
 
+    def trains_in(self, node: ast.AST) -> bool:
+        """Is `node` a call that trains, by itself or in the function that it reaches?"""
+
 
 class HeatPass(Protocol):
     """The interface of the pass over heat, for the passes that it depends on itself."""

@@ -14,7 +14,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_rebound
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import Function, own_nodes, path_of
+from perflint.syntax.walk import own_nodes, path_of, returned_values
 
 _NAMED = re.compile(r"device|gpu|cuda|(^|_)rank$", re.IGNORECASE)
 _ELSEWHERE = re.compile(r"device|gpu|cuda|rank|parallel|prepare|accelerat|fabric", re.IGNORECASE)
@@ -132,19 +132,12 @@ class Placement:
         if isinstance(source, ast.Tuple | ast.List):
             return self._of(source.elts[index], source, depth - 1) if index < len(source.elts) else _UNKNOWN
         callee = self._program.callee(source) if isinstance(source, ast.Call) else None
-        parts = [each.elts for each in _returned(callee) if isinstance(each, ast.Tuple)] if callee is not None else []
+        parts = [each.elts for each in returned_values(callee) if isinstance(each, ast.Tuple)]
         return _joined([self._of(each[index], each[index], depth - 1) for each in parts if index < len(each)])
 
     def _of_parameter(self, parameter: ast.arg, depth: int) -> Placed:
-        function = self._program.function_of(parameter)
-        sites = self._program.call_sites(function) if function is not None else []
-        given = [
-            (self._program.arguments(site, function).get(parameter.arg), site)
-            for site in sites
-            if isinstance(site, ast.Call) and function is not None
-        ]
-        places = [self._of(each, site, depth - 1) if each is not None else _UNKNOWN for each, site in given]
-        return _joined(places) if len(places) == len(sites) else _UNKNOWN
+        given = self._program.given(parameter)
+        return _joined([self._of(each, site, depth - 1) if each is not None else _UNKNOWN for site, each in given])
 
     def _of_attribute(self, node: ast.Attribute, point: ast.AST, depth: int) -> Placed:
         path = path_of(node)
@@ -185,8 +178,7 @@ class Placement:
         if wrapped.place is Place.DEVICE:
             return wrapped
         if not self._builds(call):
-            given = _returned(callee) if callee is not None else []
-            return _joined([self._of(each, each, depth - 1) for each in given])
+            return _joined([self._of(each, each, depth - 1) for each in returned_values(callee)])
         own = self._program.value(call).node
         moves = any(self._program.class_around(each) is own for each in self._moved.get("self", ()))
         if moves or self._program.starts_on_device or _ELSEWHERE.search(ast.unparse(call)):
@@ -229,11 +221,6 @@ def _joined(places: Iterable[Placed]) -> Placed:
     if moved:
         return Placed(Place.DEVICE, moved[0].move, len(found) == 1 and moved[0].sure)
     return _HOST if found == [_HOST] else _UNKNOWN
-
-
-def _returned(function: Function) -> list[ast.expr]:
-    returns = [each.value for each in own_nodes(function) if isinstance(each, ast.Return)]
-    return [each for each in returns if each is not None]
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:

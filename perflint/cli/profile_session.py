@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -21,7 +22,7 @@ from perflint.profile.costs import Code, with_costs
 from perflint.profile.record import KINDS, LEAST, Orders
 from perflint.profile.report import page
 from perflint.profile.result import Profile
-from perflint.profile.running import Ran, run
+from perflint.profile.running import Manner, Ran, run
 from perflint.profile.summary import Report
 from perflint.profile.windows import mean
 from perflint.project.figures import FOLDER
@@ -74,9 +75,9 @@ class Session:
         return report
 
     def _run(self, orders: Orders, tell: Tell) -> Ran:
-        stops, to_errors = self._typed["stop"], self._typed["as_json"]
+        manner = Manner(self._typed["stop"], stdout=sys.stderr.fileno() if self._typed["as_json"] else None)
         with closing(Guardian()) as guardian:
-            return run(self._program, orders, tell, guardian, stops=stops, to_errors=to_errors)
+            return run(self._program, orders, tell, guardian, manner)
 
     def _report(self, profile: Profile, ran: Ran) -> Report:
         settings = configured(self._start, self._typed).settings
@@ -103,6 +104,8 @@ def _shares(orders: Orders) -> str:
 
 def why_not(ran: Ran, orders: Orders) -> str:
     """Why there is no profile, and what was seen."""
+    if told := [note for record in ran.records for note in record.notes if not record.marks]:
+        return told[-1]
     failed = f"the program {ending(ran.code, '')}" if ran.code and not ran.is_interrupted else ""
     if not ran.steps:
         return failed or (

@@ -10,7 +10,12 @@ from perflint.cli import options
 from perflint.cli.verify import Duration, examined
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from perflint.cli.verify_session import Session
+    from perflint.tune.trials import Trials
+    from perflint.verify.recordings import Tell
+    from perflint.verify.runs import Course
     from perflint.verify.verdict import Verdict
 
 _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "rounds", "horizon"))
@@ -50,19 +55,26 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     --allow precision TF32 and bfloat16. `perflint run --tuned SCRIPT` then runs the best, without touching a file.
     Exits with 0 if the program is the same and faster, with 1 if not, with 2 if it could not be run.
     """
-    from perflint.cli.program import named, start_of
     from perflint.engine.rule import Safety
-    from perflint.project.root import project_of
     from perflint.tune.kept import keep
     from perflint.tune.ladder import ladder
-    from perflint.tune.trials import profiled, trials
+    from perflint.tune.trials import Trials, fresh, trials
     from perflint.verify.grade import Outcome
-    from perflint.verify.messages import Kind
 
     allowed = frozenset({Safety.EXACT, Safety.ROUNDING, *map(Safety, allow)})
 
-    known = named(program[0], program[1:], Kind.MODULE if typed["is_module"] else Kind.SCRIPT)
-    chosen = trials(allowed, profiled(project_of(start_of(known)), str(known)))
+    chosen = Trials()
+
+    def choose(course: Course, root: Path, tell: Tell) -> Trials:
+        nonlocal chosen
+        from perflint.tune.profiled import profiled  # here: once its packages are known to be there
+
+        profile = fresh(root, str(course.program))
+        if profile is None:
+            tell("profiling a few steps")
+            profile = profiled(course, root)
+        chosen = trials(allowed, profile)
+        return chosen
 
     def to_do(session: Session, verdict: Verdict) -> str:
         if verdict.outcome is not Outcome.FASTER:
@@ -75,4 +87,4 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
         return ["", "best of each class", *(f"  {line}" for line in ladder(verdict, allowed)), *left_out]
 
     asked = {**_NOT_ASKED, "call": False, **typed}
-    return examined(program, asked, chosen, allowed=allowed, to_do=to_do, tail=tail)
+    return examined(program, asked, choose, allowed=allowed, to_do=to_do, tail=tail)

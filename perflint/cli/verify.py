@@ -17,10 +17,13 @@ from perflint.engine.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
+    from pathlib import Path
 
     from perflint.cli.verify_session import Session
     from perflint.engine.rule import Safety
     from perflint.tune.trials import Trials
+    from perflint.verify.recordings import Tell
+    from perflint.verify.runs import Course
     from perflint.verify.verdict import Verdict
 
 PROVED, UNPROVED, FAILED = 0, 1, 2
@@ -88,13 +91,14 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     from perflint.shim.plan import COMPILE
     from perflint.tune.trials import Trials
 
-    return examined(program, typed, Trials((COMPILE,) if typed["compile"] else ()))
+    trials = Trials((COMPILE,) if typed["compile"] else ())
+    return examined(program, typed, lambda *_: trials)
 
 
 def examined(
     program: tuple[str, ...],
     typed: Mapping[str, Any],
-    trials: Trials,
+    trials: Callable[[Course, Path, Tell], Trials],
     *,
     allowed: Collection[Safety] | None = None,
     to_do: Callable[[Session, Verdict], str] | None = None,
@@ -102,7 +106,7 @@ def examined(
 ) -> int:
     """Verify a program, print the summary, and return the exit code; raises UserError.
 
-    `trials`: what is tried besides fixes; `allowed`: the classes of promises, all of them by default.
+    `trials` chooses what is tried besides fixes; `allowed`: the classes of promises, all of them by default.
     `to_do` says what to do now, and `tail` what comes after the summary; each class is raced then.
     """
     if sys.platform == "win32":
@@ -126,7 +130,7 @@ def examined(
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch can do without
     kinds = frozenset(Safety) if allowed is None else allowed
     session = Session(program[0], program[1:], typed, trials, kinds, by_class=tail is not None)
-    verdict = session.verdict(tell)
+    verdict = session.verdict(tell, begin)
     style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
     console.show(summary(verdict, style, to_do=to_do(session, verdict) if to_do else ""))
     for line in tail(verdict) if tail else ():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from perflint.shim.planning import Project
 from perflint.shim.running import launched
 from perflint.tune.trials import Trials
 from perflint.verify import verdicts
+from perflint.verify.agent import cover
 from perflint.verify.budget import Budget, Ledger, Share, TimeUp, deadline
 from perflint.verify.examine import Examination
 from perflint.verify.libraries import Notes, libraries
@@ -38,15 +41,15 @@ from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
-_LEAVING = 3.0  # seconds to end what runs, and to write the report
+_LEAVING = 4.0  # seconds to end what runs, and to write the report
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
 class Session:
     """What was asked: a program by its name and arguments, and the options that were typed; raises UserError.
 
-    `trials` are what is tried as well; fixes promise no less than is `allowed`, and what each class of promise gains is
-    told `by_class`.
+    `trials` chooses what is tried as well; fixes promise no less than is `allowed`, and what each class of promise
+    gains is told `by_class`.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class Session:
         name: str,
         arguments: tuple[str, ...],
         typed: Mapping[str, Any],
-        trials: Trials = Trials(),  # noqa: B008  # it is frozen
+        trials: Callable[[Course, Path, Tell], Trials],
         allowed: Collection[Safety] = frozenset(Safety),
         *,
         by_class: bool = False,
@@ -68,9 +71,12 @@ class Session:
         self._folder = self._root / FOLDER
         self.report = self._folder / REPORT
 
-    def verdict(self, tell: Tell) -> Verdict:
-        """Verify, and keep the verdict and the report on it in the project; raises UserError."""
-        budget, ledger = Budget(self._typed["budget"]), Ledger()
+    def verdict(self, tell: Tell, begin: float) -> Verdict:
+        """Verify, and keep the verdict and the report on it in the project; raises UserError.
+
+        The budget counts from the time `begin` of the monotonic clock.
+        """
+        budget, ledger = Budget(self._typed["budget"], begin=begin), Ledger()
         self._prepare(tell)
         try:
             verdict = self._reached(budget, ledger, tell)
@@ -86,37 +92,43 @@ class Session:
         typed, notes = self._typed, Notes()
         asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
         settings = configured(self._start, typed).settings
-        settings = replace(settings, extend_select=(*settings.extend_select, *self._trials.rules))
         ledger.enter("finding fixes")
         if self._program.name.lower().endswith(NOTEBOOK) and (lacks := left_out(self._program.name)):
             tell(lacks)
         tell("looking for fixes")
         with deadline(budget.part(budget.of(Share.FINDING))):
             closure = _closure(self._program, self._root, notes)
-        whole = self._trials.settings
-        project = Project(self._start, self._root, settings, typed["config"], whole=whole, closure=closure)
         with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
             running = budget.part(budget.left - min(_LEAVING, Share.LEAVING * budget.seconds))
             known = libraries(closure, notes)
             course = Course(self._program, guardian, typed["seed"], running, ledger, libraries=known)
             course.prepare()
-            if notes.starts:
-                tell(f"{', '.join(notes.starts)}: of what is started there, only what its arguments name is put back")
-            variants = self._variants(course, project, budget, tell)
+            if notes.others:
+                course = replace(course, covers=_can_cover(course, self._root))
+                how = "goes to a copy" if course.covers else "is put back only where arguments of programs name it"
+                tell(f"{', '.join(notes.others)}: what is written from there, and not by Python, {how}")
+            trials = self._trials(course, self._root, tell)
+            settings = replace(settings, extend_select=(*settings.extend_select, *trials.rules))
+            whole = trials.settings
+            project = Project(self._start, self._root, settings, typed["config"], whole=whole, closure=closure)
+            variants = self._variants(course, project, trials.first, budget, tell)
             folder, by_class = guardian.folder, self._by_class
             return verified(Examination(course, variants, budget, folder, tell, monitor, asked, by_class=by_class))
 
-    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
+    def _variants(
+        self, course: Course, project: Project, first: Collection[str], budget: Budget, tell: Tell
+    ) -> Variants:
+        course.ledger.enter("finding fixes")
         finding = budget.part(budget.of(Share.FINDING) - budget.spent)
         with deadline(finding):
-            variants = Variants(project, self._allowed, self._trials.first)
+            variants = Variants(project, self._allowed, first)
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
         for note in course.tune(variant, budget.of(Share.TUNING)):
             tell(note)
         with deadline(budget.part(budget.of(Share.FINDING))):
-            return Variants(project, self._allowed, self._trials.first)
+            return Variants(project, self._allowed, first)
 
     def _prepare(self, tell: Tell) -> None:
         """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will go aside."""
@@ -131,6 +143,13 @@ class Session:
             verdicts.read(file)
         except UserError:
             tell(f"{file} can't be read: it will be {verdicts.aside(file).name}")
+
+
+def _can_cover(course: Course, root: Path) -> bool:
+    """Whether processes may see the program's folders through a cover, which is tried."""
+    probe = [sys.executable, "-m", cover.__name__, str(course.guardian.folder / "probe")]
+    roots = cover.outermost((str(course.program.folder), str(root)))
+    return sys.platform == "linux" and not subprocess.run([*probe, *roots], capture_output=True, check=False).returncode
 
 
 def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import takewhile
+from typing import Literal, TypeVar
 
 from perflint.engine.rule import Finding
+
+Line = TypeVar("Line", bound=Hashable)
+Opcode = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 
@@ -28,7 +32,8 @@ def line_map(text: str, other: str) -> tuple[int, ...]:
     """
     ours, theirs = _NEWLINE.split(text), _NEWLINE.split(other)
     lines: list[int] = []
-    for kind, start, stop, begin, end in _opcodes([line.strip() for line in ours], [line.strip() for line in theirs]):
+    compared = Lines([line.strip() for line in ours], [line.strip() for line in theirs])
+    for kind, start, stop, begin, end in compared.get_opcodes():
         tail = _alike(ours[start:stop], theirs[begin:end])
         for offset in range(stop - start):
             line = min(begin + offset, max(end - 1 - tail, begin), len(theirs) - 1)
@@ -39,17 +44,28 @@ def line_map(text: str, other: str) -> tuple[int, ...]:
     return tuple(lines)
 
 
-def _opcodes(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[tuple[str, int, int, int, int]]:
-    """What SequenceMatcher says, asked between lines that are unique in both: it is slow where many are alike."""
-    start = begin = 0
-    for stop, end in (*_anchors(ours, theirs), (len(ours), len(theirs))):
-        matcher = SequenceMatcher(None, ours[start:stop], theirs[begin:end], autojunk=False)
-        for kind, *(first, last, head, tail) in matcher.get_opcodes():
-            yield kind, start + first, start + last, begin + head, begin + tail
-        start, begin = stop, end
+class Lines(SequenceMatcher[Line]):
+    """Compares lines, between those that are unique in both: by itself, it is slow where many are alike."""
+
+    def __init__(self, ours: Sequence[Line], theirs: Sequence[Line]) -> None:
+        super().__init__(None, (), (), autojunk=False)
+        self._ours, self._theirs = ours, theirs
+
+    def get_opcodes(self) -> list[Opcode]:
+        """How to turn the lines that are ours into theirs."""
+        found: list[Opcode] = []
+        start = begin = 0
+        for stop, end in (*_anchors(self._ours, self._theirs), (len(self._ours), len(self._theirs))):
+            matcher = SequenceMatcher(None, self._ours[start:stop], self._theirs[begin:end], autojunk=False)
+            for kind, first, last, head, tail in matcher.get_opcodes():
+                opcode = (kind, start + first, start + last, begin + head, begin + tail)
+                before = found.pop() if found and found[-1][0] == kind else opcode
+                found.append((kind, before[1], opcode[2], before[3], opcode[4]))
+            start, begin = stop, end
+        return found
 
 
-def _anchors(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
+def _anchors(ours: Sequence[Line], theirs: Sequence[Line]) -> list[tuple[int, int]]:
     """Places of lines that each text has once: as many as come in the same order in both."""
     counts, others = Counter(ours), Counter(theirs)
     places = {line: place for place, line in enumerate(theirs) if others[line] == 1}

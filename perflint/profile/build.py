@@ -17,6 +17,7 @@ from perflint.profile.result import Fact, LineCost, Made, Profile, Rank
 from perflint.profile.roofline import roofline
 
 _LAUNCHES = ("LaunchKernel", "LaunchCooperativeKernel")
+_ROUGH = 2.5  # times as long
 _LEAST_RECORDED = 0.95  # of the kernels that were launched
 
 
@@ -40,7 +41,7 @@ def profile_of(program: str, records: Sequence[Record], workers: Sequence[Fetche
         len(record.marks) - 1 - division.left_out,
         division.seconds * 1e3,
         division.slowdown,
-        {regime.value: share for regime, share in division.shares.items()},
+        {} if record.is_blind else {regime.value: share for regime, share in division.shares.items()},
         lines,
         made,
         roofline(record),
@@ -66,6 +67,8 @@ def slowest(ranks: Iterable[Rank]) -> Rank:
 
 
 def _notes(record: Record, division: Division) -> Iterator[str]:
+    if division.slowdown >= _ROUGH and not record.is_blind:
+        yield f"traced steps took {division.slowdown:.1f} times as long, so shares are rough: let nothing else run"
     if division.left_out:
         yield f"{division.left_out} of the traced steps took far longer than the others and are left out"
     launched = [call.link for call in record.calls if any(word in call.name for word in _LAUNCHES)]

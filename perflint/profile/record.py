@@ -24,6 +24,8 @@ class Orders:
     """Profile `steps` steps after `warm_up` others and `timed` ones; write a trace of some to a file, if one is named.
 
     Lines are those of files below none of the folders `libraries`. Steps are of the kind `unit`, if that is known.
+    Where there is a folder `journal`, files below the folders `roots` are kept in it before they change; where it
+    `covers`, they don't, if that can be had.
     """
 
     steps: int
@@ -32,6 +34,9 @@ class Orders:
     libraries: tuple[str, ...] = ()
     trace: str = ""
     unit: str = ""
+    journal: str = ""
+    roots: tuple[str, ...] = ()
+    covers: bool = False
 
     @property
     def needed(self) -> int:
@@ -101,7 +106,7 @@ class Record:
     CUDA's functions; elsewhere `ops` are torch's operations. `times` are when the `main` thread came to the line of
     the node in `at`. `fetches` are waits for loaders, also of the timed steps; `optimizers` steps of these.
     `operations` are those of `operation_steps` further steps. `settings` are torch's, `facts` what was seen of values,
-    by file, function and name.
+    by file, function and name. It `is_blind` where nothing could be traced but lines.
     """
 
     rank: int = 0
@@ -128,6 +133,7 @@ class Record:
     modules: list[str] = field(default_factory=list)  # the user's files that are loaded
     facts: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    is_blind: bool = False
 
     @property
     def is_complete(self) -> bool:

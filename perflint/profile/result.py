@@ -85,8 +85,8 @@ class Profile:
     """The profile of a program; `files` holds digests of the files that its lines are in.
 
     `steps` of the kind `unit` took `step_ms` each, and while they were traced `slowdown` times as long. `shares` by
-    regime add up to 1. `batch_ms` is what a batch takes a loader's worker. With several `ranks`, all else is of the
-    slowest. `is_partial`: the program ended before all was recorded.
+    regime add up to 1; there are none where nothing was seen but lines. `batch_ms` is what a batch takes a loader's
+    worker. With several `ranks`, all else is of the slowest. `is_partial`: the program ended before all was recorded.
     """
 
     program: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -30,7 +31,6 @@ from perflint.verify.messages import Program
 from perflint.verify.processes import Guardian
 
 _GLANCE = 0.2  # seconds between two looks at how far the program is
-_PATIENCE = 10.0  # seconds that it has to end, once it is interrupted
 _EMPTY = Plan("", {}, (), (), {}, False, False, "")
 
 Tell = Callable[[str], None]
@@ -50,8 +50,24 @@ class Ran:
     is_interrupted: bool
 
 
-def run(program: Program, orders: Orders, tell: Tell, guardian: Guardian, *, stops: bool, to_errors: bool) -> Ran:
-    """Run a program to its end, or if it `stops` to that of its record; its output goes to standard error if asked."""
+@dataclass(frozen=True)
+class Manner:
+    """How a program is run: until the end of its record if it `stops`, for so many `seconds` at most.
+
+    Where it is stopped, it has some seconds of `patience` to end by itself. Its output goes to `stdout` and `stderr`,
+    as subprocess.Popen names them. It is a fork of a process that has imported `libraries`, unless these are None.
+    """
+
+    stops: bool = False
+    seconds: float = math.inf
+    patience: float = 10.0
+    stdout: int | None = None
+    stderr: int | None = None
+    libraries: tuple[str, ...] | None = None
+
+
+def run(program: Program, orders: Orders, tell: Tell, guardian: Guardian, manner: Manner) -> Ran:
+    """Run a program, which records some of its steps by `orders`."""
     folder = tempfile.mkdtemp(prefix="run-", dir=guardian.folder)
     guardian.watch(folder)
     place = Path(folder)
@@ -63,40 +79,42 @@ def run(program: Program, orders: Orders, tell: Tell, guardian: Guardian, *, sto
         [sys.executable, "-m", "perflint.profile.agent.start", program.kind.value, program.name, *program.arguments],
         cwd=program.folder,
         env={"KINETO_LOG_LEVEL": "99", **os.environ, RUN: folder, ALSO: AGENT, "PYTHONPATH": paths},
-        stdout=sys.stderr.fileno() if to_errors else None,
+        stdout=manner.stdout,
+        stderr=manner.stderr,
         start_new_session=True,  # an interrupt is passed on
-        libraries=() if os.environ.get(forks.SERVER) else None,  # a server of its own pays for several starts alone
+        libraries=() if os.environ.get(forks.SERVER) else manner.libraries,
     )
-    interrupted = _wait(process, place, tell, stops=stops)
+    interrupted = _wait(process, place, tell, manner)
     processes.kill(folder)
     steps = {each.name: each.times for each in tallied(place, STEPS)}
     found = tuple(record.records(place)), tuple(record.workers(place))
     return Ran(process.wait(), *found, steps, interrupted)
 
 
-def _wait(process: subprocess.Popen[Any], folder: Path, tell: Tell, *, stops: bool) -> bool:
+def _wait(process: subprocess.Popen[Any], folder: Path, tell: Tell, manner: Manner) -> bool:
     """Wait for the program's end, and return whether it was interrupted."""
-    is_told = False
+    is_told, begin = False, time.monotonic()
     try:
         while process.poll() is None:
             time.sleep(_GLANCE)
-            if not is_told and record.is_complete(folder):
+            is_complete = not is_told and record.is_complete(folder)
+            if (is_complete and manner.stops) or time.monotonic() - begin > manner.seconds:
+                return _interrupt(process, manner.patience)
+            if is_complete:
                 is_told = True
-                if stops:
-                    return _interrupt(process)
                 tell("its steps are recorded; it goes on to its end, or until Ctrl-C")
     except KeyboardInterrupt:
-        return _interrupt(process)
+        return _interrupt(process, manner.patience)
     return False
 
 
-def _interrupt(process: subprocess.Popen[Any]) -> bool:
+def _interrupt(process: subprocess.Popen[Any], patience: float) -> bool:
     """Have the program end by Ctrl-C, or else by force."""
     with suppress(KeyboardInterrupt):
         for number in (signal.SIGINT, signal.SIGTERM):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)
-            end = time.monotonic() + _PATIENCE
+            end = time.monotonic() + patience
             while time.monotonic() < end:
                 if process.poll() is not None:
                     return True

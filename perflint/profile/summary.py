@@ -92,6 +92,8 @@ class Report:
     def sentence(self) -> str:
         """Where the time goes, in one sentence."""
         profile = self.profile
+        if not profile.shares:
+            return "Can't tell where the time goes: nothing but lines could be traced."
         regime = Regime(profile.regime)
         share = f"{100 * profile.shares[regime.value]:.0f} % of a step of {figure(profile.step_ms)} ms"
         top = max(profile.lines, key=lambda each: each.own.get(regime.value, 0.0), default=None)
@@ -118,13 +120,15 @@ class Report:
         profile, program = self.profile, self.profile.program
         least = _LEAST * profile.step_ms
         fixable = [each for each in self.measured if each.fixes and each.cost and each.cost.ms >= least]
-        regime = Regime(profile.regime)
+        regime = Regime(profile.regime) if profile.shares else None
         if fixable:
-            if regime.value in rules_by_name()[fixable[0].rule].regimes:
+            if regime and regime.value in rules_by_name()[fixable[0].rule].regimes:
                 return Advice(f"perflint tune {program}", f"{fixable[0].rule} may gain where steps are bound so")
             options = "--tune-loader " if _is_about_input(fixable[0]) else ""
             most = min(sum(each.cost.ms for each in fixable if each.cost), profile.step_ms)
             return Advice(f"perflint verify {options}{program}", f"fixes save at most {figure(most)} ms of a step")
+        if not regime:
+            return Advice("have the program not use torch.profiler itself", "only its lines could be traced")
         if regime is Regime.INPUT:
             return Advice(f"perflint run --tune-loader {program}", "measures how many workers its loaders need")
         if self.unexplained and regime in (Regime.OVERHEAD, Regime.READS) and self._is_stall(self.unexplained[0]):
@@ -188,9 +192,10 @@ def _summary(report: Report, style: Style) -> Iterator[str]:
         yield "No GPU is in use: this is where the time of the CPU goes."
     for text in filter(None, (report.straggler, *profile.notes)):
         yield printable(text)
-    yield ""
-    for regime in Regime:
-        share = profile.shares.get(regime.value, 0.0)
+    if profile.shares:
+        yield ""
+    for regime in Regime if profile.shares else ():
+        share = profile.shares[regime.value]
         bar = "█" * round(_BAR * share)
         says = _DOES[regime][not profile.is_gpu]
         yield f"{regime.value:<13} {100 * share:5.1f} % {figure(profile.ms(regime.value)):>6} ms {bar:<{_BAR}} {says}"

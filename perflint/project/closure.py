@@ -96,11 +96,6 @@ def of_program(
     return walk.closure(first) if first else None
 
 
-def of_files(first: Iterable[Path], top: Path) -> Closure:
-    """What files can import from the folders around them, up to `top`."""
-    return _Walk((), top).closure(path.resolve() for path in first)
-
-
 def _holds_installed(folder: Path) -> bool:
     """Whether packages are installed in a folder."""
     return folder.name in INSTALLED or any(folder.glob("*.dist-info"))
@@ -193,7 +188,7 @@ class _Walk:
 
         All else is `around` the file, the nearest first: programs may put it on their path in ways that nobody sees.
         """
-        beyond = around[1:] if not self.path or not is_installed(name.partition(".")[0]) else ()
+        beyond = () if is_installed(name.partition(".")[0]) else around[1:]
         return (*self.path, *around[:1], *beyond)
 
     def _added(self, path: Path, nodes: Iterable[ast.AST]) -> Iterator[Path]:
@@ -203,7 +198,7 @@ class _Walk:
                 owner = node.func.value
                 if isinstance(owner, ast.Attribute) and owner.attr == "path":
                     words = [*filter(None, map(_text, ast.walk(node)))]
-                    bases = (self.path[0] if self.path else path.parent, *path.parents)
+                    bases = (self.path[0], *path.parents)
                     places = ((base / word).resolve() for word in (*words, "/".join(words)) for base in bases)
                     yield from (place for place in places if place.is_relative_to(self._top) and place.is_dir())
 
@@ -212,7 +207,7 @@ class _Walk:
         documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         texts = (_text(node) for node in nodes if id(node) not in documented)
         for word in dict.fromkeys(word for text in texts for word in text.split() if word.endswith(".py")):
-            for folder in (*self.path[:1], path.parent):
+            for folder in (self.path[0], path.parent):
                 self._looked_at.add(str(folder / word))
                 if _is_source(folder / word):
                     yield word, (folder / word).resolve()

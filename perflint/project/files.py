@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from perflint.engine.errors import UserError
 from perflint.project.exclude import Layer, excluded_by, git_layer, git_layers_above, layer
+from perflint.project.root import is_marked
 
 if TYPE_CHECKING:
     from perflint.project.settings import Settings
 
+_MOST = 2_000  # files of a folder without the marks of a project
 ENVIRONMENT_MARK = "pyvenv.cfg"  # what `python -m venv` and virtualenv put into an environment, whatever its name
 
 
@@ -56,10 +58,16 @@ def discover(paths: Sequence[Path], settings: Settings, *, may_be_empty: bool = 
 
 
 def in_project(found: Discovery, top: Path, settings: Settings) -> Discovery:
-    """What was `found`, with the files of the project at `top` around it."""
+    """What was `found`, with the files of the project at `top` around it.
+
+    Many files below a folder that nothing marks as a project are several: then those in the same folders count.
+    """
     placed = replace(found, top=top)
     names = {placed.name(path) for path in found.files}
     others = discover([top], settings, may_be_empty=True).files
+    if len(others) > _MOST and not is_marked(top):
+        folders = {os.path.realpath(each.parent) for each in found.files}
+        others = tuple(each for each in others if os.path.realpath(each.parent) in folders)
     return replace(placed, around=tuple(each for each in others if placed.name(each) not in names))
 
 

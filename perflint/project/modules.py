@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import PurePath
 
 from perflint.analysis.links import Links
+from perflint.syntax.walk import reachable
 
 NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
 _HANDS = 4  # modules that hand a function on to each other
@@ -144,13 +146,7 @@ def _closure(
     start: tuple[str, str], related: Mapping[tuple[str, str], list[tuple[str, str]]]
 ) -> Iterator[tuple[str, str]]:
     """The classes that are `related` to the one at `start`, the nearest first."""
-    pending, seen = [start], {start}
-    for each in pending:
-        for other in related.get(each, ()):
-            if other not in seen:
-                seen.add(other)
-                pending.append(other)
-                yield other
+    return islice(reachable([start], lambda each: related.get(each, ())), 1, None)
 
 
 def _resolved(path: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:

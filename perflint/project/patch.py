@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from perflint.documents.document import Document, read
 from perflint.documents.places import Position, Problem
 from perflint.engine.edits import apply_fixes
 from perflint.engine.fix import Applied, DefectError, FixResult, fix_text
-from perflint.engine.line_map import line_map, original_line
+from perflint.engine.line_map import Lines, line_map, original_line
 from perflint.engine.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
 from perflint.engine.rule import Finding, Fix, Options, Rule
 from perflint.syntax.source import Source
@@ -177,6 +176,19 @@ def _indentation(line: str) -> int:
 def _diff(path: str, note: bytes, before: bytes, after: bytes) -> Iterator[bytes]:
     name = Path(path).as_posix().lstrip("/").encode("utf-8", "surrogateescape")
     old, new = (_LINE.findall(data) for data in (before, after))
-    for line in difflib.diff_bytes(difflib.unified_diff, old, new, b"a/" + name, b"b/" + name):
-        ended = line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
-        yield ended[:-1] + note + b"\n" if note and line.startswith(b"@@") else ended
+    yield from (b"--- a/" + name + b"\n", b"+++ b/" + name + b"\n") if before != after else ()
+    for opcodes in Lines(old, new).get_grouped_opcodes():
+        (_, start, _, begin, _), (_, _, stop, _, end) = opcodes[0], opcodes[-1]
+        yield b"@@ -%b +%b @@" % (_range(start, stop), _range(begin, end)) + note + b"\n"
+        for kind, start, stop, begin, end in opcodes:
+            marks = ((b" ", old[start:stop]),) if kind == "equal" else ((b"-", old[start:stop]), (b"+", new[begin:end]))
+            yield from (mark + _ended(line) for mark, lines in marks for line in lines)
+
+
+def _range(start: int, stop: int) -> bytes:
+    """The lines from `start` to before `stop`, from 0, as a unified diff tells them."""
+    return b"%d" % stop if stop - start == 1 else b"%d,%d" % (start + (start < stop), stop - start)
+
+
+def _ended(line: bytes) -> bytes:
+    return line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"

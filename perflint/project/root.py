@@ -9,8 +9,12 @@ _MARKS = ("perflint.toml", "pyproject.toml", "setup.py", "setup.cfg", ".git", ".
 
 def project_of(folder: Path) -> Path:
     """The nearest folder, upwards from `folder`, that has the files of a project; `folder` itself if none has."""
-    marked = (each for each in (folder, *folder.parents) if any((each / name).exists() for name in _MARKS))
-    return next(marked, folder)
+    return next(filter(is_marked, (folder, *folder.parents)), folder)
+
+
+def is_marked(folder: Path) -> bool:
+    """Whether a folder has what says that a project begins there."""
+    return any((folder / name).exists() for name in _MARKS)
 
 
 def project_around(folder: Path) -> Path:
@@ -18,6 +22,7 @@ def project_around(folder: Path) -> Path:
 
     A home directory is no project, whoever works in it.
     """
-    here = Path.cwd()
+    here, own = Path.cwd(), project_of(folder)
     is_inside = folder.is_relative_to(here) and here not in (Path.home(), Path(here.anchor))
-    return project_of(here if is_inside else folder)
+    around = project_of(here)
+    return around if is_inside and (is_marked(around) or not is_marked(own)) else own

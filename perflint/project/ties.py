@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from perflint.analysis.links import Context, HotCall, Links, Says, Summary, nearest
+from perflint.analysis.links import Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.values.classes import MODULES, kind_of_base
 from perflint.project.modules import NAMESAKES, Modules, last
 from perflint.project.programs import edited, on_host, rebound, said
+from perflint.syntax.walk import reachable
 
 _LIKELY = "d"  # the guess itself, which answers no query about it
 
@@ -26,14 +27,14 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
     host = on_host(links, imports)
     told, edits, rebinds = said(links, imports), edited(links, imports), rebound(links, modules.starred(links))
-    asked, quiet = _asked(links, modules), _quiet(links, modules)
+    asked, manners = _asked(links, modules), _manners(links, modules)
     derived = _derived(links, modules)
-    paths = {**calls, **summaries, **host, **asked, **quiet, **told, **edits, **rebinds, **derived}
+    paths = {**calls, **summaries, **host, **asked, **manners, **told, **edits, **rebinds, **derived}
     return {
         path: Context(
             *(calls.get(path, ()), summaries.get(path, ()), host.get(path)),
             *(told.get(path, Says.NOTHING), edits.get(path, ()), rebinds.get(path, ())),
-            *(asked.get(path, ()), quiet.get(path, ()), derived.get(path, ())),
+            *(asked.get(path, ()), manners.get(path, ()), derived.get(path, ())),
         )
         for path in paths
     }
@@ -44,11 +45,17 @@ def _asked(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str,
     return _named(modules, {path: each.effect_queries for path, each in links.items()}, handed_on=True)
 
 
-def _quiet(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str, ...]]:
-    """The functions that others call without gradients, of those for which the file at each path asks."""
-    found = _named(modules, {path: each.quiet for path, each in links.items()})
-    asked = {path: tuple(each for each in names if each in links[path].quiet_queries) for path, names in found.items()}
-    return {path: names for path, names in asked.items() if names}
+def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tuple[str, Manner], ...]]:
+    """How others call the functions of each file, as far as it asks."""
+    found: defaultdict[str, defaultdict[str, Manner]] = defaultdict(lambda: defaultdict(lambda: Manner.PLAIN))
+    asked = {path: dict(each.manner_queries) for path, each in links.items()}
+    for manner in Manner:
+        named = {path: [name for name, how in each.manners if how & manner] for path, each in links.items()}
+        for path, names in _named(modules, named).items():
+            for name in names:
+                if asked[path].get(name, Manner.PLAIN) & manner:
+                    found[path][name] |= manner
+    return {path: tuple(sorted(each.items())) for path, each in found.items()}
 
 
 def _named(
@@ -84,14 +91,8 @@ def _derived(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[st
             yield from exact or namesakes[last(base)][:NAMESAKES]  # what a package hands on has its own name
 
     def is_module(place: tuple[str, str]) -> bool:
-        closure, seen = [place], {place}
-        for each in closure:
-            if any(kind_of_base(base) in MODULES for base in known.get(each, ())):
-                return True
-            new = [base for base in bases(each) if base not in seen]
-            closure += new
-            seen.update(new)
-        return False
+        lineage = reachable([place], bases)
+        return any(kind_of_base(base) in MODULES for each in lineage for base in known.get(each, ()))
 
     found = {path: tuple(name for name in names if is_module((path, name))) for path, names in asking.items()}
     return {path: names for path, names in found.items() if names}

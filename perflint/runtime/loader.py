@@ -77,7 +77,7 @@ def decide(
     if "num_workers" in given:
         return Decision(pinned)
     batch = batch_size(given)
-    workers = min(cores() - 1, len(dataset) // max(batch, 1), _MOST_WORKERS)  # one core is the program's own
+    workers = _most_workers(dataset, batch)
     reason = _obstacle(seen, batch, unsafe) or _unsendable(dataset, given) or _too_large(seen, batch, workers)
     if not reason and not (unsafe or "num_workers" in proven):
         reason = _unproven(doubt)
@@ -86,6 +86,27 @@ def decide(
     if reason:
         return Decision(pinned, reason)
     return Decision({**pinned, "num_workers": workers}, sample=seen.seconds)
+
+
+def more_workers(loader: Any) -> Decision:
+    """As many workers as there are cores for them, where a loader has some, and others than these give the same."""
+    names = ("num_workers", "batch_size", "batch_sampler", "collate_fn", "worker_init_fn", "multiprocessing_context")
+    dataset: Any = loader.dataset
+    given: dict[str, Any] = {name: getattr(loader, name, None) for name in names}
+    if given["num_workers"] < 1:
+        return Decision(reason="it has no workers")
+    if reason := _unfit(dataset, given) or unshared(dataset):
+        return Decision(reason=reason)
+    try:
+        seen, batch = _probed(dataset, given), batch_size(given)
+    except Exception as error:
+        return Decision(reason=f"its samples can't be tried out: {error!r}")
+    workers = _most_workers(dataset, batch)
+    if reason := _obstacle(seen, batch, unsafe=False) or _too_large(seen, batch, workers):
+        return Decision(reason=reason)
+    if workers <= given["num_workers"]:
+        return Decision(reason="there are no cores for more workers")
+    return Decision({"num_workers": workers})
 
 
 def as_measured(decision: Decision, given: Mapping[str, Any], workers: int, prefetch: int, *, on: int) -> Decision:
@@ -191,6 +212,10 @@ def _too_large(seen: Probe, batch: int, workers: int) -> str:
         return ""
     free, needed = status.f_bavail * status.f_frsize, seen.bytes * batch * workers * (_PREFETCH + 1)
     return "" if needed < free / 2 else f"{_SHARED} has too little room: {free >> 20} MiB for {needed >> 20} MiB"
+
+
+def _most_workers(dataset: Any, batch: int) -> int:
+    return min(cores() - 1, len(dataset) // max(batch, 1), _MOST_WORKERS)  # one core is the program's own
 
 
 def batch_size(given: Mapping[str, Any]) -> int:

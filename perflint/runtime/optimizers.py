@@ -5,14 +5,20 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from perflint.runtime.reads import Reads
+
 _RATE = "lr"
 _CAPTURABLE = "capturable"
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_PLAIN = (int, float, complex, str, bytes, type(None))  # told apart by their identity
 _RATES_ON_DEVICE = (torch.optim.Adam, torch.optim.AdamW)  # their capturable form takes a tensor
 _FUSED_RATES = (torch.optim.SGD, torch.optim.Adagrad)  # their fused form does
 _prepared: weakref.WeakKeyDictionary[Optimizer, _Prepared] = weakref.WeakKeyDictionary()
@@ -175,6 +181,41 @@ def _where(value: Any) -> Hashable:
     if isinstance(value, Tensor):
         return id(value)
     return repr(value)
+
+
+def look(reads: Reads, optimizers: Iterable[Optimizer]) -> None:
+    """Note where `numbers`, `addresses` and `refusal` look."""
+    for optimizer in optimizers:
+        reads.computed(partial(_preparation, weakref.ref(optimizer)))
+        reads.items(optimizer.__dict__, ("param_groups", "state", *_HOOKS))
+        reads.container(optimizer.param_groups)
+        for name in _HOOKS:
+            reads.container(getattr(optimizer, name))
+        known = _prepared.get(optimizer)
+        for group, rate in zip_longest(optimizer.param_groups, known.rates if known else ()):
+            reads.names(group, (name for name in group if not (name == _RATE and rate is not None)))
+            reads.container(group["params"])
+            for parameter in group["params"]:
+                reads.tensor(parameter)
+            for name, value in group.items():
+                items = value if type(value) is tuple else (value,)
+                if name != "params" and not all(isinstance(each, _PLAIN) for each in items):
+                    reads.computed(partial(_number, value))
+        reads.container(optimizer.state.keys())
+        reads.container(optimizer.state.values())
+        for state in optimizer.state.values():
+            reads.mapping(state)
+            for value in state.values():
+                if isinstance(value, Tensor):
+                    reads.memory(value)
+                elif not isinstance(value, _PLAIN):
+                    reads.computed(partial(repr, value))
+
+
+def _preparation(optimizer: weakref.ref[Optimizer]) -> Hashable:
+    found = optimizer()
+    known = _prepared.get(found) if found is not None else None
+    return known and (id(known), *[rate is None for rate in known.rates])
 
 
 def _counts_on_host(optimizer: Optimizer) -> bool:

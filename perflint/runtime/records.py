@@ -25,8 +25,8 @@ _SHARE = 4  # a function's graphs may hold one part in so many of the device's m
 class Record:
     """One key: what its eager run showed, and its capture once there is one."""
 
-    def __init__(self, facts: Facts, notes: Any = None) -> None:
-        self.facts, self.notes = facts, notes
+    def __init__(self, key: Hashable, facts: Facts, notes: Any = None) -> None:
+        self.key, self.facts, self.notes = key, facts, notes
         self.capture: Any = None
         self.anchors: list[object] = []
 
@@ -89,7 +89,7 @@ class Records:
 
     def add(self, key: Hashable, facts: Facts, objects: Iterable[object], notes: Any = None) -> bool:
         """Remember a key that was met for the first time; False if there have been too many of them."""
-        record = Record(facts, notes)
+        record = Record(key, facts, notes)
         records = weakref.ref(self)
 
         def drop() -> None:

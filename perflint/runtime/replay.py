@@ -55,8 +55,8 @@ def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         group = groups.setdefault(target.dtype, ([], []))
         group[0].append(target)
         group[1].append(source)
-    with torch.no_grad():
-        for group in groups.values():
+    for group in groups.values():
+        with torch.no_grad():
             torch._foreach_copy_(*group)
 
 

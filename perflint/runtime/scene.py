@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,8 +30,9 @@ class Scene:
         self.walk = walk
         found = [each for each in walk.objects if isinstance(each, Optimizer)]
         self.optimizers: list[Optimizer] = list({id(each): each for each in found}.values())
-        leaves = [t for t in (*walk.state, *optim.parameters(self.optimizers)) if t.is_leaf]
-        self.leaves = list({id(leaf): leaf for leaf in leaves if leaf.requires_grad or leaf.grad is not None}.values())
+        found_too = (*walk.state, *optim.parameters(self.optimizers))
+        self.possible_leaves = list({id(tensor): tensor for tensor in found_too if tensor.is_leaf}.values())
+        self.leaves = [leaf for leaf in self.possible_leaves if leaf.requires_grad or leaf.grad is not None]
 
     @property
     def refusal(self) -> str | None:
@@ -45,20 +46,11 @@ class Scene:
             return "an argument requires gradients"
         if any(type(each).__name__ == "OptimizedModule" or each._compiled_call_impl for each in walk.modules):
             return "it calls a compiled module"
-        if any(leaf._backward_hooks or leaf._post_accumulate_grad_hooks for leaf in self.leaves):
-            return "a parameter has hooks on its gradient, which a replay would not call"
-        if _has_any_global_hook():  # type: ignore[no-untyped-call]
-            return "there are hooks on all modules, which a replay would not call"
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-            return "several processes train together"
-        return optim.refusal(self.optimizers)
+        return hindrance(self.leaves) or optim.refusal(self.optimizers)
 
     def read(self) -> Key:
         """What it reads besides optimizers and gradients."""
-        cudnn = torch.backends.cudnn
-        switches = (torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
-        return self.walk.key(switches, torch.cuda.current_stream().cuda_stream)
+        return self.walk.key(*switches())
 
     def gradients(self) -> list[Gradient | None]:
         """Where the gradients of the leaves are, without holding them."""
@@ -71,6 +63,25 @@ class Scene:
         """
         grads = (pattern.part(leaf, grad) for leaf, grad in zip(self.leaves, gradients, strict=True))
         return Key((self.read(), *optim.numbers(self.optimizers), *optim.addresses(self.optimizers), *grads))
+
+
+def hindrance(leaves: Iterable[Tensor]) -> str | None:
+    """Why no step that may give gradients to these leaves can be captured now."""
+    if any(leaf._backward_hooks or leaf._post_accumulate_grad_hooks for leaf in leaves):
+        return "a parameter has hooks on its gradient, which a replay would not call"
+    if _has_any_global_hook():  # type: ignore[no-untyped-call]
+        return "there are hooks on all modules, which a replay would not call"
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        return "several processes train together"
+    return None
+
+
+def switches() -> tuple[Hashable, ...]:
+    """What decides which kernels run, and where, besides the modes of the calling thread."""
+    cudnn = torch.backends.cudnn
+    formats = (torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
+    return (*formats, torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream)
 
 
 class Gradient(NamedTuple):

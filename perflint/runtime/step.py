@@ -16,19 +16,21 @@ from torch.optim import optimizer as hooks
 
 from perflint.runtime import optimizers as optim
 from perflint.runtime.graphed import Graphed, name_of
+from perflint.runtime.recall import Recall
 from perflint.runtime.records import Record, Records
 from perflint.runtime.refusal import CannotCapture, Unsettled, can_capture, explain, inside
 from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, launch, settle, twin
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, aside, watch
 from perflint.runtime.scope import Scope, plain_function
 from perflint.runtime.tree import flatten
-from perflint.runtime.walk import Walk
+from perflint.runtime.walk import Arguments, Walk
 from perflint.runtime.watch import Facts
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _PATTERNS = 4  # of which gradients a step replaces
 _SET_UPS = 16  # eager calls that may create optimizers' states
+_TAPE = torch.empty(0, requires_grad=True)  # that there is a tape behind results
 _HELD = "stays eager while gradients of an earlier step are held"
 
 
@@ -102,23 +104,37 @@ class GraphedStep(Graphed[P, R]):
         code: CodeType | object = plain.__code__ if plain else function
         self._known = _known.setdefault(id(code), _Known(function, code))
         self._records = self._known.records
+        self._recall = Recall()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Take a step, by replaying its graph where there is one."""
         function = self.__wrapped__
         if not can_capture() or torch.is_anomaly_enabled() or torch.is_grad_enabled() in self._records.refused:
             return function(*args, **kwargs)
-        return self._step(Call(function, *flatten((args, kwargs))))  # type: ignore[no-any-return]
+        call = Call(function, *flatten((args, kwargs)))
+        return self._step(call)  # type: ignore[no-any-return]
 
     def clear(self) -> None:
         """Free all graphs and forget what was found out about the function."""
         super().clear()
         self._known.clear()
+        self._recall.forget()
 
     def _scene(self, call: Call) -> Scene:
         return Scene(Walk(self._known.scope, call.function, call.structure, call.leaves))
 
     def _step(self, call: Call) -> Any:
+        with self._records.lock:
+            arguments = Arguments(call.structure, call.leaves)
+            key = self._recall.find(call.function, arguments)
+            record = self._records.find(key) if key is not None else None
+            if record is not None and record.capture is not None and not record.capture.is_held():
+                self._records.replayed()
+                return record.capture(arguments.inputs)
+        return self._anew(call)
+
+    def _anew(self, call: Call) -> Any:
+        """Take a step whose key has to be found out."""
         scene, known = self._scene(call), self._known
         if not scene.walk.devices:
             return call.run({})
@@ -135,6 +151,7 @@ class GraphedStep(Graphed[P, R]):
                 if record.capture.is_held():
                     known.tell(_HELD)
                     break
+                self._recall.note(call.function, scene, record.key, pattern)
                 self._records.replayed()
                 return record.capture(scene.walk.inputs)
             else:
@@ -234,6 +251,7 @@ class StepReplay(Capture):
         self._made = [(leaf, gradient) for leaf, gradient in self._exits if gradient is not None]
         if any(gradient.requires_grad for _, gradient in self._made):
             raise CannotCapture("it leaves gradients that can be differentiated")
+        self._places = [gradient.untyped_storage() for _, gradient in self._made]
         del after, pairs, outcome
         self._least = [self._users_if(has_them) for has_them in (False, True)]
 
@@ -250,7 +268,8 @@ class StepReplay(Capture):
 
     def _users(self) -> list[int]:
         count = torch._C._storage_Use_Count
-        return [sys.getrefcount(each) + count(each.untyped_storage()._cdata) for _, each in self._made]
+        pairs = zip(self._made, self._places, strict=True)
+        return [sys.getrefcount(made) + count(place._cdata) for (_, made), place in pairs]
 
     def _users_if(self, has_them: bool) -> list[int]:
         """The users of each gradient that was made, if the leaves have them, or if not; nobody else does yet."""
@@ -280,7 +299,7 @@ class StepReplay(Capture):
                 hook(optimizer, (), {})
         outputs: Any = copies(self._outcome.tensors)
         if any(self._recorded):
-            outputs = _Spent.apply(torch.empty(0, requires_grad=True), outputs, self._recorded)  # type: ignore[no-untyped-call]
+            outputs = _Spent.apply(_TAPE, outputs, self._recorded)  # type: ignore[no-untyped-call]
         return self._outcome.result(inputs, outputs)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
 
+from perflint.runtime.reads import Reads
 from perflint.runtime.scope import CONTAINERS, Kind, Scope, is_library, is_library_module, own
 
 HOST_VALUES = 64  # elements of a host tensor that are part of the key by value
@@ -24,6 +26,7 @@ _SCALARS = frozenset(
     | {torch.layout, torch.memory_format}
 )
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_PARTS_OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
 class Key:
@@ -41,57 +44,82 @@ class Key:
         return isinstance(other, Key) and self._hash == other._hash and self.parts == other.parts
 
 
+class Arguments:
+    """The leaves of a call's arguments: `inputs` are the tensors that a graph reads copies of, each once.
+
+    `parts` is what a key says of these and of plain values; `others` are the objects that have to be walked.
+    """
+
+    def __init__(self, structure: Hashable, leaves: list[Any]) -> None:
+        self.inputs: list[Tensor] = []
+        self.others: list[Any] = []
+        self.parts: list[Any] = [structure, *modes()]
+        self.refusal: str | None = None
+        self._seen: dict[int, int] = {}
+        for leaf in leaves:
+            if isinstance(leaf, Tensor) and type(leaf) is not Parameter and leaf.is_cuda:
+                self._input(leaf)
+            elif type(leaf) in _SCALARS:
+                self.parts += (type(leaf), leaf)
+            else:
+                self.others.append(leaf)
+
+    def _input(self, tensor: Tensor) -> None:
+        first = self._seen.setdefault(id(tensor), len(self._seen))
+        if first < len(self.inputs):
+            self.parts.append(first)
+            return
+        if type(tensor) is not Tensor or tensor.layout is not torch.strided:
+            self.refusal = self.refusal or f"an argument is a {type(tensor).__name__} of layout {tensor.layout}"
+            return
+        self.inputs.append(tensor)
+        self.parts += (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device())
+        self.parts += (tensor.requires_grad and casts_once(tensor), tensor.data_ptr() % _ALIGNMENT)
+
+
 class Walk:
     """What one call reads. Two calls with equal keys launch the same kernels on the same state.
 
     `inputs` are the device tensors among the leaves of the arguments, each once; a graph reads copies of them.
     `state` are the tensors that it reads where they are: parameters, buffers, attributes, closures, globals.
     `devices` are the numbers of the devices that these are on; `objects` are those whose identity is in the key.
-    `refusal` says what no graph can hold, if there is such a thing.
+    `reads` says where all of this was found, arguments aside. `refusal` says what no graph can hold.
     """
 
     def __init__(self, scope: Scope, function: object, structure: Hashable, leaves: list[Any]) -> None:
         self.scope = scope
-        self.inputs: list[Tensor] = []
+        self.arguments = Arguments(structure, leaves)
+        self.inputs, self.refusal = self.arguments.inputs, self.arguments.refusal
         self.state: list[Tensor] = []
         self.modules: list[Module] = []
         self.objects: list[object] = []
-        self.devices: set[int] = set()
-        self.refusal: str | None = None
-        self._parts: list[Any] = [structure, *modes()]
+        self.devices = {tensor.get_device() for tensor in self.inputs}
+        self.reads = Reads()
+        self._parts: list[Any] = list(self.arguments.parts)
         self._caller = leaves[0] if leaves and isinstance(leaves[0], Module) else None
-        self._seen: dict[int, int] = {}
         self._met: set[int] = set()
         self._classes: set[type] = set()
         self._name = "an argument"
-        for leaf in leaves:
-            if isinstance(leaf, Tensor) and type(leaf) is not Parameter and leaf.is_cuda:
-                self._input(leaf)
-            else:
-                self._value(leaf, 0)
+        for leaf in self.arguments.others:
+            self.reads.thing(leaf, has_dict=False)  # itself
+            self._value(leaf, 0)
         self._value(function, 0)
         for cell in scope.cells:
             self._cell(cell)
         for space, name in scope.globals:
             self._name = name
-            self._value(space.get(name), 0)
+            self._global(space, name)
 
     def key(self, *more: Hashable) -> Key:
         """All that was read, and `more`."""
         return Key((*more, *self._parts))
 
-    def _input(self, tensor: Tensor) -> None:
-        first = self._seen.setdefault(id(tensor), len(self._seen))
-        if first < len(self.inputs):
-            self._parts.append(first)
-            return
-        if type(tensor) is not Tensor or tensor.layout is not torch.strided:
-            self._refuse(f"an argument is a {type(tensor).__name__} of layout {tensor.layout}")
-            return
-        self.inputs.append(tensor)
-        self.devices.add(tensor.get_device())
-        self._parts += (tensor.shape, tensor.stride(), tensor.dtype)
-        self._parts += (tensor.requires_grad and casts_once(tensor), tensor.data_ptr() % _ALIGNMENT)
+    def _global(self, space: dict[str, Any], name: str) -> None:
+        if name in space:
+            self.reads.items(space, (name,))
+        else:
+            self.reads.computed(partial(space.__contains__, name))
+        self._value(space.get(name), 0)
 
     def _tensor(self, tensor: Tensor) -> None:
         if type(tensor) not in (Tensor, Parameter) or tensor.layout is not torch.strided:
@@ -103,9 +131,10 @@ class Walk:
                 self._met.add(id(tensor))
                 self.state.append(tensor)
             self.devices.add(tensor.get_device())
-            self._parts += (id(tensor), tensor.data_ptr(), tensor.requires_grad)
+            self._parts += (id(tensor), tensor.data_ptr(), tensor.stride(), tensor.requires_grad)
+            self.reads.tensor(tensor)
         elif tensor.numel() <= HOST_VALUES:
-            self._parts += (tensor.dtype, tensor.shape, str(tensor.tolist()))
+            self._computed(partial(_values, tensor))
         else:
             self._refuse(f"it reads a host tensor of more than {HOST_VALUES} elements, whose values may change")
 
@@ -118,6 +147,9 @@ class Walk:
                 continue
             self._met.add(id(module))
             members, kind = module.__dict__, scope.kind(type(module))
+            self.reads.thing(module, has_dict=True)
+            for name in _PARTS_OF_MODULES:
+                self.reads.container(members[name].values())
             self.modules.append(module)
             parts.append(module.training)
             for tensor in members["_parameters"].values():
@@ -126,11 +158,12 @@ class Walk:
             for tensor in members["_buffers"].values():
                 if tensor is not None:
                     self._tensor(tensor)
-            if module is not self._caller:  # its own hooks run outside of its forward
-                for name in _HOOKS:
-                    if members.get(name):
-                        self._refuse(f"{type(module).__name__} has {name[1:].replace('_', ' ')}")
-            self._members(type(module), members, kind.reads_all, 1)
+            hooks = [name for name in _HOOKS if name in members]
+            for name in hooks if module is not self._caller else ():  # its own hooks run outside of its forward
+                self.reads.container(members[name])
+                if members[name]:
+                    self._refuse(f"{type(module).__name__} has {name[1:].replace('_', ' ')}")
+            self._members(type(module), members, kind.reads_all, 1, ("training", *_PARTS_OF_MODULES, *hooks))
             if kind.owners:
                 self._class(kind, 1)
             stack.extend(child for child in members["_modules"].values() if child is not None)
@@ -171,6 +204,8 @@ class Walk:
             self._identity(function)
             return
         self._parts.append(id(function.__code__))
+        self.reads.function(function)
+        self.reads.container(function.__dict__.values())
         if self._is_deep(depth):
             return
         self.scope.meet(function)
@@ -183,11 +218,14 @@ class Walk:
             self._value(wrapped, depth + 1)
 
     def _array(self, array: Any) -> None:
-        self._parts += (type(array), array.dtype, array.shape)
         if array.dtype.hasobject or array.nbytes > ARRAY_BYTES:
             self._refuse(f"it reads `{self._name}`, a NumPy array of more than {ARRAY_BYTES} bytes or of objects")
         else:
-            self._parts.append(array.tobytes())
+            self._computed(partial(_bytes, array))
+
+    def _computed(self, compute: Callable[[], Hashable]) -> None:
+        self._parts.append(compute())
+        self.reads.computed(compute)
 
     def _container(self, value: Any, depth: int) -> None:
         kind, size = type(value), len(value)
@@ -197,8 +235,9 @@ class Walk:
             return
         if kind not in CONTAINERS and self.scope.kind(kind).owners:
             self._attributes(value, depth)
-        is_dict = isinstance(value, dict)
-        for items in (tuple(dict.keys(value)), tuple(dict.values(value))) if is_dict else (tuple(value),):
+        for place in (dict.keys(value), dict.values(value)) if isinstance(value, dict) else (value,):
+            self.reads.container(place)
+            items = tuple(place)
             kinds = tuple(map(type, items))
             if _SCALARS.issuperset(kinds):
                 self._parts += (kinds, items)
@@ -219,6 +258,7 @@ class Walk:
         if id(value) in self._met or isinstance(value, enum.Enum):
             return
         self._met.add(id(value))
+        self.reads.thing(value, has_dict=kind.has_dict and not isinstance(value, type))
         if isinstance(value, type):
             if not is_library(value):
                 self._class(self.scope.kind(value), depth + 1)
@@ -240,12 +280,19 @@ class Walk:
             self._members(type(value), members, kind.reads_all, depth + 1)
         if kind.slots:
             slots = {name: own(value, name) for name in kind.slots}
-            self._members(type(value), slots, kind.reads_all, depth + 1)
+            self.reads.slots(value, kind.slots)
+            self._named(*self.scope.read_from(type(value), slots, kind.reads_all), slots, depth + 1)
         if kind.owners:
             self._class(kind, depth)
 
-    def _members(self, kind: type, members: Mapping[str, Any], is_open: bool, depth: int) -> None:
+    def _members(
+        self, kind: type, members: Mapping[str, Any], is_open: bool, depth: int, also: tuple[str, ...] = ()
+    ) -> None:
         number, names = self.scope.read_from(kind, members, is_open)
+        self.reads.names(members, (*also, *names))
+        self._named(number, names, members, depth)
+
+    def _named(self, number: int, names: Iterable[str], members: Mapping[str, Any], depth: int) -> None:
         self._parts.append(number)
         for name in names:
             value = members[name]
@@ -260,10 +307,8 @@ class Walk:
             if owner not in self._classes:
                 self._classes.add(owner)
                 number, names = self.scope.read_from_class(owner, kind.reads_all)
-                self._parts.append(number)
-                for name in names:
-                    self._name = name
-                    self._value(vars(owner)[name], depth + 1)
+                self.reads.names(vars(owner), names)
+                self._named(number, names, vars(owner), depth + 1)
 
     def _is_deep(self, depth: int) -> bool:
         """Whether to go no further, which no graph is made for."""
@@ -280,10 +325,19 @@ class Walk:
         self.objects.append(value)
 
     def _cell(self, cell: Any, depth: int = 0) -> None:
+        self.reads.cell(cell)
         try:
             self._value(cell.cell_contents, depth)
         except ValueError:  # an empty cell: the name isn't bound yet
             self._parts.append(None)
+
+
+def _values(tensor: Tensor) -> Hashable:
+    return (tensor.dtype, tensor.shape, str(tensor.tolist()))
+
+
+def _bytes(array: Any) -> Hashable:
+    return (type(array), array.dtype, array.shape, array.tobytes())
 
 
 def _is_fixed(value: object) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perflint.shim.counts import Tally
-from perflint.shim.hooks import Undo, replace, undo_all
+from perflint.shim.hooks import Undo, before, replace, undo_all
 from perflint.shim.plan import COMPILE
 
 MODULE = "torch"
@@ -112,6 +113,27 @@ def _channels_last(torch: Any, tally: Tally) -> Undo:
     return undo_all([replace(kind, "__init__", made(kind.__init__)) for kind in kinds])
 
 
+def _more_workers(torch: Any, tally: Tally) -> Undo:
+    from perflint.runtime.loader import more_workers  # here: it needs torch
+
+    seen = weakref.WeakSet[Any]()
+
+    def raise_number(loader: Any) -> None:
+        if loader in seen or type(loader) is not kind:
+            return
+        seen.add(loader)
+        decision = more_workers(loader)
+        if not decision.arguments:
+            tally.remark(f"of a loader of the program: {decision.reason}")
+            return
+        loader.num_workers = decision.arguments["num_workers"]
+        tally.add()
+
+    tally.remark("the program reads no loader with workers")
+    kind = torch.utils.data.DataLoader
+    return replace(kind, "__iter__", before(kind.__iter__, raise_number))
+
+
 def _has_cuda(torch: Any, tally: Tally) -> bool:
     if not torch.version.cuda:
         tally.remark("this torch has no CUDA")
@@ -123,8 +145,13 @@ _TRAFFIC = ("compute", "memory")
 _SMALL = ("overhead", "host reads", "memory")
 _COMPILED = "compile the modules that are called again and again"
 KNOWN: Mapping[str, Setting] = {
-    COMPILE: Setting(f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,)),
-    COMPILE_GRAPHS: Setting(f"{_COMPILED}, into CUDA graphs (reduce-overhead)", "rounding", None, (COMPILE,)),
+    COMPILE: Setting(
+        f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,), (*_SMALL, *_TRAFFIC)
+    ),
+    COMPILE_GRAPHS: Setting(
+        f"{_COMPILED}, into CUDA graphs (reduce-overhead)", "rounding", None, (COMPILE,), (*_SMALL, *_TRAFFIC)
+    ),
+    "more-workers": Setting("more workers for loaders that have some", "exact", _more_workers, regimes=("input",)),
     "cudnn-benchmark": Setting("torch.backends.cudnn.benchmark = True", "rounding", _benchmark, regimes=_ARITHMETIC),
     "fused-optimizer": Setting("fused=True for optimizers", "rounding", _fused, regimes=_SMALL),
     "channels-last": Setting("weights of convolutions as channels_last", "rounding", _channels_last, regimes=_TRAFFIC),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TypeVar
@@ -21,6 +21,7 @@ BLOCKS = ("body", "orelse", "finalbody")  # the fields of statements that hold s
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
+Item = TypeVar("Item", bound=Hashable)
 
 _place = attrgetter("lineno", "col_offset")
 _LEAVES = frozenset(
@@ -176,6 +177,14 @@ def body_of(function: Function) -> Sequence[ast.stmt | ast.expr]:
     return [function.body] if isinstance(function, ast.Lambda) else function.body
 
 
+def returned_values(function: ast.AST | None) -> list[ast.expr]:
+    """The values that a call of `function` may return, but for a None that isn't written out."""
+    if isinstance(function, ast.Lambda):
+        return [function.body]
+    returns = (each for each in own_nodes(function) if isinstance(each, ast.Return)) if function is not None else ()
+    return [each.value for each in returns if each.value is not None]
+
+
 @lru_cache(maxsize=256)
 def _remembered(root: ast.AST) -> Sequence[ast.AST]:
     return _own_nodes(root)
@@ -195,11 +204,35 @@ def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
     return _stores(scope).get(name, ())
 
 
+def bindings_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets to which `node` itself assigns, each with what gives its value, or values of its parts."""
+    if isinstance(node, ast.Assign):
+        return [(target, node.value) for target in node.targets]
+    if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
+        return [(node.target, node.value)] if node.value is not None else []
+    if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+        return [(node.target, node.iter)]
+    if isinstance(node, ast.withitem) and node.optional_vars is not None:
+        return [(node.optional_vars, node.context_expr)]
+    return []
+
+
 def assigned_values(scope: ast.AST, path: str) -> Iterator[ast.expr]:
     """What `scope` assigns, by itself, to the variable or attribute called `path`, in source order."""
     for node in own_nodes(scope):
         if isinstance(node, ast.Assign) and any(path_of(target) == path for target in node.targets):
             yield node.value
+
+
+def reachable(first: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> Iterator[Item]:
+    """`first`, and all that `following` leads to from there, each once and the nearest first."""
+    seen = dict.fromkeys(first)
+    pending = [*seen]
+    for each in pending:
+        yield each
+        new = dict.fromkeys(one for one in following(each) if one not in seen)
+        seen |= new
+        pending += new
 
 
 def children(node: ast.AST) -> list[ast.AST]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from perflint.analysis.handlers import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.memory.hooks import registers_hooks
@@ -90,5 +91,5 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
     graph = program.get(Flow).graph(loop)
     left = graph.raises_to(loop)
     read = (graph.places[node][0] in left for node in occurrences(scope, path) if node in graph.places)
-    if left and ("." in path or any(read)):
+    if any(read) or ("." in path and any(handlers(program, loop))):
         raise Blocked(f"an exception may leave the loop, and `{path}` is read after it")

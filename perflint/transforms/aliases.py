@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.library import is_library
@@ -13,7 +14,6 @@ from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import operation
-from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes, root_of
 from perflint.transforms.blocked import Blocked
 
@@ -115,12 +115,6 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
             raise Blocked(
                 f"what a step made is kept, and written to in place when the loop is over: {_COPY}", write.node
             )
-
-
-def steps_optimizer(program: Program, node: ast.AST) -> bool:
-    """Is it the step of an optimizer, which writes to parameters?"""
-    func = node.func if isinstance(node, ast.Call) else None
-    return isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.OPTIMIZER
 
 
 def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, write: Write) -> bool:

@@ -6,15 +6,15 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from perflint.analysis.handlers import handlers
 from perflint.analysis.heat.hot_syncs import is_deferred
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
-from perflint.analysis.ir.managers import may_swallow
 from perflint.analysis.links import Says
 from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import FUNCTIONS, TRIES, own_nodes
+from perflint.syntax.walk import own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import DISTRIBUTION
 from perflint.transforms.capture.captured import COMPILERS, handed_over
@@ -37,7 +37,6 @@ _PAST_STREAMS = re.compile(  # what writes to where the streams write, and not b
     r"os\.(p?writev?|sendfile)|sys\.(stdout|stderr)\.buffer\.\w+|sys\.__std(out|err)__\.\w+(\.\w+)?"
 )
 _BY_OTHERS = re.compile(r"subprocess\.(run|call|check_call|Popen)|os\.system")
-_LETS_THROUGH = frozenset({"builtins.KeyboardInterrupt", "builtins.SystemExit", "builtins.GeneratorExit"})
 
 
 def deferral(program: Program, syncs: Sequence[Sync]) -> Fix:
@@ -125,21 +124,10 @@ def _parameters(body: ReportBody) -> ast.arguments:
 def _check_place(program: Program, statement: ast.stmt) -> None:
     """Raise Blocked where it matters that the statement runs at once."""
     check_alone(program, statement)
-    child: ast.AST = statement
-    for parent in program.ancestors(statement):
-        if isinstance(parent, ast.ClassDef):
-            raise Blocked("it runs while a class is made", statement)
-        if isinstance(parent, FUNCTIONS):
-            break
-        if isinstance(parent, TRIES) and child in getattr(parent, "body", ()):
-            for handler in getattr(parent, "handlers", ()):
-                if not _lets_through(program, handler):
-                    raise Blocked("what it raises is caught here, and would be raised later", handler)
-        if isinstance(parent, ast.With | ast.AsyncWith):
-            for item in parent.items:
-                if may_swallow(program, item.context_expr):
-                    raise Blocked("what it raises may be caught here, and would be raised later", item.context_expr)
-        child = parent
+    if isinstance(program.definition_around(statement), ast.ClassDef):
+        raise Blocked("it runs while a class is made", statement)
+    for handler in handlers(program, statement):
+        raise Blocked("what it raises may be caught here, and would be raised later", handler)
     for call in program.of_type(ast.Call):
         if program.qualified(call.func) in _ENDS:
             raise Blocked(f"{shown(program, call)} ends the program without what is still to be reported", call)
@@ -153,14 +141,6 @@ def _check_place(program: Program, statement: ast.stmt) -> None:
     compiled = handed_over(program, function, COMPILERS) if function and "compile" in program.text else None
     if compiled is not None:
         raise Blocked("it is compiled: report outside of that", compiled)
-
-
-def _lets_through(program: Program, handler: ast.ExceptHandler) -> bool:
-    """Does it catch nothing that a report raises?"""
-    if handler.type is None:
-        return False
-    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return all(program.qualified(each) in _LETS_THROUGH for each in caught)
 
 
 def _others(program: Program, statement: ast.stmt) -> Iterator[ast.Expr]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.data.numbers import is_number
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.roles import is_view
 from perflint.analysis.program import Program
@@ -12,7 +13,7 @@ from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.operations import Move, move
 from perflint.analysis.values.repeated import Numbers
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import integer, path_of
+from perflint.syntax.walk import integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch
 from perflint.transforms.operations import Replace
@@ -37,9 +38,26 @@ def moved_at_once(program: Program, call: ast.Call) -> Move | None:
     return None
 
 
+def moved_later(program: Program, call: ast.Call) -> Move | None:
+    """What moves it to the device by the name that it is assigned to, in the same function."""
+    statement = program.parent(call)
+    scope = program.function_of(call) or program.tree
+    for each in own_nodes(scope) if isinstance(statement, ast.Assign) else ():
+        found = move(program, each) if isinstance(each, ast.Call) else None
+        if found is not None and isinstance(found.tensor, ast.Name) and program.get(Origins).of(found.tensor) == [call]:
+            return found
+    return None
+
+
 def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
     """The same tensor, filled on the device; raises Blocked."""
     to_device, number = moved_at_once(program, call), found.number
+    if getattr(call.func, "attr", "") == "new_tensor":
+        return _filled_like(program, call, found)
+    if not any(each.arg == "device" for each in call.keywords) and to_device is None:
+        raise Blocked("it is moved to the device in a later line: make it there")
+    if path_of(call.func).endswith("Tensor"):
+        raise Blocked(f"`{program.segment(call.func)}` takes no device: write `torch.tensor`, or `torch.full`")
     is_told = any(each.arg == "dtype" for each in call.keywords)
     if found.is_range and found.size is not None and is_integer(program, found.size):
         made, title = of_torch(program, "arange", call), "count on the device: torch.arange"
@@ -75,6 +93,29 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
     if found.size is None or _is_count(program, found.size, may_be_zero=is_told or is_float):
         return Fix(title, Safety.EXACT, change)
     return Fix(f"{title}, if `{program.segment(found.size)}` is positive", Safety.BEHAVIOUR, change)
+
+
+def _filled_like(program: Program, call: ast.Call, found: Numbers) -> Fix:
+    """What `new_tensor` makes, of the dtype and at the place of its tensor, or as told; raises Blocked."""
+    number = found.number
+    if number is None:
+        raise Blocked("make it once, in front of the loop, or as a buffer of the module")
+    if found.size is not None and not isinstance(found.size, ast.Constant):
+        raise Blocked("there may be no numbers at all")
+    if len(call.args) > 1 or not isinstance(call.func, ast.Attribute):
+        raise Blocked("the call's arguments leave no room for a size")
+    name = f"new_{_filling(number, is_told=True)}"
+    if name == "new_full" and not is_integer(program, number):
+        raise Blocked(f"`{program.segment(number)}` may be rounded to the tensor's dtype")
+    filled = expression(
+        f"{{owner}}.{name}({{size}}{', {number}' if name == 'new_full' else ''})",
+        owner=call.func.value,
+        size=_size(program, found),
+        number=number,
+    )
+    assert isinstance(filled, ast.Call)
+    filled.keywords = call.keywords
+    return Fix(f"make it on the device: {name}", Safety.EXACT, rewrite(program, Replace(call, filled)))
 
 
 def _is_count(program: Program, size: ast.expr, *, may_be_zero: bool) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.handlers import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
@@ -18,7 +19,7 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch, taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
 from perflint.transforms.rewrite import rewrite
-from perflint.transforms.separate_lists import catches, is_copy, shares
+from perflint.transforms.separate_lists import is_copy, shares
 from perflint.transforms.template import expression, statement
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
@@ -74,7 +75,9 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
             InsertAfter(loop, code),
         )
     title = "launch each operation once for all parameters: torch._foreach_*"
-    reason = f"`{lists.unsure}` is a number" if lists.unsure else catches(program) or shares(program)
+    reason = f"`{lists.unsure}` is a number" if lists.unsure else shares(program)
+    if any(handlers(program, loop)):  # which leaves some tensors updated, and raises another error
+        reason = reason or "no exception is caught half-way"
     if reason := reason or ("" if lists.are_separate() else "the lists share no memory, and are of the same types"):
         return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)
     return Fix(title, Safety.ROUNDING if lists.divides else Safety.EXACT, change)

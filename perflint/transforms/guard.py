@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from perflint.analysis.program import Program
 from perflint.syntax.scopes import bound_names, definition_names, used_names
 from perflint.syntax.scripts import is_main_guard
-from perflint.syntax.walk import FUNCTIONS, own_nodes, root_of
+from perflint.syntax.walk import FUNCTIONS, bindings_of, own_nodes, reachable, root_of
 from perflint.transforms.operations import Operation, ReplaceStatements
 from perflint.transforms.template import statements
 
@@ -74,6 +74,8 @@ class _Plan:
 
     def blocked(self) -> str:
         """Why the plan would break the program when it is imported by a worker; empty where it would not."""
+        if not self._program.is_script:
+            return "it is no script: who imports it would miss what moves under the guard"
         lost = self._bound_by_moving_only()
         for each in self._staying:
             missing = sorted(definition_names(self._program, each) & lost) if isinstance(each, _DEFINITIONS) else []
@@ -118,12 +120,11 @@ class _Plan:
             return bool(names & (self._any_reads | needed))
         if not isinstance(statement, ast.Assign | ast.AnnAssign) or not names & (self._workers_read | needed):
             return False
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         once = all(sum(name in bound_names(each) for each in self._body) == 1 for name in names)
         return (
             once
             and statement.value is not None
-            and all(isinstance(t, ast.Name) for t in targets)
+            and all(isinstance(target, ast.Name) for target, _ in bindings_of(statement))
             and _is_constant(statement.value)
         )
 
@@ -143,14 +144,12 @@ def _worker_definitions(program: Program) -> list[ast.stmt]:
     roots = [
         each for each in definitions if (each.name in handed if isinstance(each, FUNCTIONS) else _is_data_class(each))
     ]
-    reached = dict.fromkeys(roots)
-    stack = list(roots)
-    while stack:
-        used = used_names([stack.pop()])
-        fresh = [each for each in definitions if each.name in used and each not in reached]
-        reached.update(dict.fromkeys(fresh))
-        stack += fresh
-    return list(reached)
+
+    def used(definition: ast.stmt) -> list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+        names = used_names([definition])
+        return [each for each in definitions if each.name in names]
+
+    return list(reachable(roots, used))
 
 
 def _changed_objects(statement: ast.stmt) -> Iterator[str]:

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perflint.analysis.autograd.effects import steps_optimizer
+from perflint.analysis.handlers import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.graph import Value as IRValue
@@ -19,7 +21,7 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.accumulator import alone_in
-from perflint.transforms.aliases import is_made_in, names_of, steps_optimizer
+from perflint.transforms.aliases import is_made_in, names_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
@@ -128,7 +130,7 @@ def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
     graph = program.get(Flow).graph(loop)
     if graph.is_caught_in(statement, loop):
         raise Blocked("the loop goes on where it can't be joined", statement)
-    if graph.raises_to(loop):
+    if any(handlers(program, loop)):
         raise Blocked("the code around the loop handles what joining may raise in an iteration")
     for each in program.ancestors(statement):
         if each is loop:

@@ -20,15 +20,6 @@ _CASTS = re.compile(
 )
 _SAME = re.compile(r"to|cuda|cpu|eval|train|requires_grad_")  # methods that give the module itself, of the same types
 _DEVICE = re.compile(r"(.*_)?(device|dev|gpu|cuda|cpu)(:\d+)?", re.IGNORECASE)
-_CATCHING = re.compile(r"(Base)?Exception|AttributeError|TypeError|RuntimeError")
-
-
-def catches(program: Program) -> str:
-    """Why an error half-way may be seen: the loop leaves some tensors updated, and raises another error."""
-    handlers = program.of_type(ast.ExceptHandler)
-    if any(each.type is None or _CATCHING.search(ast.unparse(each.type)) for each in handlers):
-        return "no exception is caught half-way"
-    return "no exception is suppressed half-way" if "suppress(" in program.text else ""
 
 
 def shares(program: Program) -> str:

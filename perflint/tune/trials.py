@@ -1,4 +1,4 @@
-"""Chooses what tuning tries: the settings and rules that may gain in the regime that a profile has found."""
+"""Chooses what tuning tries: the settings and rules that may gain where a profile says that the time of a step goes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from perflint.profile.result import Profile
 from perflint.project.figures import PROFILES, nearest
 from perflint.shim.settings import KNOWN
 
+_LEAST = 0.1  # of a step: what shortens less can't gain more than that
+
 
 @dataclass(frozen=True)
 class Trials:
-    """The `settings` and `rules` to try, beside the fixes that are found anyway: those of `first` before others.
+    """The `settings` and `rules` to try beside the fixes that are found anyway; those of the rules `first` come first.
 
     `note` says what was left out, and why; it is empty where nothing was.
     """
@@ -30,26 +32,29 @@ class Trials:
 
 
 def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trials:
-    """What promises no less than is allowed and, where there is a profile, may gain in its regime.
+    """What promises no less than is allowed and, where there is a profile, may gain by it: the most gain first.
 
     Rules that are advice are tried only if they name regimes.
     """
-    regime = profile.regime if profile else ""
     settings = {name: each.regimes for name, each in KNOWN.items() if Safety(each.safety) in allowed}
     rules = {each.name: each.regimes for each in all_rules() if each.severity is Severity.ADVICE and each.regimes}
-    left_out = [name for name, regimes in {**rules, **settings}.items() if regime and regimes and regime not in regimes]
+
+    def share(regimes: Collection[str]) -> float:
+        return sum(profile.shares.get(each, 0.0) for each in regimes) if profile and regimes else 1.0
+
+    left_out = [name for name, regimes in {**rules, **settings}.items() if share(regimes) < _LEAST]
     note = ""
     if left_out and profile:
-        note = f"not tried where steps are bound by {regime}, as profiled on {profile.date[:10]}: {', '.join(left_out)}"
+        bounds = ", ".join(f"{name} {part:.0%}" for name, part in profile.shares.items() if part >= _LEAST)
+        little = f"what takes less than {_LEAST:.0%} of a step"
+        note = f"a step is {bounds} ({profile.date[:10]}); not tried, as it shortens {little}: {', '.join(left_out)}"
+    kept = sorted((name for name in rules if name not in left_out), key=lambda name: -share(rules[name]))
     return Trials(
-        tuple(name for name in settings if name not in left_out),
-        tuple(name for name in rules if name not in left_out),
-        tuple(name for name, regimes in rules.items() if regime and regime in regimes),
-        note,
+        tuple(name for name in settings if name not in left_out), tuple(kept), tuple(kept) if profile else (), note
     )
 
 
-def profiled(root: Path, program: str) -> Profile | None:
+def fresh(root: Path, program: str) -> Profile | None:
     """The latest profile of a program in the folder `root`, if the files that it has run are still the same."""
     file = nearest(root.resolve(), PROFILES)
     known = next((each for each in (read(file) if file else ()) if each.program == program), None)

@@ -20,12 +20,14 @@ class Share(float, Enum):
 
     FINDING = 0.6  # finding fixes, before anything runs
     TUNING = 0.2  # a run that tunes loaders
+    PROFILE = 0.15  # a profile of a few steps
     LOOK = 0.1  # a first look at the program, from its first step on
     RACE = 0.5  # what is kept for races, at most, while results are compared
     FURTHER = 0.05  # a run of the original beyond the steps that are compared, from there on
     SEEDS = 0.25  # runs of one variant with several seeds
     EARLY, LATE = 0.6, 1.0  # of what is left: for what runs early, if that is enough, and then for what runs late
-    LEAVING = 0.06  # what comes after the last run, at most
+    LEAVING = 0.08  # what comes after the last run, at most
+    OVER = 0.04  # beyond its end, where what has been recorded and raced is still compared, at most
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,11 @@ class Ledger:
 
 
 class Budget:
-    """The seconds that something may take, from now on; as a part of a `whole`, none beyond the end of that."""
+    """The seconds that something may take, from `begin` on, which is now; as a part of a `whole`, none beyond that."""
 
-    def __init__(self, seconds: float, whole: Budget | None = None) -> None:
+    def __init__(self, seconds: float, whole: Budget | None = None, begin: float | None = None) -> None:
         self.seconds = min(seconds, whole.left) if whole else seconds
-        self._begin = time.monotonic()
+        self._begin = time.monotonic() if begin is None else begin
 
     @property
     def spent(self) -> float:
@@ -109,18 +111,22 @@ class Budget:
 
 @contextmanager
 def deadline(budget: Budget) -> Iterator[None]:
-    """Stop what is done in here at the end of a budget, wherever it is, by TimeUp; in the main thread alone."""
+    """Stop what is done in here at the end of a budget, wherever it is, by TimeUp; in the main thread alone.
+
+    Within another one it is that which ends first.
+    """
     if math.isinf(budget.left) or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGALRM, _stop)
-    signal.setitimer(signal.ITIMER_REAL, max(budget.left, _SOON))
+    around = Budget(signal.getitimer(signal.ITIMER_REAL)[0] or math.inf)
+    signal.setitimer(signal.ITIMER_REAL, max(min(budget.left, around.left), _SOON))
     try:
         yield
     except _Alarm:
         raise TimeUp from None
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.setitimer(signal.ITIMER_REAL, 0.0 if math.isinf(around.left) else max(around.left, _SOON))
         signal.signal(signal.SIGALRM, before)
 
 

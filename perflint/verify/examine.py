@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,27 +11,30 @@ from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 
+from perflint.engine.rule import Safety
 from perflint.project.cores import available_cores
 from perflint.report.words import count
 from perflint.verify.agent.steps import OPTIMIZER
-from perflint.verify.budget import Budget, Share, TimeUp
-from perflint.verify.compare import losses
+from perflint.verify.budget import Budget, Share, TimeUp, deadline
 from perflint.verify.contest import Contest, Settled, wrong
-from perflint.verify.grade import Grade, Likeness, worst
+from perflint.verify.grade import NO_TIME, Grade, Likeness, worst
 from perflint.verify.judge import said_otherwise
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import EVALUATION, SHORT, Variant
 from perflint.verify.monitor import Monitor, disturbances, facts
 from perflint.verify.protocol import HORIZON, Look, Protocol, Schedule
-from perflint.verify.race import Race, race
+from perflint.verify.race import race
 from perflint.verify.recordings import Further, Records, Tell
-from perflint.verify.running import Fault
+from perflint.verify.running import Fault, ProgramEnded
 from perflint.verify.runs import Course, Recorded
-from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, step_seconds
+from perflint.verify.sides import left_out, reach_of, side_of
+from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
+from perflint.verify.summary import seconds
 from perflint.verify.variants import FixKey, Variants, hunks
-from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, begun, weakest
+from perflint.verify.verdict import FixVerdict, Hunk, Verdict, begun, weakest
 
 _SLOW_START = 0.1  # of the budget
+_NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
 
 
 class Examination:
@@ -60,6 +62,7 @@ class Examination:
         self._original, self._first, self._period = variants.with_fixes(ORIGINAL, ()), 1, 1
         self._keys: dict[str, FixKey] = {}  # by the names of the fixes
         self._left_out: list[str] = []  # for want of time
+        self._known = begun(str(course.program))
 
     @property
     def fixes(self) -> tuple[FixKey, ...]:
@@ -79,6 +82,11 @@ class Examination:
     def has_room(self, fixes: int, share: Share) -> bool:
         """Whether it is enough for so many fixes to have this share of the time that is left."""
         return self._schedule.enough(fixes) <= share * self._budget.left
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time to start the program once more, and to come to some steps."""
+        return self._look.until(HORIZON // 2) < self._budget.left
 
     def part(self, keys: Collection[FixKey], share: Share, shortened: Shortcut | None = None) -> Examination:
         """The examination of some fixes within a share of the time that is left, in a shortened copy if so asked."""
@@ -101,34 +109,57 @@ class Examination:
 
     def verdict(self) -> Verdict:
         """The verdict, whatever the program does."""
-        blank = begun(str(self._course.program))
         if not self._variants.fixes:
-            return blank
+            return self._known
         try:
             look = self._look
-            blank = replace(blank, device=look.device, environment={**blank.environment, **look.versions})
-            verdict = self._reached(blank)
+            environment = {**self._known.environment, **look.versions}
+            self._known = replace(self._known, device=look.device, environment=environment)
+            with deadline(Budget(self._whole.left + self._whole.of(Share.OVER))):
+                verdict = self._reached(self._known)
             more = self._whole.longer(self._schedule.enough(len(verdict.fixes)))
             return replace(verdict, excluded=(*verdict.excluded, *self._left_out), longer=more)
         except (Fault, TimeUp) as failure:
-            return self.failed(failure, blank)
+            return self.failed(failure)
 
-    def failed(self, failure: Fault | TimeUp, known: Verdict | None = None) -> Verdict:
-        """The verdict where the original fails, or where the time is up: all other faults have been dealt with."""
-        blank = known or begun(str(self._course.program))
+    def failed(self, failure: Fault | TimeUp) -> Verdict:
+        """The verdict where the original fails, or by what is known when the time is up.
+
+        All other faults have been dealt with.
+        """
+        known = self._known
         if isinstance(failure, Fault):
-            return replace(blank, failure=str(failure))
-        within = f"within {self._whole.seconds:.0f} s"
-        if not blank.device:
-            return replace(blank, failure=f"the program came to no step {within}", longer=self._whole.longer())
-        more = self._whole.longer(self._schedule.enough(len(self._variants.fixes)))
-        return replace(blank, failure=f"no step of the program could be recorded {within}", longer=more)
+            return replace(known, failure=str(failure))
+        if not known.device:
+            words = f"the program came to no step within {self._whole.seconds:.0f} s"
+            return replace(known, failure=words, longer=self._whole.longer())
+        if not known.fixes:
+            known = replace(known, fixes=tuple(self._unrecorded()), likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)))
+        late = "there was no time to race it"
+        known = replace(known, fixes=tuple(replace(fix, reason=fix.reason or late) for fix in known.fixes))
+        takes = f"it takes {seconds(self._look.start)} to its first step, and {seconds(self._look.usual)} for a step"
+        if any(fix.kept for fix in known.fixes):
+            self._left_out.append(_NOT_TOGETHER)
+        more = self._whole.longer(self._schedule.enough(1))
+        return replace(known, excluded=(*known.excluded, takes, *self._left_out), longer=more)
+
+    def _unrecorded(self) -> Iterator[FixVerdict]:
+        """The fixes in what a first look has loaded, of which nothing else is known."""
+        ran = self._look.ran
+        for number, key in enumerate(self._variants.loaded(ran), self._first):
+            is_late = key in self._variants.late(ran)
+            reason = "it did not run in a first look" if is_late else "there was no time to record it"
+            yield self._of(f"{key.rule} {number}", key, 0, reason)
 
     def _reached(self, blank: Verdict) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
         self._course.prepared(recording=True)
         self._enter("recording", "recording what the original and the patch compute")
+        if _is_lost(self._records.standard.run):
+            raise TimeUp
         (whole,) = self._records.add([everything])
+        if _is_lost(whole):
+            raise TimeUp
         fixes = self._seen(everything, whole)
         own = self._records.own
         later = self._wrong_later([fix for fix in fixes if not wrong(fix, own.grade)])
@@ -136,6 +167,8 @@ class Examination:
         fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
         right = [fix for fix in fixes if not fix.reason]
         shared = replace(blank, own=own, reach=self._reach)
+        graded = worst([own, *(fix.likeness for fix in right)])
+        self._known = replace(shared, fixes=tuple(fixes), likeness=graded)
         together = [fix for fix in fixes if fix.activations and self._variants.holds(everything, self._keys[fix.name])]
         if not right:
             likeness = next(iter(later.values()), None) or self._graded(together, whole)
@@ -150,6 +183,7 @@ class Examination:
         settled = contest.settle(right)
         known = {fix.name: fix for fix in settled.fixes}
         shared = replace(shared, fixes=tuple(known.get(fix.name, fix) for fix in fixes), earlier=settled.earlier)
+        self._known = replace(shared, likeness=graded, samples=settled.race.samples)
         if settled.fault:
             return replace(shared, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
         is_whole = {fix.name for fix in settled.patch} == {fix.name for fix in together}
@@ -169,10 +203,10 @@ class Examination:
         race, first = settled.race, self._records.standard.run
         likeness, reach = self._graded(settled.patch, final), self._reach
         if _is_lost(final):
-            self._left_out.append("what the kept fixes compute together: there was no time to record it")
+            self._left_out.append(_NOT_TOGETHER)
             likeness = worst(fix.likeness for fix in settled.patch)
         if likeness.grade is not Grade.BITWISE or (final.is_cut and final.last):
-            reach = _reach(first, final)
+            reach = reach_of(first, final)
         else:
             later = (fix.likeness for fix in settled.patch if fix.likeness.grade is Grade.ROUNDING)
             likeness = worst([likeness, *later, *said_otherwise(race.printed)])
@@ -181,9 +215,9 @@ class Examination:
             lost = next(iter(likeness.evidence), "the results differ")
             fixes = tuple(replace(fix, kept=False, reason=lost) if fix.kept else fix for fix in verdict.fixes)
             return replace(verdict, likeness=likeness, fixes=fixes)
-        before, after = _side(race, ORIGINAL, first), _side(race, PATCHED, final)
+        before, after = side_of(race, ORIGINAL, first), side_of(race, PATCHED, final)
         gpus, read = self._look.gpus, self._monitor.readings(self._look.gpus, race.since)
-        excluded = (*_excluded(race, gpus, (before, after)), *disturbances(self._monitor.load, gpus, read))
+        excluded = (*left_out(race, gpus, (before, after)), *disturbances(self._monitor.load, gpus, read))
         return replace(
             verdict,
             environment={**verdict.environment, **facts(read)},
@@ -194,7 +228,7 @@ class Examination:
             reach=reach,
             before=before,
             after=after,
-            again=_side(race, AGAIN, first),
+            again=side_of(race, AGAIN, first),
             hunks=tuple(self._hunks(settled.patch)),
             excluded=(*reach.notes, *excluded),
             readings=read,
@@ -216,7 +250,14 @@ class Examination:
             self._course.prepared()
             self._enter("first look", "taking a first look at the program")
             watched = self._variants.watched()
-            look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
+            try:
+                look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
+            except ProgramEnded:
+                if not self._course.covers:
+                    raise
+                self.tell("below a cover the program fails: it runs in its own folder, whose files are put back")
+                self._course = replace(self._course, covers=False)
+                look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
         if look.start > _SLOW_START * self._budget.seconds:
             given = f"{self._budget.seconds:.0f} s"
             self.tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
@@ -246,36 +287,60 @@ class Examination:
 
     @cached_property
     def _records(self) -> Records:
-        seconds, course = self._budget.of(Share.SEEDS), self._course.within(self._comparing)
-        return Records(course, self._original, self._protocol, self._folder, seconds, self.tell)
+        for_seeds, course = self._budget.of(Share.SEEDS), self._course.within(self._comparing)
+        return Records(course, self._original, self._protocol, self._folder, for_seeds, self.tell)
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike a run with these fixes is to the original; it may differ by what they have promised."""
         return self._records.graded(self._patched(fixes), run, weakest(fixes))
 
     def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
-        """The fixes that the program reaches, each graded by a run with it alone."""
+        """The fixes that the program reaches, each graded by a run with all, with some, or with it alone."""
         of = self._variants
         keys = [key for key in of.fixes if of.effect(key, everything, whole).is_reached]
         self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, self._first)}
         fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
         tried = [fix for fix in fixes if fix.activations or not of.holds(everything, self._keys[fix.name])]
-        runs = [whole][: len(tried)]
-        if len(tried) > 1 and self._records.seconds(len(tried)) > self._comparing.left:
-            self._left_out.append("what each fix changes alone: there was no time to record it")
-            likeness = self._graded([fix for fix in tried if fix.activations], whole)
-            held = {fix.name: replace(fix, likeness=likeness) for fix in tried if fix.activations}
-            left = {fix.name: replace(fix, reason="there was no time to record it") for fix in tried}
-            return [{**left, **held}.get(fix.name, fix) for fix in fixes]
-        if len(tried) > 1:
-            self.tell(f"recording what each of {len(tried)} fixes changes alone")
-            runs = self._records.add([self._patched([fix]) for fix in tried])
-            if any(map(_is_lost, runs)):
-                self._left_out.append("what some fixes change alone: there was no time to record it")
-            pairs = zip(tried, runs, strict=True)
-            runs = [whole if _is_lost(run) and fix.activations else run for fix, run in pairs]
-        graded = {fix.name: self._alone(fix, run) for fix, run in zip(tried, runs, strict=True)}
+        if len(tried) == 1:
+            graded = {tried[0].name: self._alone(tried[0], whole)}
+            return [graded.get(fix.name, fix) for fix in fixes]
+        graded = self._by_promise([fix for fix in tried if fix.activations], whole)
+        rest = [fix for fix in tried if fix.name not in graded]
+        runs: Sequence[Recorded | None] = [None] * len(rest)
+        if rest and self._records.seconds(len(rest)) <= self._comparing.left:
+            self.tell(f"recording what each of {count(len(rest), 'fix', 'fixes')} changes alone")
+            runs = [None if _is_lost(run) else run for run in self._records.add([self._patched([fix]) for fix in rest])]
+        if None in runs:
+            self._left_out.append("what some fixes change alone: there was no time to record it")
+        for fix, run in zip(rest, runs, strict=True):
+            if run or fix.activations:
+                graded[fix.name] = self._alone(fix, run or whole)
+            else:
+                graded[fix.name] = replace(fix, reason="there was no time to record it")
         return [graded.get(fix.name, fix) for fix in fixes]
+
+    def _by_promise(self, fixes: Sequence[FixVerdict], whole: Recorded) -> dict[str, FixVerdict]:
+        """Those of `fixes`, all together in the run `whole`, that need no run alone.
+
+        They keep their promise in a run with all that promise no less: what is kept in the end is compared once more.
+        """
+        if not fixes:
+            return {}
+        promises = [safety for safety in Safety if any(fix.safety is safety for fix in fixes)]
+        groups = [[fix for fix in fixes if fix.safety in promises[:number]] for number in range(1, len(promises))]
+        together = self._graded(fixes, whole)
+        if together.grade is Grade.BITWISE:
+            return {fix.name: replace(fix, likeness=together) for fix in fixes}
+        if self._records.seconds(len(groups)) > self._comparing.left:
+            return {}
+        pairs = zip(groups, self._records.add([self._patched(group) for group in groups]), strict=True)
+        unknown = Likeness(Grade.UNKNOWN)
+        likenesses = [unknown if _is_lost(run) else self._graded(group, run) for group, run in pairs]
+        found: dict[str, FixVerdict] = {}
+        for promise, likeness in zip(promises, [*likenesses, together], strict=True):
+            if likeness.keeps(promise, self._records.own.grade):
+                found |= {fix.name: replace(fix, likeness=likeness) for fix in fixes if fix.safety is promise}
+        return found
 
     def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
         """The fix, graded by a run with it alone."""
@@ -311,19 +376,17 @@ class Examination:
     def _wrong_later(self, right: Sequence[FixVerdict]) -> Mapping[str, Likeness]:
         """Of fixes that are bitwise the same over the first steps, how alike those are that are not so beyond them."""
         first = self._records.standard.run
-        self._reach = _reach(first)
+        self._reach = reach_of(first)
         exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
         if not exact or first.code is not None or self._period > 1:  # in short epochs, all of one was recorded
             return {}
-        seconds = self._budget.of(Share.FURTHER)
-        if (
-            first.is_cut or 3 * (self._records.one + seconds) > self._comparing.left
-        ):  # the original twice, and the patch
+        longer = self._budget.of(Share.FURTHER)
+        if first.is_cut or 3 * (self._records.one + longer) > self._comparing.left:  # the original twice, and the patch
             self._left_out.append(f"results after step {first.last}: there was no time to record them")
             return {}
         self._enter("looking further", f"looking further than step {first.last}")
         course = self._course.within(self._comparing)
-        further = Further(course, self._original, self._protocol, self._folder, seconds)
+        further = Further(course, self._original, self._protocol, self._folder, longer)
         together: list[FixVerdict] = []
         for fix in exact:
             if self._together([*together, fix], PATCHED):
@@ -331,7 +394,7 @@ class Examination:
         rivals = [fix for fix in exact if fix not in together]
         whole, *others = further.likenesses([self._patched(fixes) for fixes in (together, *([fix] for fix in rivals))])
         if whole.grade is not Grade.UNKNOWN:
-            self._reach = _reach(further.standard.run)
+            self._reach = reach_of(further.standard.run)
         found = dict(zip((fix.name for fix in rivals), others, strict=True))
         if whole.grade in (Grade.DIFFERENT, Grade.ROUNDING):
             alone = further.likenesses([self._patched([fix]) for fix in together]) if len(together) > 1 else [whole]
@@ -366,32 +429,3 @@ def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) ->
 def _is_lost(run: Recorded) -> bool:
     """Whether there was no time to record anything."""
     return run.is_cut and not run.last
-
-
-def _reach(run: Recorded, other: Recorded | None = None) -> Reach:
-    """How far a run of the original was recorded, and another one as well."""
-    if other and other.is_cut:
-        return Reach(min(run.last, other.last), unseen=run.unseen, elsewhere=run.elsewhere)
-    return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)
-
-
-def _side(race: Race, variant: str, recorded: Recorded) -> Side:
-    starts = [start for start in race.starts if start.variant == variant]
-    seen = next((start.timeline for start in starts if start.timeline), None)
-    step = step_seconds(race.samples, [variant])
-    return Side(
-        next((start.seconds for start in starts if not math.isnan(start.seconds)), 0.0),
-        max((start.device_bytes for start in starts), default=0),
-        max((start.host_bytes for start in starts), default=0),
-        losses=losses(recorded.folder),
-        timeline=seen.scaled(step) if seen and step else None,
-    )
-
-
-def _excluded(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator[str]:
-    if race.unsteady:
-        yield f"{count(race.unsteady, 'pair')} of windows in which something was compiled or captured"
-    if race.apart:
-        yield f"the programs ran one after the other, for they have no room beside each other: {race.apart}"
-    if gpus and any(side.busy is None for side in sides):
-        yield "how busy the GPU was: it could not be observed"

@@ -13,19 +13,23 @@ from perflint.verify.forks import AT_START
 
 _OURS = ("perflint", "numpy", "torch")  # these are imported anyway
 _STARTS = ("run", "call", "check_call", "check_output", "Popen", "system", "popen")
+_WRITERS_IN_C = frozenset(
+    ("apsw", "av", "ctypes", "duckdb", "imageio", "leveldb", "lmdb", "moviepy", "netCDF4", "plyvel", "tables")
+)
 _WRITERS = ("setdefault", "update", "pop", "clear")
 
 
 class Notes:
     """What is noted of a program's modules as its closure is walked.
 
-    `changed` are variables of the environment, "" for those whose names are not known; `starts` are the files and
-    lines where other programs are started that may be no Python.
+    `changed` are variables of the environment, "" for those whose names are not known; `others` are the files and lines
+    from where on files may be written otherwise than by Python's functions: programs are started that may be no Python,
+    or libraries imported that write in C.
     """
 
     def __init__(self) -> None:
         self.changed: set[str] = set()
-        self.starts: list[str] = []
+        self.others: list[str] = []
 
     def visit(self, path: Path, text: str, tree: ast.Module) -> None:
         """Note what is of interest in a module."""
@@ -34,7 +38,10 @@ class Notes:
         if "subprocess" in text or "os." in text:
             calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _starts(node.func))
             own = (call for call in calls if "executable" not in ast.dump(call))
-            self.starts += (at_line(str(path), call.lineno) for call in own)
+            self.others += (at_line(str(path), call.lineno) for call in own)
+        if any(name in text for name in _WRITERS_IN_C):
+            nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+            self.others += (at_line(str(path), node.lineno) for node in nodes if _writes_in_c(node))
 
 
 def libraries(closure: Closure | None, notes: Notes) -> tuple[str, ...] | None:
@@ -50,6 +57,11 @@ def libraries(closure: Closure | None, notes: Notes) -> tuple[str, ...] | None:
     imports = (each for module in closure.modules for each in module.imports or ())
     always = dict.fromkeys(each.name for each in imports if each.always and not each.files)
     return () if notes.changed else tuple(name for name in always if _is_installed(name))
+
+
+def _writes_in_c(node: ast.Import | ast.ImportFrom) -> bool:
+    names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+    return any(each.partition(".")[0] in _WRITERS_IN_C for each in names)
 
 
 def _starts(function: ast.expr) -> bool:

@@ -93,8 +93,8 @@ class Orders:
     """For each process of a program: the kind of step that counts, the seed, the recording.
 
     `unit` is "" where every kind counts. The program runs to step `until` before it asks for leave. Files below the
-    folders `roots` are kept in the folder `journal` before they change, except those in the folders `ours`. Recordings
-    may run `side_by_side` with others.
+    folders `roots` are kept in the folder `journal` before they change, except those in the folders `ours`; below those
+    to `cover`, nothing is written where that can be had. Recordings may run `side_by_side` with others.
     """
 
     unit: str = ""
@@ -105,6 +105,11 @@ class Orders:
     roots: tuple[str, ...] = ()
     ours: tuple[str, ...] = ()
     side_by_side: bool = False
+    cover: tuple[str, ...] = ()
+
+    def place(self, run: Path) -> Path:
+        """Where what is written below a cover is kept, of a run of that folder: with its recording, if there is one."""
+        return Path(self.recording.folder) if self.recording else run
 
     def environment(self) -> dict[str, str]:
         """The environment of a process that follows these orders."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from perflint.shim.session import RUN
+from perflint.verify.agent.cover import remove
 from perflint.verify.agent.journal import put_back
 
 _GONE = (psutil.NoSuchProcess, psutil.AccessDenied)
@@ -149,7 +149,7 @@ def main(folder: str) -> None:
             kill(run)
     put_back(Path(folder) / _JOURNAL)
     for each in (*runs, folder):
-        shutil.rmtree(each, ignore_errors=True)
+        remove(each)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import fcntl
 import os
 import pickle
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from pathlib import Path
 from perflint.shim import plan
 from perflint.shim.session import RUN, SITE, plan_of
 from perflint.verify import forks, processes
+from perflint.verify.agent.cover import remove
 from perflint.verify.budget import Budget, Ledger, TimeUp
 from perflint.verify.messages import GATE, ORDERS, Arrival, Leave, Orders, Platform, Program, Variant
 from perflint.verify.processes import Guardian
@@ -148,7 +148,7 @@ class Running:
         self._server.close()
         for rank in self._ranks:
             rank.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove(self.folder)
 
     def advance(self, until: int, patience: float, *, observed: bool = False) -> Arrival:
         """Run to step `until`; return how the slowest of the ranks came there.

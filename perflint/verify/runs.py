@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from perflint.shim.loaders import Made, made
 from perflint.shim.plan import COMPILE
 from perflint.shim.settings import SETTINGS
 from perflint.verify import forks, processes
+from perflint.verify.agent.cover import changes, outermost, remove
 from perflint.verify.agent.journal import elsewhere, put_back, written
 from perflint.verify.agent.recorder import recorded
 from perflint.verify.agent.steps import OPTIMIZER, unit_of
@@ -81,7 +81,7 @@ class Course:
     """Runs variants of a program within a budget; a guardian cleans up if this process is killed.
 
     Its processes are forks of one that has imported `libraries`, unless these are None. Recordings may run
-    `side_by_side`, or else one after the other.
+    `side_by_side`, or else one after the other. Where it `covers`, no process changes the program's folders.
     """
 
     program: Program
@@ -91,6 +91,7 @@ class Course:
     ledger: Ledger = field(default_factory=Ledger)
     libraries: tuple[str, ...] | None = ()
     side_by_side: bool = True
+    covers: bool = False
 
     def prepare(self) -> None:
         """Begin to import what all starts need, while something else is done."""
@@ -121,6 +122,7 @@ class Course:
         folders = {
             "journal": str(self.guardian.journal),
             "roots": (str(self.program.folder), variant.plan.root),
+            "cover": outermost((str(self.program.folder), variant.plan.root)) if self.covers else (),
             "ours": (str(self.guardian.folder), variant.plan.store),
             "side_by_side": self.side_by_side,
         }
@@ -152,8 +154,9 @@ class Course:
                 arrival = running.advance(1, math.inf)
                 passages.append(Passage(arrival.kind, 0.0))
                 start = last = time.monotonic() - begin
-                while self._goes_on(last - start, passages, seconds, period):
-                    arrival = running.advance(len(passages) + 1, start + _SLOW * seconds - last)
+                slow = max(seconds, _SLOW * seconds - start)
+                while self._goes_on(last - start, passages, seconds, slow, period):
+                    arrival = running.advance(len(passages) + 1, start + slow - last)
                     passages.append(Passage(arrival.kind, arrival.seconds))
                     last = time.monotonic() - begin
                     if arrival.kind in places:
@@ -174,14 +177,14 @@ class Course:
             rest = time.monotonic() - begin - last
             return Look(start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames, places)
 
-    def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, period: int) -> bool:
-        """Whether a first look of about so many seconds has not seen enough; of slow steps it sees a few more."""
+    def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, slow: float, period: int) -> bool:
+        """Whether a first look of about so many seconds has not seen enough; of `slow` steps it sees a few more."""
         kinds = {each.kind for each in passages[-_EVENTS:]}
         if period > 1 and [each.kind for each in passages].count(OPTIMIZER) < _PERIODS * period:
-            return elapsed < _SLOW * seconds
+            return elapsed < slow
         if elapsed >= _CLEAR and len(passages) >= _EVENTS and (OPTIMIZER in kinds or self.program.kind is Kind.CALL):
             return False
-        return elapsed < seconds or (len(passages) < _SLOW_EVENTS and elapsed < _SLOW * seconds)
+        return elapsed < seconds or (len(passages) < _SLOW_EVENTS and elapsed < slow)
 
     def tune(self, variant: Variant, seconds: float) -> list[str]:
         """Run a variant that tunes its loaders until it has, or for so many seconds; return what it found.
@@ -241,10 +244,15 @@ class Course:
         came_through = any(not run.stuck and not run.is_cut for run in originals)
         for place, running in enumerate(begun):
             output, errors = running.output.text, running.errors.text  # all of it, now that nobody is left to print
-            run = runs[place] = replace(runs[place], output=output, errors=errors, files=files, elsewhere=beyond)
+            variant, recording = jobs[place]
+            roots = outermost((str(self.program.folder), variant.plan.root))
+            own = changes(Path(recording.folder), roots)
+            run = runs[place] = replace(
+                runs[place], output=output, errors=errors, files=files if own is None else own, elsewhere=beyond
+            )
             fails_beside = run.code or (run.stuck and not came_through)
             if len(jobs) > 1 and (files or beyond or fails_beside) and self.budget.left:
-                shutil.rmtree(run.folder)
+                remove(run.folder)
                 (runs[place],) = self._recorded([jobs[place]], unit, steps, patience, further)
         return runs
 

@@ -25,6 +25,8 @@ def verified(examination: Examination) -> Verdict:
     early = [key for key in examination.fixes if key not in late]
     share = Share.EARLY if examination.has_room(len(early), Share.EARLY) else Share.LATE
     first = examination.part(early, share).verdict() if early else None
+    if first and not examination.has_time:
+        return replace(first, fixes=(*first.fixes, *(examination.unreached(key, _too_late(first)) for key in late)))
     notes = tuple(shortcut.notes)
     for note in notes:
         examination.tell(note)
@@ -48,10 +50,14 @@ def _unseen(examination: Examination, late: Sequence[FixKey], verdict: Verdict) 
     missing = [key for key in late if (key.path, key.line, key.rule, key.title) not in known]
     reason = "it never ran, not in a shortened copy of the program either"
     if verdict.failure and verdict.longer:
-        reason = f"it runs late, and there was no time to reach it: --budget {duration(verdict.longer)} may"
+        reason = _too_late(verdict)
     elif verdict.failure:
         reason = f"it runs late, and in a shortened copy {verdict.failure}"
     return [examination.unreached(key, reason) for key in missing]
+
+
+def _too_late(verdict: Verdict) -> str:
+    return f"it runs late, and there was no time to reach it: --budget {duration(verdict.longer)} may"
 
 
 def _merged(first: Verdict, second: Verdict) -> Verdict:

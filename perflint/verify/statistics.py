@@ -135,7 +135,17 @@ def speed(estimate: Estimate, floor: float) -> Outcome:
         return Outcome.FASTER
     if is_slower(estimate, floor):
         return Outcome.SLOWER
-    return Outcome.LEVEL if estimate.high < SOUGHT_GAIN else Outcome.UNSURE
+    return Outcome.LEVEL if rules_out(estimate, floor) else Outcome.UNSURE
+
+
+def rules_out(estimate: Estimate, floor: float) -> bool:
+    """Whether a gain that is sought would have been seen, though noise of that floor had hidden a part of it."""
+    return estimate.high * (1 + floor) < SOUGHT_GAIN
+
+
+def drowns(floor: float) -> bool:
+    """Whether the noise is as large as a gain that is sought: more rounds beside the same noise tell no more."""
+    return 1 + floor >= SOUGHT_GAIN
 
 
 def is_decided(estimate: Estimate, floor: float) -> bool:

@@ -11,9 +11,9 @@ from textwrap import wrap
 from perflint.report.frame import cells, crop
 from perflint.report.style import Style, printable
 from perflint.report.words import count
-from perflint.verify.grade import Grade, Outcome
+from perflint.verify.grade import NO_TIME, Grade, Outcome
 from perflint.verify.messages import EVALUATION
-from perflint.verify.statistics import Estimate
+from perflint.verify.statistics import Estimate, drowns
 from perflint.verify.verdict import FixVerdict, Verdict
 
 _LIKENESS = {
@@ -49,6 +49,9 @@ def advice(verdict: Verdict) -> str:
         return f"{again}, or less data." if again else "Have the program run by itself first."
     if outcome is Outcome.UNSURE and verdict.strangers:
         return "Verify again when nobody else uses the GPU."
+    if outcome is Outcome.UNSURE and drowns(verdict.floor):
+        noise = f"identical runs differ by {_noise(verdict)}"
+        return f"Verify again while nothing else runs on this machine: {noise}."
     if outcome is Outcome.UNSURE and again:
         return f"{again}."
     if outcome is Outcome.UNCHECKED and again and verdict.is_cut:
@@ -64,6 +67,8 @@ def sentence(verdict: Verdict) -> str:
     if outcome is Outcome.UNFIXED:
         fixes = "none of the fixes takes effect in" if verdict.is_idle else "perflint has no fix for"
         return f"Nothing to fix: {fixes} this program."
+    if outcome is Outcome.UNCHECKED and verdict.is_cut:
+        return f"Can't tell whether the results stay the same: {NO_TIME}."
     if outcome in (Outcome.UNCHECKED, Outcome.DIFFERENT):
         said, likeness = "Rejected: the patch changes the results", verdict.likeness
         if outcome is Outcome.UNCHECKED:
@@ -81,11 +86,12 @@ def sentence(verdict: Verdict) -> str:
         others = ", ".join(map(str, verdict.strangers))
         return f"Can't tell: {same}, but how fast it is can't be measured while others use the GPU: {others}."
     as_fast = f"{ratio_with_interval(verdict.speed)} as fast"
+    noise = "noise" if math.isinf(verdict.speed.high) else f"noise of {_noise(verdict)}"
     return {
         Outcome.FASTER: f"Faster: {same} and is {as_fast}.",
         Outcome.SLOWER: f"Rejected: {same} but is only {as_fast}.",
         Outcome.LEVEL: f"Nothing to gain: {same} and is {as_fast}.",
-    }.get(outcome, f"Can't tell: {same} and is {as_fast}, which may be noise.")
+    }.get(outcome, f"Can't tell: {same} and is {as_fast}, which may be {noise}.")
 
 
 def spent(verdict: Verdict) -> Iterator[str]:
@@ -134,6 +140,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def _noise(verdict: Verdict) -> str:
+    """By how much the original differs from itself, such as `1.2 %`."""
+    return f"{100 * verdict.floor:.{0 if drowns(verdict.floor) else 1}f} %"
+
+
 def _number(value: float) -> str:
     """A ratio to the hundredth, or to three digits where it is large."""
     return f"{value:.2f}" if value < 10 else _digits(value)
@@ -159,7 +170,7 @@ def figures(verdict: Verdict) -> Iterator[Figure]:
     before, after = verdict.before, verdict.after
     if verdict.step_seconds and verdict.speed:
         first, second = verdict.step_seconds
-        note = f"{ratio_with_interval(verdict.speed)}, noise {100 * verdict.floor:.1f} %"
+        note = f"{ratio_with_interval(verdict.speed)}, noise {_noise(verdict)}"
         yield Figure("batch" if verdict.unit == EVALUATION else "step", seconds(first), seconds(second), note)
     if before.setup_seconds and after.setup_seconds:
         steps = verdict.break_even_steps

@@ -7,12 +7,12 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from pathlib import Path
 
 from perflint.analysis.links import ALONE
 from perflint.documents.document import Document, read
 from perflint.engine.catalogue import all_rules
+from perflint.engine.line_map import Lines
 from perflint.engine.rule import Safety
 from perflint.project.patch import Place, patch_document
 from perflint.project.run import check_files
@@ -39,7 +39,7 @@ def hunks(path: str, before: str, after: str, alone: Mapping[str, str]) -> Itera
     """
     old, new = before.split("\n"), after.split("\n")
     touched = {name: _touched(old, text.split("\n")) for name, text in alone.items()}
-    for opcodes in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT):
+    for opcodes in Lines(old, new).get_grouped_opcodes(_CONTEXT):
         first, last = opcodes[0], opcodes[-1]
         lines = [f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},{last[4] - first[3]} @@"]
         for kind, start, stop, begin, end in opcodes:
@@ -54,7 +54,7 @@ def hunks(path: str, before: str, after: str, alone: Mapping[str, str]) -> Itera
 
 def _touched(old: Sequence[str], new: Sequence[str]) -> frozenset[int]:
     """The lines of `old`, from 0, that are changed, or before which something is added."""
-    opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    opcodes = Lines(old, new).get_opcodes()
     changed = (range(start, max(stop, start + 1)) for kind, start, stop, _, _ in opcodes if kind != "equal")
     return frozenset(line for lines in changed for line in lines)
 
@@ -142,6 +142,10 @@ class Variants:
         paths = dict.fromkeys(key.path for key in self.fixes if not key.at_run_time)
         numbered = [(key, change(path, number)) for path in paths for number, key in enumerate(self._of(path), 1)]
         return tuple(key for key, name in numbered if name not in ran and change(key.path, 0) in ran)
+
+    def loaded(self, ran: Collection[str]) -> tuple[FixKey, ...]:
+        """The fixes in files that such a run has loaded, and those at run time."""
+        return tuple(key for key in self.fixes if key.at_run_time or change(key.path, 0) in ran)
 
     def only(self, keys: Collection[FixKey], shortened: Shortcut = Shortcut()) -> Variants:  # noqa: B008  # it is frozen
         """The variants with some fixes, of a program in which something may be shortened."""

@@ -115,18 +115,12 @@ class _Layouts:
             return self._is_asked_by(parent)
         if isinstance(parent, ast.Call):
             return self._is_asked_in(parent, node)
-        if isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr):
-            targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
-            around = isinstance(parent, ast.NamedExpr) and self.is_asked_for(parent)
-            return around or any(map(self._is_asked_of, targets))
-        if isinstance(parent, ast.AugAssign):
-            return self._is_asked_of(parent.target)
-        if isinstance(parent, ast.For):
-            return parent.iter is node and self._is_asked_of(parent.target)
+        if isinstance(parent, ast.NamedExpr) and self.is_asked_for(parent):
+            return True
+        if parent is not None and (targets := api.bindings_of(parent)):
+            return any(node in (target, value) and self._is_asked_of(target) for target, value in targets)
         if isinstance(parent, ast.Return):
-            function = self._program.function_of(node)
-            sites = self._program.call_sites(function) if isinstance(function, ast.FunctionDef) else []
-            return any(isinstance(site, ast.expr) and self.is_asked_for(site) for site in sites)
+            return any(map(self.is_asked_for, self._program.call_sites(self._program.function_of(node))))
         if isinstance(parent, ast.Subscript) and parent.slice is node:
             return False
         return isinstance(parent, ast.expr) and self.is_asked_for(parent)
@@ -145,14 +139,9 @@ class _Layouts:
         """Follow an argument into a function of the file, or through one of torch."""
         callee = self._program.callee(call)
         if callee is not None:
-            given = self._program.arguments(call, callee).given
-            names = {name for name, argument in given.items() if argument is node}
-            parameters = [each for each in ast.walk(callee.args) if isinstance(each, ast.arg) and each.arg in names]
-            graph = api.flow(self._program).graph_of(callee)
-            uses = (
-                use for each in parameters for use in [*graph.uses.get(each, []), *graph.captured.get(each.arg, [])]
-            )
-            return any(map(self.is_asked_for, uses))
+            parameter = self._program.receiver(node, call, callee)
+            readers = api.flow(self._program).graph_of(callee).readers(parameter) if parameter is not None else []
+            return any(map(self.is_asked_for, readers))
         name = api.path_of(call.func).rpartition(".")[2]
         if self._program.qualified(call.func).startswith("torch.") and api.torch_does(name, "strided"):
             return True
@@ -171,8 +160,7 @@ class _Layouts:
 
     def _uses(self, target: ast.expr) -> Iterable[ast.expr]:
         if isinstance(target, ast.Name):
-            graph = api.flow(self._program).graph(target)
-            return [*graph.uses.get(target, []), *graph.captured.get(target.id, [])]
+            return api.flow(self._program).graph(target).readers(target)
         if isinstance(target, ast.Attribute):
             found = self._program.of_type(ast.Attribute)
             return [each for each in found if each.attr == target.attr and isinstance(each.ctx, ast.Load)]

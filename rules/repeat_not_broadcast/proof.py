@@ -67,14 +67,9 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
 
 def is_reshaped(program: Program, copy: Copy) -> bool:
     """May a shape change in place on the way to the copy: in its function, in callers, or of an attribute?"""
-    seen, pending = set[ast.AST | None](), [program.function_of(copy.call)]
-    while pending:
-        function = pending.pop()
-        if function not in seen:
-            seen.add(function)
-            pending += map(program.function_of, program.call_sites(function)) if function is not None else ()
+    functions = set(map(program.function_of, api.callers(program, copy.call)))
     return any(
-        program.function_of(each) in seen or isinstance(getattr(each.func, "value", None), ast.Attribute)
+        program.function_of(each) in functions or isinstance(getattr(each.func, "value", None), ast.Attribute)
         for each in program.get(_reshaping)
     )
 

@@ -248,14 +248,7 @@ def _is_constant(program: Program, node: ast.expr, depth: int) -> bool:
 def is_caught(program: Program, copy: Copy) -> bool:
     """May the function handle what a copy raises for a negative count, which a view takes for the size of the axis?"""
     counts = [each for each in copy.counts or () if api.integer(each) is None and not _is_size(program, each)]
-    child: ast.AST = copy.call
-    for around in program.ancestors(copy.call) if counts else ():
-        if isinstance(around, FUNCTIONS):
-            return False
-        if isinstance(around, ast.Try) and child in around.body and any(map(_handles, around.handlers)):
-            return True
-        child = around
-    return False
+    return bool(counts) and any(api.handlers(program, copy.call))
 
 
 def _is_size(program: Program, node: ast.expr) -> bool:
@@ -266,9 +259,3 @@ def _is_size(program: Program, node: ast.expr) -> bool:
         return api.path_of(node.func).rpartition(".")[2] in ("size", "len", "numel")
     values = api.assigned(program, node) if isinstance(node, ast.Name) else []
     return bool(values) and all(not isinstance(each, ast.Name) and _is_size(program, each) for each in values)
-
-
-def _handles(handler: ast.ExceptHandler) -> bool:
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    names = {getattr(each, "id", "") for each in kinds}
-    return not names.isdisjoint(("", "Exception", "BaseException", "RuntimeError"))

@@ -2,8 +2,7 @@
 
 Run: python -m tests.bench.loops ROOT LIST [--jobs N] [--json OUT]
 
-LIST names files below ROOT, of which each folder is a repository. A file is checked with what it imports itself, and
-with what packages that it imports hand on to it.
+LIST names files below ROOT, of which each folder is a repository: the project around its files.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from perflint.engine.results import Diagnostic
-from perflint.project.closure import Module, of_files
 from perflint.project.config import load
-from perflint.project.files import discover
+from perflint.project.files import discover, in_project
 from perflint.project.run import check_files
 
 RULE = "decode-loop"
@@ -53,26 +51,10 @@ def loops(root: Path, names: Iterable[str], jobs: int) -> Iterator[tuple[str, Di
         os.chdir(repository)
         settings = load(repository, isolated=True, config_path=None, overrides={"select": [RULE]}).settings
         settings = replace(settings, cache=False, jobs=jobs)
-        result = check_files(discover(_around(files, repository), settings), settings)
-        wanted = {os.path.realpath(file) for file in files}
-        for each in result.diagnostics:
-            if os.path.realpath(each.path) in wanted:
-                yield os.path.relpath(os.path.realpath(each.path), root), each
+        found = discover([file for file in files if file.is_file()], settings)
+        for each in check_files(in_project(found, repository, settings), settings).diagnostics:
+            yield os.path.relpath(os.path.realpath(each.path), root), each
         print(f"{repository.name}: {len(files)} files", flush=True)
-
-
-def _around(files: Iterable[Path], repository: Path) -> list[Path]:
-    """Files with what they import, and what the packages among that do."""
-    first = [file.resolve() for file in files if file.is_file()]
-    known = {module.path: module for module in of_files(first, repository).modules}
-    direct = {path for file in first for path in _imported(known[file])}
-    packages = {path for path in direct if path.name == "__init__.py" and path in known}
-    handed = {path for package in packages for path in _imported(known[package]) if path.parent == package.parent}
-    return sorted({*first, *direct, *handed})
-
-
-def _imported(module: Module) -> set[Path]:
-    return {path for each in module.imports or () for path in each.files}
 
 
 def summary(found: Iterable[Diagnostic]) -> Iterator[str]:

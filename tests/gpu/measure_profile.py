@@ -21,7 +21,7 @@ import torch
 from perflint.profile.build import profile_of
 from perflint.profile.record import Orders
 from perflint.profile.result import Profile
-from perflint.profile.running import Ran, run
+from perflint.profile.running import Manner, Ran, run
 from perflint.verify.messages import Kind, Program
 from perflint.verify.processes import Guardian
 
@@ -58,7 +58,7 @@ def profiled(path: Path, arguments: Sequence[str], folder: Path, *, stops: bool 
     """What profiling a script brings."""
     program = Program(Kind.SCRIPT, str(path), tuple(arguments), folder)
     with closing(Guardian()) as guardian:
-        ran = run(program, Orders(10, 10, 20), lambda _: None, guardian, stops=stops, to_errors=True)
+        ran = run(program, Orders(10, 10, 20), lambda _: None, guardian, Manner(stops, stdout=sys.stderr.fileno()))
     return ran, profile_of(str(program), ran.records, ran.workers)
 
 

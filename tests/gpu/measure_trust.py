@@ -2,6 +2,7 @@
 
 One race of several processes of each program holds many races: of any rounds, and in each of them of any processes as
 the original, the original again and the patch. A hundred of these are drawn at random, so that they share windows.
+Programs of a list, a folder and a command on each line, are raced against themselves just as a budget would have it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,12 +22,15 @@ from typing import Any
 
 import torch
 
+from perflint.project.cores import available_cores
 from perflint.shim.plan import Plan
 from perflint.verify.agent.steps import CALLS, OPTIMIZER
+from perflint.verify.budget import Budget, TimeUp
 from perflint.verify.messages import Kind, Program, Variant
 from perflint.verify.processes import Guardian
-from perflint.verify.protocol import Protocol
+from perflint.verify.protocol import Protocol, Schedule
 from perflint.verify.race import race
+from perflint.verify.running import Fault
 from perflint.verify.runs import Course
 from perflint.verify.statistics import (
     AGAIN,
@@ -149,6 +154,42 @@ def identical(name: str, device: str, guardian: Guardian, seconds: float, pairs:
     return Field(samples, {ORIGINAL: names})
 
 
+def against_itself(folder: Path, words: Sequence[str], guardian: Guardian, seconds: float) -> list[str]:
+    """What a race of a program in such a budget says of three programs that are the same as it."""
+    kind = Kind.MODULE if words[0] == "-m" else Kind.SCRIPT
+    name, *arguments = words[1:] if kind is Kind.MODULE else [str(folder / words[0]), *words[1:]]
+    course = Course(Program(kind, name, tuple(arguments), folder), guardian, budget=Budget(4 * seconds))
+    plan = Plan(str(folder), {}, (), (), {}, False, False, str(guardian.folder))
+    course.prepared()
+    look = course.look(Variant(ORIGINAL, plan), seconds / 10)
+    names = (ORIGINAL, AGAIN, *(f"lane {number}" for number in range(2, LANES)))
+    protocol = Schedule(look, beside=available_cores()).protocol(LANES, seconds)
+    samples = race(course, [Variant(each, plan) for each in names], protocol, lambda _: False).samples
+    floor = noise_floor(itself(samples))
+    found = [estimate for each in names[2:] if (estimate := against_original(samples, each))]
+    rounds = len({window.round for window in samples.windows})
+    said = [str(speed(estimate, floor)) for estimate in found]
+    ratios = ", ".join(f"{each.ratio:.2f} ({each.low:.2f} to {each.high:.2f})" for each in found)
+    print(f"{folder.name} {' '.join(words)}: {rounds} rounds, noise {floor:.3f}: {ratios}: {said}", flush=True)
+    return said
+
+
+def counted(programs: Sequence[str], guardian: Guardian, seconds: float, end: float) -> Counter[str]:
+    """What races say of programs against themselves, one after the other until the end, again and again."""
+    total: Counter[str] = Counter()
+    while time.monotonic() < end:
+        for line in programs:
+            folder, *words = shlex.split(line)
+            try:
+                total.update(against_itself(Path(folder), words, guardian, seconds))
+            except (Fault, TimeUp) as failure:
+                print(f"{line}: {failure!r}", flush=True)
+            print(dict(total), flush=True)
+            if time.monotonic() > end:
+                break
+    return total
+
+
 def _raced(course: Course, variants: Sequence[Variant], protocol: Protocol, seconds: float) -> Samples:
     end = time.monotonic() + seconds
     return race(course, variants, protocol, lambda _: time.monotonic() > end).samples
@@ -170,21 +211,27 @@ def report(name: str, field: Field, kind: str, races: int) -> dict[str, Any]:
 def main() -> None:
     """Race what was asked for, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["planted", "identical"])
+    parser.add_argument("part", choices=["planted", "identical", "programs"])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=270, help="for all races")
     parser.add_argument("--pairs", type=int, default=6, help="windows of each process")
+    parser.add_argument("--each", type=float, default=30, help="for a race of one program of the list")
+    parser.add_argument("--list", type=Path, help="of programs: a folder and a command on each line")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     device = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
     print(f"{device}, torch {torch.__version__}, races of {ROUNDS} rounds of {options.pairs} pairs at most")
-    results = []
+    results: list[dict[str, Any]] = []
     with closing(Guardian()) as guardian:
+        if options.part == "programs":
+            end = time.monotonic() + options.seconds
+            programs = options.list.read_text("utf-8").splitlines()
+            results.append(dict(counted(programs, guardian, options.each, end)))
         if options.part == "planted":
             field = planted(options.device, guardian, options.seconds, options.pairs)
-            results = [report("steps", field, kind, RACES) for kind in field.kinds]
+            results += [report("steps", field, kind, RACES) for kind in field.kinds]
         for name in IDENTICAL if options.part == "identical" else ():
             field = identical(name, options.device, guardian, options.seconds / len(IDENTICAL), options.pairs)
             results.append(report(name, field, ORIGINAL, RACES // len(IDENTICAL)))

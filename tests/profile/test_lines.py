@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -71,6 +71,15 @@ def test_libraries_are_not_noted() -> None:
     lines = Lines(Users((__file__,)))
     program(lines)
     assert not any(node.path == __file__ for node in lines.nodes)
+
+
+def test_modules_that_load_themselves_when_they_are_asked_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lazy(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise ImportError(name)
+
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    assert __file__ in Users(()).files()
 
 
 def test_another_tracer_is_left_alone() -> None:

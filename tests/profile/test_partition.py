@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from perflint.engine.results import RunResult
+from perflint.profile.build import profile_of
 from perflint.profile.kinds import Regime
 from perflint.profile.record import Owned
+from perflint.profile.summary import Report, summary
 from perflint.profile.windows import TIMED, mean, usual
+from perflint.report.style import Style
 from tests.profile.records import FILE, Recorder, line_of
+
+
+def test_where_nothing_but_lines_could_be_traced_nothing_is_said_of_what_they_wait_for() -> None:
+    program = Recorder(1000)
+    program.at(0, 10)
+    made = profile_of("train.py", [replace(program.done, is_blind=True)], [])
+    assert made is not None
+    report = Report(made, RunResult((), 0.0), {})
+    assert report.sentence.startswith("Can't tell where the time goes")
+    assert "overhead" not in summary(report, Style())
 
 
 def test_work_counts_by_its_kind_and_idling_for_the_line_that_the_host_is_at() -> None:

@@ -82,7 +82,7 @@ LOOP = "from torch.utils.data import DataLoader\nloader = DataLoader(range(4), n
             "if __name__ == \"__main__\":\n    for x in loader:\n        print('''\na\n  b''', x,\n  \\\n"
             "  f'''{x}\nc''')\n",
         ),
-        ("y = 1; z = list(loader)  # both\n", 'if __name__ == "__main__":\n    y = 1; z = list(loader)  # both\n'),
+        ("y = 1; print(list(loader))  # 2\n", 'if __name__ == "__main__":\n    y = 1; print(list(loader))  # 2\n'),
         ("for x in loader: print(x)", 'if __name__ == "__main__":\n    for x in loader: print(x)'),
     ],
     ids=["crlf and tabs", "form feed", "strings over lines", "two statements on a line", "no final line break"],

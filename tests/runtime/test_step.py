@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from perflint.runtime import optimizers, refusal, scene
 from perflint.runtime.graphs import graphed_step
+from perflint.runtime.reads import Glance, Reads
 from perflint.runtime.refusal import CannotCapture, Unsettled
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
 from perflint.runtime.scope import Scope
@@ -178,6 +179,7 @@ def test_gradients_that_somebody_else_holds_are_seen() -> None:
     leaf, gradient = nn.Parameter(torch.ones(3)), torch.zeros(3)
     replay = StepReplay.__new__(StepReplay)
     replay._made = [(leaf, gradient)]
+    replay._places = [gradient.untyped_storage()]
     del gradient
     replay._least = [replay._users_if(has_them) for has_them in (False, True)]
     for is_there in (True, False):
@@ -204,3 +206,36 @@ def test_what_was_prepared_is_restored() -> None:
     after = training.optimizer.state_dict()
     assert after["param_groups"] == before["param_groups"]
     assert all(after["state"][0][name] is value for name, value in before["state"][0].items())
+
+
+def _move_average(optimizer: Any) -> None:
+    state = next(iter(optimizer.state.values()))
+    state["exp_avg"] = state["exp_avg"].clone()
+
+
+OF_OPTIMIZERS: dict[str, Callable[[Any], object]] = {
+    "another rate": lambda o: o.param_groups[0].update(lr=0.3),
+    "other betas": lambda o: o.param_groups[0].update(betas=(0.5, 0.9)),
+    "a setting more": lambda o: o.param_groups[0].update(more=1),
+    "a parameter less": lambda o: o.param_groups[0]["params"].pop(),
+    "a group more": lambda o: o.add_param_group({"params": [nn.Parameter(torch.ones(1))]}),
+    "a frozen parameter": lambda o: o.param_groups[0]["params"][0].requires_grad_(False),
+    "a state that was loaded": lambda o: o.load_state_dict(o.state_dict()),
+    "a state in other memory": _move_average,
+    "no state": lambda o: o.state.clear(),
+    "a hook on its steps": lambda o: o.register_step_post_hook(lambda *_: None),
+    "counters on the device": lambda o: optimizers.prepare([o]),
+}
+
+
+@pytest.mark.parametrize("change", OF_OPTIMIZERS.values(), ids=OF_OPTIMIZERS)
+def test_a_glance_tells_of_an_optimizer(change: Callable[[Any], object]) -> None:
+    training = Training(torch.optim.Adam)
+    training.step()(torch.ones(5, 2))
+    reads = Reads()
+    optimizers.look(reads, [training.optimizer])
+    glance = Glance(reads)
+    training.step()(torch.ones(5, 2))
+    assert glance.holds()
+    change(training.optimizer)
+    assert not glance.holds()

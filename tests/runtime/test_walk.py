@@ -6,6 +6,7 @@ import copy
 import itertools
 import operator
 import random
+import weakref
 from argparse import Namespace
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from perflint.runtime.reads import Glance
 from perflint.runtime.scope import Scope
 from perflint.runtime.tree import flatten, rebuild
 from perflint.runtime.walk import ARRAY_BYTES, HOST_VALUES, ITEMS, Walk
@@ -91,6 +93,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def tensor(self: Walk, value: Tensor) -> None:
         self.state.append(value)
+        self.reads.tensor(value)
         self._parts += (id(value), value.data_ptr(), value.requires_grad)
 
     monkeypatch.setattr(Walk, "_tensor", tensor)
@@ -101,37 +104,39 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_key_of_a_call_changes_when(change: Callable[[Attention], object]) -> None:
     model, x = Attention(), torch.ones(1, 2)
     scope = learned(decode, model, x, 3)
-    before = walk(scope, decode, model, x, 3).key()
-    assert walk(scope, decode, model, x, 3).key() == before
+    first = walk(scope, decode, model, x, 3)
+    before, glance = first.key(), Glance(first.reads)
+    assert walk(scope, decode, model, x, 3).key() == before and glance.holds()
     change(model)
-    assert walk(scope, decode, model, x, 3).key() != before
+    assert walk(scope, decode, model, x, 3).key() != before and not glance.holds()
 
 
 @pytest.mark.usefixtures("on_device")
 def test_weights_updated_or_loaded_in_place_leave_the_key_as_it_is() -> None:
     model, x = Attention(), torch.ones(1, 2)
     scope = learned(decode, model, x, 3)
-    before = walk(scope, decode, model, x, 3).key()
+    first = walk(scope, decode, model, x, 3)
+    before, glance = first.key(), Glance(first.reads)
     with torch.no_grad():
         model.linear.weight.add_(1)
     model.load_state_dict(copy.deepcopy(model.state_dict()))
     model.seen += 1  # which the forward pass doesn't read
     SETTINGS.unread += 1
-    assert walk(scope, decode, model, x, 3).key() == before
+    assert walk(scope, decode, model, x, 3).key() == before and glance.holds()
 
 
 @pytest.mark.usefixtures("on_device")
 def test_globals_and_settings_that_the_code_reads_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = Attention(), torch.ones(1, 2)
     scope = learned(decode, model, x, 3)
-    keys = {walk(scope, decode, model, x, 3).key()}
-    monkeypatch.setitem(globals(), "LIMIT", 6)
-    keys.add(walk(scope, decode, model, x, 3).key())
-    monkeypatch.setattr(SETTINGS, "width", 4)
-    keys.add(walk(scope, decode, model, x, 3).key())
-    monkeypatch.setitem(globals(), "TABLE", torch.ones(2))
-    keys.add(walk(scope, decode, model, x, 3).key())
-    assert len(keys) == 4
+    seen = [walk(scope, decode, model, x, 3)]
+    glances = [Glance(seen[0].reads)]
+    for place, name, value in ((globals(), "LIMIT", 6), (vars(SETTINGS), "width", 4), (globals(), "TABLE", TABLE + 1)):
+        monkeypatch.setitem(place, name, value)
+        seen.append(walk(scope, decode, model, x, 3))
+        glances.append(Glance(seen[-1].reads))
+    assert len({each.key() for each in seen}) == 4
+    assert [each.holds() for each in glances] == [False, False, False, True]
 
 
 class Plain:
@@ -231,10 +236,25 @@ def test_the_key_changes_with(
     monkeypatch.setattr(Plain, "beta", 1.0)
     monkeypatch.setitem(globals(), "HELD", held)
     scope = learned(read)
-    before = walk(scope, read).key()
-    assert walk(scope, read).key() == before and walk(scope, read).refusal is None
+    first = walk(scope, read)
+    before, glance = first.key(), Glance(first.reads)
+    assert walk(scope, read).key() == before and walk(scope, read).refusal is None and glance.holds()
     change()
-    assert walk(scope, read).key() != before
+    assert walk(scope, read).key() != before and not glance.holds()
+
+
+@pytest.mark.usefixtures("on_device")
+def test_what_was_read_may_die_and_another_object_in_its_place_is_not_taken_for_it() -> None:
+    model, settings, x = Attention(), SimpleNamespace(model=[Attention()], scale=0.5), torch.ones(1, 2)
+    scope = learned(lambda: settings.model[0](x) * settings.scale)
+    read = lambda: settings.model[0](x) * settings.scale  # noqa: E731
+    glances = [Glance(walk(scope, decode, model, x, 3).reads), Glance(walk(scope, read).reads)]
+    assert all(each.holds() for each in glances)
+    dead = [weakref.ref(model), weakref.ref(settings.model[0])]
+    settings.model[0] = Attention()
+    del model
+    assert [each() for each in dead] == [None, None]
+    assert not any(each.holds() for each in glances)
 
 
 HIDDEN = {

@@ -21,7 +21,7 @@ from perflint.shim.settings import KNOWN, watch
 from perflint.shim.summary import preview, summary
 from perflint.tune.kept import keep, plan_of
 from perflint.tune.ladder import ladder
-from perflint.tune.trials import profiled, trials
+from perflint.tune.trials import fresh, trials
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.verdict import FixVerdict, Verdict
 
@@ -104,13 +104,16 @@ def a_profile(project: Project, regime: Regime) -> Profile:
 
 def test_the_regime_of_a_profile_says_what_is_tried_and_what_is_tried_first(project: Project) -> None:
     keep_profile(project.root, a_profile(project, Regime.OVERHEAD))
-    small = trials(frozenset(Safety), profiled(project.root, "train.py"))
+    small = trials(frozenset(Safety), fresh(project.root, "train.py"))
     keep_profile(project.root, a_profile(project, Regime.COMPUTE))
-    busy = trials(frozenset(Safety), profiled(project.root, "train.py"))
+    busy = trials(frozenset(Safety), fresh(project.root, "train.py"))
     assert small.first == small.rules == ("launch-bound-step",)
     assert (busy.first, busy.rules) == ((), ())
     assert "bfloat16" in busy.settings and "bfloat16" not in small.settings and "compile" in small.settings
-    assert "not tried where steps are bound by compute, as profiled on 2026-11-23: launch-bound-step" in busy.note
+    assert busy.note.startswith(
+        "a step is compute 100% (2026-11-23); not tried, as it shortens what takes less than 10%"
+    )
+    assert "launch-bound-step" in busy.note and "more-workers" in busy.note and "tf32" not in busy.note
 
 
 def test_advice_that_won_is_applied_though_nobody_selects_it(project: Project) -> None:
@@ -126,7 +129,7 @@ def test_advice_that_won_is_applied_though_nobody_selects_it(project: Project) -
 def test_a_profile_of_what_has_changed_prunes_nothing(project: Project) -> None:
     keep_profile(project.root, a_profile(project, Regime.COMPUTE))
     (project.root / "train.py").write_text("print()\n")
-    assert profiled(project.root, "train.py") is None and profiled(project.root, "other.py") is None
+    assert fresh(project.root, "train.py") is None and fresh(project.root, "other.py") is None
     assert trials(frozenset(Safety)).rules == ("launch-bound-step",)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
+from perflint.runtime import loader
 from perflint.shim.counts import tallied
 from perflint.shim.settings import SETTINGS, watch
 
@@ -42,6 +46,37 @@ def test_bfloat16_is_on_while_the_program_runs(tmp_path: Path) -> None:
     (_, _, kind), _ = made(tmp_path, "bfloat16")
     expected = torch.bfloat16 if not torch.version.cuda else torch.float32  # the program computes on the CPU
     assert kind is expected and not torch.is_autocast_enabled("cpu")
+
+
+class Sums(Dataset[int]):
+    """Samples that take longer to compute than a worker costs."""
+
+    def __init__(self, drawn: bool = False) -> None:
+        self.drawn = drawn
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> int:
+        return sum(range(100_000)) * (random.randrange(2) if self.drawn else 1) + index
+
+
+def test_loaders_with_workers_get_more_unless_samples_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "cores", lambda: 4)
+    undo = watch(tmp_path, ["more-workers"], torch)
+    try:
+        batches = DataLoader(Sums(), 4, num_workers=1)
+        read = torch.cat(list(batches)).tolist()
+        drawn = DataLoader(Sums(drawn=True), 4, num_workers=1)
+        iter(drawn)
+    finally:
+        undo()
+    assert read == [Sums()[index] for index in range(24)]
+    assert (batches.num_workers, drawn.num_workers) == (3, 1)
+    (tally,) = tallied(tmp_path, SETTINGS)
+    assert tally.times == 1 and "samples are drawn at random" in tally.remark
 
 
 def test_what_needs_cuda_says_so(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from perflint.verify.agent.journal import elsewhere, entries, put_back, written
 
 UNDER_WATCH = """
 import sys; from pathlib import Path; from perflint.verify.agent.journal import Journal
-journal = Journal(Path(sys.argv[1]), [sys.argv[2]], [sys.argv[3]]); journal.watch()
+watched = Journal(Path(sys.argv[1]), [sys.argv[2]], [sys.argv[3]]).watch({})
 import os, pathlib, shutil, sqlite3, subprocess, tempfile
-journal.libraries['sqlite3'](sqlite3)
+watched['sqlite3'](sqlite3)
 DATABASE = "each = sqlite3.connect('{}'); each.execute('create table t (x)'); each.commit()"
 """
 CHANGES = {

@@ -83,14 +83,15 @@ def test_a_program_that_is_no_file_of_its_own_starts_by_itself(folder: Path) -> 
     assert found(folder, "", Kind.MODULE, "vision") is None
 
 
-def test_where_other_programs_are_started_is_known(folder: Path) -> None:
+def test_where_files_may_be_written_otherwise_than_by_python_is_known(folder: Path) -> None:
     (folder / "train.py").write_text(
         "import os, subprocess, sys\nimport plots\nsubprocess.run([sys.executable, 'a.py'])\nos.system('nvidia-smi')\n"
+        "def store():\n    import lmdb\n"
     )
     (folder / "plots.py").write_text("import subprocess\n\n\ndef show():\n    return subprocess.Popen(['gnuplot'])\n")
     notes = libraries.Notes()
     of_program("train.py", (), is_module=False, folder=folder, top=folder, visit=notes.visit)
-    assert [Path(each).name for each in notes.starts] == ["train.py:4", "plots.py:5"]
+    assert [Path(each).name for each in notes.others] == ["train.py:4", "train.py:6", "plots.py:5"]
 
 
 def test_without_a_server_a_program_starts_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -92,6 +92,13 @@ def test_a_program_with_nothing_to_gain_is_told_from_one_that_nobody_knows_about
     assert speed(Estimate(1.0, 0.9, 1.06, 100, 5), 0) is Outcome.UNSURE
 
 
+def test_noise_that_could_hide_a_gain_leaves_nothing_ruled_out() -> None:
+    found = Estimate(0.9, 0.8, 1.02, 100, 5)
+    assert speed(found, 0.02) is Outcome.LEVEL
+    assert speed(found, 0.04) is Outcome.UNSURE
+    assert speed(found, 2.15) is Outcome.UNSURE
+
+
 @pytest.mark.parametrize("rounds", [3, 8])
 def test_the_interval_covers_the_truth_as_often_as_it_says_with_few_rounds_too(rounds: int) -> None:
     rng = np.random.default_rng(0)

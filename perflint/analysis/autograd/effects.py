@@ -17,8 +17,9 @@ from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.values.call_targets import targets_of
 from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.scopes import local_names
-from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of, receiver_of
+from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of, reachable, receiver_of
 
 _BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
 _TAKING = re.compile(
@@ -143,10 +144,8 @@ class ModuleCalls(CallGraph):
         """The methods of subclasses in this file that stand for the method of self which is called."""
         callee = self.program.callee(call)
         owner = self.program.class_of(callee) if callee is not None else None
-        pending = [owner] if owner is not None else []
-        for each in pending:
+        for each in reachable([owner] if owner is not None else [], lambda each: each.subclasses):
             yield from (info.node for info in each.overriding(getattr(callee, "name", "")))
-            pending += [one for one in each.subclasses if one not in pending]
 
     def _of_parameter(self, call: ast.Call) -> Sequence[Function]:
         """The functions, or `forward`s, that the known callers give the parameter which is called; all or none."""
@@ -159,8 +158,8 @@ class ModuleCalls(CallGraph):
         function = self.program.function_of(call)
         if function is None or not isinstance(call.func, ast.Name) or call.func.id not in local_names(function):
             return []
-        sites = [each for each in self.program.call_sites(function) if isinstance(each, ast.Call)]
-        given = [self.program.arguments(site, function).get(call.func.id) for site in sites]
+        parameters = [each for each in parameters_of(function) if each.arg == call.func.id]
+        given = [value for each in parameters for _, value in self.program.given(each)]
         return [self.program.value(each) if each is not None else UNKNOWN for each in given]
 
 

@@ -50,7 +50,7 @@ def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:
     contexts = (each for each in own if isinstance(each, ast.With))
     if any(program.grad_mode(each.body[0], callers=False) is not GradMode.ON for each in contexts):
         return False
-    if own.isdisjoint(runs) or program.effects(function, Effect.RUNS_MODULE) != runs:
+    if own.isdisjoint(runs):
         return False
     modes = _modes(program, function)
     if not _evaluates(program, function) or not (
@@ -98,8 +98,19 @@ def _evaluates(program: Program, place: ast.For | ast.While | ast.FunctionDef) -
         return False
     if any(program.is_frozen(each.func) for each in runs if isinstance(each, ast.Call)):
         return False
-    is_recorded = bool(runs) and runs == program.effects(place, Effect.RECORDS)
-    return is_recorded and not program.effects(place, Effect.DIFFERENTIATES)
+    return _is_recorded(program, place, runs) and not program.effects(place, Effect.DIFFERENTIATES)
+
+
+def _is_recorded(program: Program, place: ast.AST, runs: list[ast.AST]) -> bool:
+    """Do all runs of modules build graphs, at least one of them for sure? Methods that aren't known may build none."""
+    recorded = set(program.effects(place, Effect.RECORDS))
+    return bool(recorded) and all(each in recorded or _is_unknown_method(program, each) for each in runs)
+
+
+def _is_unknown_method(program: Program, run: ast.AST) -> bool:
+    """Is a method called where gradients are recorded, of which the code isn't known?"""
+    is_method = isinstance(run, ast.Call) and program.value(run.func).kind is Kind.METHOD
+    return is_method and program.grad_mode(run, callers=False) is GradMode.ON
 
 
 def _only_evaluates(program: Program, function: ast.FunctionDef) -> bool:

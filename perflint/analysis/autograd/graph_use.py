@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import KNOWN, Effects, differentiates, runs_module
@@ -14,7 +14,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import parameters_of
-from perflint.syntax.walk import Function, own_nodes, path_of, root_of
+from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of
 
 _DEPTH = 6  # of calls in calls
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
@@ -128,15 +128,11 @@ class _Walk:
             self._attribute(parent, calls)
         elif isinstance(parent, ast.Return | ast.Yield | ast.YieldFrom | ast.Lambda):
             self._returned(parent, calls)
-        elif isinstance(parent, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
-            for target in parent.targets if isinstance(parent, ast.Assign) else [parent.target]:
+        elif targets := bindings_of(parent):
+            for target, _ in targets:
                 self._bound(target, calls)
             if isinstance(parent, ast.NamedExpr):
                 self.follow(parent, calls)
-        elif isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension):
-            self._bound(parent.target, calls)
-        elif isinstance(parent, ast.withitem):
-            self._bound(parent.optional_vars, calls) if parent.optional_vars is not None else None
         elif isinstance(parent, ast.Subscript) and node is parent.slice:
             pass  # an index
         elif isinstance(parent, ast.IfExp) and node is parent.test:
@@ -210,14 +206,11 @@ class _Walk:
         return is_tensor or is_operation or (name or owner.name).startswith(KNOWN) or runs_module(self.program, call)
 
     def _into(self, callee: Function, call: ast.Call, node: ast.expr, calls: Calls) -> None:
-        given = self.program.arguments(call, callee).given
-        name = next((name for name, each in given.items() if each is node), None)
-        parameter = next((each for each in parameters_of(callee) if each.arg == name), None)
+        parameter = self.program.receiver(node, call, callee)
         if parameter is None or call in calls or len(calls) >= _DEPTH:
             self._end(call, Fate.LOST)
             return
-        graph = self._flow.graph_of(callee)
-        self._uses([*graph.uses.get(parameter, ()), *graph.captured.get(parameter.arg, ())], (*calls, call))
+        self._uses(self._flow.graph_of(callee).readers(parameter), (*calls, call))
 
     def _uses(self, uses: Iterable[ast.Name], calls: Calls) -> None:
         for use in uses:
@@ -234,7 +227,7 @@ class _Walk:
             graph = self._flow.graph(target)
             if target.id in graph.shared:
                 self._end(target, Fate.KEPT)
-            self._uses([*graph.uses.get(target, ()), *graph.captured.get(target.id, ())], calls)
+            self._uses(graph.readers(target), calls)
         else:
             self._stored(target, calls)
 
@@ -258,9 +251,9 @@ class _Walk:
             self._end(wrapper, Fate.OBSERVED)
         if not calls and not self._returns:
             return
-        sites: Sequence[ast.AST] = self.program.call_sites(function) if function is not None else ()
+        sites = self.program.call_sites(function)
         for site in sites:
-            if not isinstance(site, ast.Call) or self.program.callee(site) is not function:
+            if not self.program.calls(site, function):
                 self._end(site, Fate.LOST)
             elif not calls or site is calls[-1]:
                 self.follow(site, calls[:-1])

@@ -11,6 +11,7 @@ from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
+from perflint.analysis.links import Manner
 from perflint.syntax.arguments import bind
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
 
@@ -76,7 +77,7 @@ class GradModes:
         """May a framework, or another file, call `function` with gradients switched off?"""
         is_method = self._program.class_of(function) is not None
         is_hook = is_method and _HOOK.search(getattr(function, "name", "")) is not None
-        return is_hook or self._program.is_called_without_gradients(function)
+        return is_hook or self._program.is_called(function, Manner.QUIET)
 
     def _first(self, contexts: Iterable[ast.expr]) -> GradMode | None:
         return next(filter(None, map(self._of_context, contexts)), None)

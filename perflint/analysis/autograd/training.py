@@ -12,6 +12,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
 from perflint.syntax.arguments import bind
+from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import Function, own_nodes, path_of
 
 _TRAINING = re.compile(r"(^|_)(train|fit)", re.IGNORECASE)
@@ -92,11 +93,18 @@ class TrainingModes:
         found: list[dict[str, bool]] = []
         for site in self._program.call_sites(function):
             modes = self.at(site, depth - 1)
-            given = self._program.arguments(site, function).given if isinstance(site, ast.Call) else {}
-            own = {path: mode for path, mode in modes.items() if path.startswith("self.")}
+            given = self._program.arguments(site, function).given
+            own = {path: mode for path, mode in modes.items() if self._is_shared(path, site, function)}
             found.append(own | {name: modes[path] for name, each in given.items() if (path := path_of(each)) in modes})
         common = set(found[0]).intersection(*found[1:]) if found else set()
         return {path: found[0][path] for path in common if all(each[path] == found[0][path] for each in found)}
+
+    def _is_shared(self, path: str, site: ast.AST, function: Function) -> bool:
+        """Does `path` name the same module at a call and in the function called: one of self, or of no function?"""
+        root = path.partition(".")[0]
+        if root == "self":
+            return path != root
+        return not any(root in local_names(each) for each in (function, self._program.function_of(site)) if each)
 
 
 def frozen(program: Program) -> frozenset[str]:

@@ -16,7 +16,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Place, contains_tensor
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, own_nodes
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, own_nodes, returned_values
 
 _WRAPPERS = frozenset({"Subset", "ConcatDataset", "StackDataset", "ChainDataset", "random_split"})
 _FIXED_DATASETS = frozenset({"MNIST", "CIFAR10", "CIFAR100"})  # whose items draw no random numbers
@@ -269,10 +269,8 @@ class Datasets:
         moved = next(
             (each for function in functions for each in self._callees.calls(function) if self._moves(each)), None
         )
-        returned = [n.value for n in own_nodes(getitem) if isinstance(n, ast.Return) and n.value is not None]
-        resident = any(
-            (t := contains_tensor(program.value(value))) is not None and t.on_device and t.sure for value in returned
-        )
+        tensors = (contains_tensor(program.value(each)) for each in returned_values(getitem))
+        resident = any(each is not None and each.on_device and each.sure for each in tensors)
         obstacle = self._argument_obstacle(call) or self._handle(node) or self._private_write(getitem, "it", "is read")
         if moved is not None:
             obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"

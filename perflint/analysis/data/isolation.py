@@ -17,7 +17,7 @@ from perflint.analysis.ir.graph import Scope
 from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Write
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, parameters_of
-from perflint.syntax.walk import Function, name_called, own_nodes, stores
+from perflint.syntax.walk import Function, name_called, own_nodes, reachable, stores
 
 # State of the process, which differs in a worker, and effects outside of it.
 _OF_PROCESS = re.compile(
@@ -221,22 +221,18 @@ class Isolation:
 
     def is_of_model(self, node: ast.expr) -> bool:
         """Is the value of `node` a model, a container of one, or something that changes as one is trained?"""
-        pending, seen = [node, *self._origins.of(node)], set[ast.AST]()
-        while pending:
-            each = pending.pop()
-            if each in seen:
-                continue
-            seen.add(each)
-            if self._program.value(each).kind is Kind.MODULE:
-                return True
-            parts: list[ast.expr] = list(parts_of(each))
-            called = each.func if isinstance(each, ast.Call) else each
-            if isinstance(called, ast.Attribute) and called.attr in _OF_MODEL:
-                parts.append(called.value)
-            elif isinstance(each, ast.Subscript | ast.Starred):
-                parts.append(each.value)
-            pending += [origin for part in parts for origin in (part, *self._origins.of(part))]
-        return False
+        found = reachable([node, *self._origins.of(node)], self._of_which)
+        return any(self._program.value(each).kind is Kind.MODULE for each in found)
+
+    def _of_which(self, node: ast.AST) -> list[ast.AST]:
+        """The values of which `node` is made, or a part, and what they may come from."""
+        parts: list[ast.expr] = list(parts_of(node))
+        called = node.func if isinstance(node, ast.Call) else node
+        if isinstance(called, ast.Attribute) and called.attr in _OF_MODEL:
+            parts.append(called.value)
+        elif isinstance(node, ast.Subscript | ast.Starred):
+            parts.append(node.value)
+        return [origin for part in parts for origin in (part, *self._origins.of(part))]
 
     def _model_or_stream(self, functions: Collection[Function]) -> str:
         """A model, whose weights would stay in the workers as they were, or a stream that is read from."""

@@ -10,7 +10,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, sources_of
 from perflint.syntax.arguments import defaults_of
-from perflint.syntax.walk import COMPREHENSIONS, Function, own_nodes
+from perflint.syntax.walk import COMPREHENSIONS, Function, bindings_of, returned_values
 
 _DEPTH = 8
 _LEFT_OUT = -1  # the index of what stands for itself
@@ -25,14 +25,9 @@ class Origins:
         self._flow = program.get(Flow)
         self._known: dict[ast.AST, list[ast.AST]] = {}
         self._attributes: defaultdict[tuple[ast.AST, str], list[_Part]] = defaultdict(list)
-        for assignment in program.of_type(ast.Assign):
-            for target in assignment.targets:
-                self._bind(target, assignment.value, None)
-        for annotated in program.of_type(ast.AnnAssign):
-            if annotated.value is not None:
-                self._bind(annotated.target, annotated.value, None)
-        for update in program.of_type(ast.AugAssign):
-            self._bind(update.target, update, None)
+        for node in program.of_type(ast.Assign, ast.AnnAssign, ast.AugAssign):
+            for target, value in bindings_of(node):
+                self._bind(target, node if isinstance(node, ast.AugAssign) else value, None)
 
     def _bind(self, target: ast.expr, value: ast.AST, index: int | None) -> None:
         """Note what the methods of a class assign to the attributes of its objects."""
@@ -133,16 +128,16 @@ class Origins:
         callee = self._program.callee(node)
         if not isinstance(callee, ast.FunctionDef) or callee.name in ("__init__", "__call__", "forward"):
             return []
-        returns = (each.value for each in own_nodes(callee) if isinstance(each, ast.Return))
-        return [(each, index) for each in returns if each is not None]
+        return [(each, index) for each in returned_values(callee)]
 
     def _given_for(self, parameter: ast.arg, index: int | None) -> Iterator[_Part]:
         """What the calls of this file give for a parameter, which is an origin where a call leaves it out."""
         function = self._program.function_of(parameter)
-        for site in self._program.call_sites(function) if function is not None else ():
-            if isinstance(site, ast.Call) and function is not None and self._program.callee(site) is function:
-                given = self.given(site, function, parameter.arg)
-                yield (given, index) if given is not None else (parameter, _LEFT_OUT)
+        default = defaults_of(function).get(parameter.arg) if function is not None else None
+        for site, given in self._program.given(parameter):
+            if self._program.calls(site, function):
+                source = given if given is not None else default
+                yield (source, index) if source is not None else (parameter, _LEFT_OUT)
 
 
 def parts_of(node: ast.AST) -> list[ast.expr]:

@@ -12,7 +12,7 @@ from perflint.analysis.data.iteration import WRAPS, Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, State
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.syntax.walk import Loop, integer, own_nodes, path_of
+from perflint.syntax.walk import Loop, integer, path_of, returned_values
 
 _TRAINING = re.compile(r"train", re.IGNORECASE)
 _VALIDATION = re.compile(r"(^|[^a-z])(val|valid|validation|dev)([^a-z]|$)", re.IGNORECASE)
@@ -80,7 +80,7 @@ def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:
 def _is_for_training(program: Program, loader: LoaderCall) -> bool:
     """Is it made for training: does it shuffle, drop a rest, is it called so, or made beside one, for validation?"""
     name = _name(program, loader.call)
-    if _ONCE.search(name) or _trains_for_one_epoch(program):
+    if _ONCE.search(name) or _trains_for_one_epoch(program) or _is_unused(program, loader.call):
         return False
     if _TRAINING.search(name) or _shuffles(program, loader):
         return True
@@ -91,6 +91,17 @@ def _is_for_training(program: Program, loader: LoaderCall) -> bool:
     return _VALIDATION.search(name) is not None and any(
         _shuffles(program, each) or _TRAINING.search(_name(program, each.call)) for each in others
     )
+
+
+def _is_unused(program: Program, made: ast.Call) -> bool:
+    """Is it put into a variable of a function that nobody reads?"""
+    targets = getattr(program.statement_of(made), "targets", ())
+    function = program.function_of(made)
+    if function is None or not all(isinstance(each, ast.Name) for each in targets):
+        return False
+    names = {each.id for each in targets}
+    read = (each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+    return bool(names) and names.isdisjoint(read)
 
 
 def _shuffles(program: Program, loader: LoaderCall) -> bool:
@@ -111,7 +122,6 @@ def _name(program: Program, made: ast.Call) -> str:
     """What the loader is called where it is made, and the function that returns it."""
     statement, function = program.statement_of(made), program.function_of(made)
     targets = [path_of(each) for each in getattr(statement, "targets", ())]
-    returns = [each for each in own_nodes(function) if isinstance(each, ast.Return)] if function is not None else []
-    given = {path_of(part) for each in returns if each.value is not None for part in ast.walk(each.value)} - {""}
+    given = {path_of(part) for each in returned_values(function) for part in ast.walk(each)} - {""}
     is_maker = isinstance(statement, ast.Return) or not given.isdisjoint(targets)
     return " ".join([*targets, getattr(function, "name", "") if is_maker else ""])

@@ -28,6 +28,7 @@ from perflint.syntax.walk import (
     name_called,
     own_nodes,
     receiver_of,
+    returned_values,
 )
 
 _ITERATES = frozenset(
@@ -99,8 +100,7 @@ class Starts:
 
     def by_iterating(self, function: Function) -> Likelihood:
         """How sure it is that iterating over what `function` returns does, or over a part of that."""
-        returned = [each.value for each in own_nodes(function) if isinstance(each, ast.Return)]
-        reasons = (self._workers.of_parts(each) for each in returned if each is not None)
+        reasons = map(self._workers.of_parts, returned_values(function))
         return max(map(_likelihood, reasons), default=Likelihood.NO)
 
     def by_walking(self, node: ast.ClassDef) -> Likelihood:
@@ -276,10 +276,7 @@ class Starts:
 
     def _returned(self, node: ast.ClassDef) -> Iterator[ast.expr]:
         for name in _LOADER_METHODS:
-            method = method_of(node, name)
-            for each in own_nodes(method) if method is not None else ():
-                if isinstance(each, ast.Return) and each.value is not None:
-                    yield each.value
+            yield from returned_values(method_of(node, name))
 
     def _passes_worker_option(self, call: ast.Call) -> bool:
         """Does code that cannot be seen get all options of the command line, one of which is a number of workers?"""

@@ -114,11 +114,9 @@ class Workers:
         function = self._program.function_of(parameter)
         if function is None or parameter.arg in defaults_of(function):
             return function is not None
-        sites = (site for site in self._program.call_sites(function) if isinstance(site, ast.Call))
         return any(
-            self._program.callee(site) is function
-            and not any(isinstance(each, ast.Starred) for each in site.args)
-            and all(keyword.arg for keyword in site.keywords)
-            and self._origins.given(site, function, parameter.arg) is None
-            for site in sites
+            given is None
+            and self._program.calls(site, function)
+            and not self._program.arguments(site, function).is_open
+            for site, given in self._program.given(parameter)
         )

@@ -6,13 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.analysis.autograd.effects import runs_module, trains
+from perflint.analysis.autograd.effects import runs_module
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.scale import Heat
 from perflint.syntax.arguments import parameters_of
-from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, path_of, reachable
 
 _DEPTH = 4  # of calls
 _FEW = 4  # steps
@@ -29,7 +29,7 @@ def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
     child = node
     for parent in program.ancestors(node):
         others = [each for each in program.block_of(child) if each is not child] if isinstance(child, ast.stmt) else []
-        if any(_trains(program, each) for each in others):
+        if any(program.trains_in(each) for other in others for each in _unlooped(other, ast.If)):
             return True
         if isinstance(parent, FUNCTIONS):
             return depth > 0 and any(steps_beside(program, site, depth - 1) for site in program.call_sites(parent))
@@ -68,12 +68,10 @@ def computes_for_callers(program: Program, made: ast.expr) -> bool:
     return is_beside and all(program.function_of(site) is not None for site in sites)
 
 
-def _unlooped(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a statement that don't run in a loop of its own."""
-    yield node
-    if not isinstance(node, (*LOOPS, *FUNCTIONS, ast.ClassDef)):
-        for each in children(node):
-            yield from _unlooped(each)
+def _unlooped(statement: ast.AST, *without: type[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes of a statement that don't run in a loop of its own, nor in what else is left out."""
+    stops = (*LOOPS, *FUNCTIONS, ast.ClassDef, *without)
+    return reachable([statement], lambda node: () if isinstance(node, stops) else children(node))
 
 
 def _is_short(program: Program, guard: ast.AST) -> bool:
@@ -104,21 +102,3 @@ def _is_before(program: Program, origin: ast.AST) -> bool:
     several = parts.elts if isinstance(parts, ast.List | ast.Tuple) else [parts]
     is_part = parts is not origin or isinstance(parts, ast.List | ast.Tuple | ast.Attribute | ast.Subscript)
     return is_part and all(isinstance(each, ast.expr) and made_before_steps(program, each) for each in several)
-
-
-def _trains(program: Program, statement: ast.stmt) -> bool:
-    """Does it train, once?"""
-    for each in _once(statement):
-        if isinstance(each, ast.Call):
-            callee = program.callee(each)
-            if trains(program, each) or (callee is not None and program.trains_once(callee)):
-                return True
-    return False
-
-
-def _once(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a statement that don't run in a loop of its own, nor under a condition."""
-    yield node
-    if not isinstance(node, (*LOOPS, *FUNCTIONS, ast.If, ast.ClassDef)):
-        for each in children(node):
-            yield from _once(each)

@@ -10,7 +10,7 @@ from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import Function, Loop, name_called, own_nodes, receiver_of
+from perflint.syntax.walk import Function, Loop, bindings_of, name_called, own_nodes, receiver_of
 
 _DEPTH = 3  # of calls through which the number of an iteration is followed
 
@@ -74,17 +74,13 @@ def _computes(program: Program, node: ast.Call) -> bool:
 def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> set[str]:
     """The names that are bound to something new in each iteration."""
     fresh = seeds | {name for node in nodes if isinstance(node, ast.Call) for name in _redrawn(program, node)}
-    bindings = [
-        (targets, value)
-        for node in nodes
-        if (targets := _targets(node)) and (value := getattr(node, "value", None) or getattr(node, "iter", None))
-    ]
+    bindings = [pair for node in nodes for pair in bindings_of(node)]
     growing = True
     while growing:
         size = len(fresh)
-        for targets, value in bindings:
+        for target, value in bindings:
             if _is_fresh(program, value, fresh):
-                fresh.update(name for target in targets for name in names_in(target))
+                fresh.update(names_in(target))
         growing = len(fresh) > size
     return fresh
 
@@ -96,14 +92,6 @@ def _redrawn(program: Program, node: ast.Call) -> list[str]:
     entry = torch_ops.of_method(node.func.attr)
     is_draw = entry is not None and "random" in entry.traits and entry.in_place
     return names_in(node.func.value) if is_draw else []
-
-
-def _targets(node: ast.AST) -> list[ast.expr]:
-    if isinstance(node, ast.Assign):
-        return node.targets
-    if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For):
-        return [node.target]
-    return []
 
 
 def _target_names(loop: Loop) -> set[str]:

@@ -165,9 +165,9 @@ def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
     return Switch(test.id, wanted)
 
 
-def _may_turn_on(program: Program, site: ast.AST, function: Function, flag: Switch) -> bool:
+def _may_turn_on(program: Program, site: ast.Call, function: Function, flag: Switch) -> bool:
     """May the call at `site` of `function` run the code that `flag` guards?"""
-    if not isinstance(site, ast.Call):
+    if not program.calls(site, function):
         return True
     bound = program.arguments(site, function)
     given = bound.get(flag.parameter) or (None if bound.is_open else defaults_of(function).get(flag.parameter))

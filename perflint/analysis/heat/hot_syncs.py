@@ -89,9 +89,8 @@ def _needs_host(program: Program, call: ast.Call) -> bool:
 
 def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth: int) -> bool:
     if isinstance(statement, ast.Return):
-        function = program.function_of(statement)
-        sites = program.call_sites(function) if function is not None else []
-        return any(is_needed(program, site, depth - 1) for site in sites if isinstance(site, ast.expr))
+        sites = program.call_sites(program.function_of(statement))
+        return any(is_needed(program, site, depth - 1) for site in sites)
     if isinstance(statement, ast.Assign) and value is statement.value:
         uses = program.get(Flow).graph(statement).uses
         bound = (use for target in statement.targets for node in ast.walk(target) for use in uses.get(node, ()))

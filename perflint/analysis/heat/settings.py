@@ -7,6 +7,7 @@ import ast
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
+from perflint.analysis.values.repeated import is_option
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import elements_of, integer, path_of
 
@@ -25,7 +26,7 @@ def asks_for_setting(program: Program, test: ast.expr) -> bool:
 
 def _is_setting(program: Program, node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute):
-        return bool(path_of(node)) and program.value(node).kind is not Kind.TENSOR
+        return bool(path_of(node)) and (program.value(node).kind is not Kind.TENSOR or is_option(program, node))
     if isinstance(node, ast.Call):  # `is_distributed()`
         return (
             not (node.args or node.keywords) and program.value(node).kind is not Kind.TENSOR and _is_open(program, node)

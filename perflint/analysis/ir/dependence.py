@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from perflint.syntax.walk import own_nodes
+from perflint.syntax.walk import bindings_of, own_nodes
 
 
 def reads(node: ast.AST, names: Iterable[str]) -> bool:
@@ -26,17 +26,9 @@ def dependents(scope: ast.AST, names: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _bound(node: ast.AST) -> list[tuple[ast.expr, ast.AST]]:
+def _bound(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """What `node` gives a value, and of what that is made."""
-    if isinstance(node, ast.Assign):
-        return [(each, node.value) for each in node.targets]
-    if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
-        return [(node.target, node.value)] if node.value is not None else []
-    if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
-        return [(node.target, node.iter)]
-    if isinstance(node, ast.withitem):
-        return [(node.optional_vars, node.context_expr)] if node.optional_vars is not None else []
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
         owner = node.value.func.value
         return [(owner, node.value)] if isinstance(owner, ast.Name) and owner.id != "self" else []
-    return []
+    return bindings_of(node)

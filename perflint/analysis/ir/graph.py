@@ -192,6 +192,11 @@ class Graph:
                 found.setdefault(node, []).append(name)
         return found
 
+    def readers(self, definition: ast.Name | ast.arg) -> list[ast.Name]:
+        """The names that read what is bound at `definition`, and those in functions inside that may."""
+        name = definition.arg if isinstance(definition, ast.arg) else definition.id
+        return [*self.uses.get(definition, ()), *self.captured.get(name, ())]
+
     def is_shared(self, name: str) -> bool:
         """May other code read or rebind the variable while the scope runs?"""
         return name in self.shared or name in self.captured

@@ -10,7 +10,7 @@ from perflint.analysis.ir.expressions import Expressions
 from perflint.analysis.ir.graph import Block, Graph, Scope, Step
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.scopes import bound_names
-from perflint.syntax.walk import LOOPS, TRIES, children, path_of, statements_of
+from perflint.syntax.walk import LOOPS, TRIES, bindings_of, children, path_of, statements_of
 from perflint.syntax.walk import Loop as LoopNode
 
 Swallows = Callable[[ast.expr], bool]  # may a context manager end an exception that leaves its block?
@@ -60,8 +60,8 @@ class _Lowering(Expressions):
     def _assignment(self, node: ast.Assign | ast.AnnAssign) -> None:
         if node.value is not None:
             self._visit(node.value)
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                self._assign(target, node.value)
+            for target, value in bindings_of(node):
+                self._assign(target, value)
         elif isinstance(node, ast.AnnAssign) and not isinstance(node.target, ast.Name):
             self._visit(node.target)
         self._place(node)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.python import PURE_PACKAGES
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import own_nodes
+from perflint.syntax.walk import own_nodes, returned_values
 
 _SWALLOW = frozenset({"suppress", "ExitStack", "AsyncExitStack"})  # of contextlib, by their purpose
 _EXITS = frozenset({"__exit__", "__aexit__"})
@@ -53,5 +53,4 @@ def _may_catch(program: Program, function: ast.AST) -> bool:
 
 def _may_be_true(function: ast.AST) -> bool:
     """May it return something true?"""
-    given = (node.value for node in own_nodes(function) if isinstance(node, ast.Return) and node.value is not None)
-    return any(not isinstance(each, ast.Constant) or bool(each.value) for each in given)
+    return any(not isinstance(each, ast.Constant) or bool(each.value) for each in returned_values(function))

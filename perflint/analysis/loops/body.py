@@ -30,7 +30,7 @@ from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.indices import WHOLE, proven_tensors
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import Loop, own_nodes, path_of, whole_of
+from perflint.syntax.walk import Loop, bindings_of, own_nodes, path_of, whole_of
 
 _HEADS = {  # what a statement evaluates besides the blocks in it
     ast.For: ("iter",),
@@ -104,8 +104,8 @@ class Body(Expressions):
     def _evaluate(self, node: ast.AST) -> None:
         """Trace what `node`, if it is a statement, evaluates itself, and what it binds."""
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            made = [each for target in targets for part in ast.walk(target) for each in self.made.get(part, ())]
+            parts = (part for target, _ in bindings_of(node) for part in ast.walk(target))
+            made = [each for part in parts for each in self.made.get(part, ())]
             for each in made:
                 self._known(each)
             if node.value is not None and not any(self._grown(each) for each in made):

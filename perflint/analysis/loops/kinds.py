@@ -62,7 +62,7 @@ class Loops:
     def _is_epoch(self, nodes: Sequence[ast.AST]) -> bool:
         """Do the steps run in a loop inside, so that out here gradients are set to zero, or a model is looked at?"""
         has_steps = any(isinstance(node, LOOPS) and self.kind(node) is LoopKind.STEP for node in nodes)
-        return has_steps and not any(self._trains_in(node) and receiver_of(node, "zero_grad") is None for node in nodes)
+        return has_steps and not any(self.trains_in(node) and receiver_of(node, "zero_grad") is None for node in nodes)
 
     def _is_whole_epoch(self, node: ast.AST) -> bool:
         """Is it a call of a function of this file that trains in a loop of steps of its own, and only there?"""
@@ -70,7 +70,7 @@ class Loops:
         if function is None or not self._may_train or self.trains_once(function):
             return False
         loops = (each for each in own_nodes(function) if isinstance(each, LOOPS))
-        return any(self.kind(each) is LoopKind.STEP and any(map(self._trains_in, own_nodes(each))) for each in loops)
+        return any(self.kind(each) is LoopKind.STEP and any(map(self.trains_in, own_nodes(each))) for each in loops)
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
         """The nodes that run about once an iteration: not those in step and time loops inside, nor in definitions."""
@@ -87,7 +87,7 @@ class Loops:
 
     def _marks_a_step(self, node: ast.Call) -> bool:
         """Does `node` train, or run a model without gradients?"""
-        if self._trains_in(node):
+        if self.trains_in(node):
             return True
         return self._may_be_model(node) and self._program.grad_mode(node, callers=False) is GradMode.OFF
 
@@ -108,10 +108,10 @@ class Loops:
         if function not in self._trains:
             self._trains[function] = False
             nodes = list(self._one_iteration(body_of(function)))
-            self._trains[function] = any(map(self._trains_in, nodes)) and not self._is_epoch(nodes)
+            self._trains[function] = any(map(self.trains_in, nodes)) and not self._is_epoch(nodes)
         return self._trains[function]
 
-    def _trains_in(self, node: ast.AST) -> bool:
+    def trains_in(self, node: ast.AST) -> bool:
         """Is `node` a call that trains, by itself or in the function that it reaches?"""
         if not isinstance(node, ast.Call):
             return False

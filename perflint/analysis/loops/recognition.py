@@ -13,7 +13,7 @@ from perflint.analysis.loops.flow import CHOICE, MODEL
 from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE, TimeLoop
 from perflint.analysis.loops.header import read_header
 from perflint.analysis.loops.state import is_carried_by_rnn, rnn_name, unseen_name
-from perflint.syntax.walk import Loop, PlainLoop, nodes_of_body, path_of, whole_of
+from perflint.syntax.walk import Loop, PlainLoop, bindings_of, nodes_of_body, path_of, whole_of
 
 Verdict = tuple[str, str]  # a kind, and because of what
 
@@ -224,6 +224,6 @@ def _names_reached(statements: list[ast.Assign | ast.AugAssign], calls: set[int]
 
 
 def _names_bound(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
-    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+    for target, _ in bindings_of(node):
         parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
         yield from filter(None, map(whole_of, parts))

@@ -63,14 +63,13 @@ class Memory:
                 continue
             seen.add(function)
             for site in self.program.call_sites(function):
-                if isinstance(site, ast.Call):
-                    points = self.points_to(site)
-                    found = points.passed(site, function, places)
-                    level.append((self.program.function_of(site), found))
-                    for write in points.writes:
-                        is_later = write.deferred or points.graph.runs_after(write.node, point)
-                        if is_later and write.to.origin is not Origin.ANYWHERE and write.reaches(found):
-                            yield write
+                points = self.points_to(site)
+                found = points.passed(site, function, places)
+                level.append((self.program.function_of(site), found))
+                for write in points.writes:
+                    is_later = write.deferred or points.graph.runs_after(write.node, point)
+                    if is_later and write.to.origin is not Origin.ANYWHERE and write.reaches(found):
+                        yield write
 
     def writes_by_other_parameters(self, node: ast.expr) -> Iterator[Write]:
         """The writes to `node`, or a part of it, if unknown callers give one tensor for two parameters."""

@@ -26,7 +26,7 @@ from perflint.analysis.memory.roles import (
     role_of_module,
 )
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import elements_of
+from perflint.syntax.walk import bindings_of, elements_of
 
 _PATTERNS = frozenset("view_as expand_as reshape_as type_as to".split())  # for which a tensor may be the pattern
 _ONLY_LOOK = frozenset(f"builtins.{name}" for name in "len isinstance print type".split())
@@ -224,7 +224,7 @@ class _Follower(Follower):
     # -- what is done to either
 
     def _assigned(self, parent: ast.Assign | ast.AnnAssign | ast.NamedExpr, node: ast.expr, trace: Trace) -> None:
-        for target in parent.targets if isinstance(parent, ast.Assign) else [parent.target]:
+        for target, _ in bindings_of(parent):
             self.assigned(target, node, trace)
         if isinstance(parent, ast.NamedExpr):
             self.follow(parent, trace)

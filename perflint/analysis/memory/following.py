@@ -12,7 +12,6 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.library import is_decorated
 from perflint.analysis.memory.roles import Consumer, NotAnalysed, Role
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
 
 _DEPTH = 4  # of calls in calls
@@ -157,10 +156,7 @@ class Follower(ABC):
 
     def into(self, callee: Function, call: ast.Call, node: ast.expr, trace: Trace) -> None:
         """Go on with the parameter that receives the value."""
-        given = self.program.arguments(call, callee).given
-        name = next((name for name, argument in given.items() if argument is node), None)
-        parameter = next((each for each in parameters_of(callee) if each.arg == name), None)
-        graph = self.flow.graph_of(callee)
+        parameter, graph = self.program.receiver(node, call, callee), self.flow.graph_of(callee)
         if parameter is None or len(trace.calls) >= _DEPTH or call in trace.calls:
             raise NotAnalysed
         if parameter.arg in graph.shared or isinstance(callee, ast.Lambda) or is_decorated(self.program, callee):
@@ -174,15 +170,14 @@ class Follower(ABC):
             self.follow(trace.calls[-1], replace(trace, calls=trace.calls[:-1]))
             return
         function = self.program.function_of(node)
-        sites = self.program.call_sites(function) if function is not None else []
+        sites = self.program.call_sites(function)
         if not isinstance(function, ast.FunctionDef) or function.decorator_list or not sites:
             raise NotAnalysed
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own_nodes(function)):
             raise NotAnalysed
         for site in sites:
             # `self.forward(x)` stands next to the calls of the module itself, which are elsewhere
-            aside = isinstance(site, ast.Call) and getattr(site.func, "attr", "") == "forward"
-            if not isinstance(site, ast.Call) or self.program.callee(site) is not function or aside:
+            if not self.program.calls(site, function) or getattr(site.func, "attr", "") == "forward":
                 raise NotAnalysed
             self.follow(site, trace)
         is_inner = any(isinstance(each, FUNCTIONS) for each in self.program.ancestors(function))

@@ -28,7 +28,7 @@ from perflint.analysis.memory.locations import (
 from perflint.analysis.memory.python import NAMESPACES, OPERATORS
 from perflint.analysis.memory.special_methods import RUNNING
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, Function
+from perflint.syntax.walk import FUNCTIONS, Function, bindings_of
 
 _MOST_ROUNDS = 12
 
@@ -270,9 +270,8 @@ class PointsTo(ImplicitCalls):
     # -- effects
 
     def _assignment(self, node: ast.Assign | ast.AnnAssign) -> None:
-        if node.value is not None:
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                self._store(node, target, node.value, ())
+        for target, value in bindings_of(node):
+            self._store(node, target, value, ())
 
     def _store(self, node: ast.AST, target: ast.expr, source: ast.expr, steps: tuple[Step, ...]) -> None:
         """Store the part of `source` that `steps` lead to into an attribute or items; names are SSA values."""

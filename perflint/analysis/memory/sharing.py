@@ -16,7 +16,7 @@ from perflint.analysis.memory.locations import ANY, ELEMENTS, Location, Location
 from perflint.analysis.memory.python import FILLS, NAMESPACES, VIEWS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, parameters_of
-from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, bindings_of, path_of, returned_values
 
 _ANY = "?"  # some part
 _EACH = "[each]"  # some item
@@ -50,8 +50,8 @@ class Sharing:
     def has_all_callers(self, function: Function) -> bool:
         """Are all calls of `function` known, so that they tell what its parameters share?"""
         sites = self._program.call_sites(function)
-        is_called = bool(sites) and all(isinstance(each, ast.Call) for each in sites)
         is_private = getattr(function, "name", "_").startswith("_") or self._program.function_of(function) is not None
+        is_called = bool(sites) and all(self._program.calls(each, function) for each in sites)
         return is_called and (is_private or self._program.is_script)
 
     def of_attribute(self, name: str) -> frozenset[str]:
@@ -75,15 +75,9 @@ class Sharing:
 
     def _stores(self) -> Iterator[tuple[str, Part]]:
         """The attributes of objects that are given something, and what."""
-        for node in self._program.of_type(ast.Assign):
-            for target in node.targets:
-                yield from _bound_attributes(target, (node.value, ()))
-        for each in self._program.of_type(ast.AnnAssign):
-            if each.value is not None:
-                yield from _bound_attributes(each.target, (each.value, ()))
-        loops: Sequence[ast.For | ast.AsyncFor] = self._program.of_type(ast.For, ast.AsyncFor)
-        for loop in loops:
-            yield from _bound_attributes(loop.target, (loop.iter, (_EACH,)))
+        for node in self._program.of_type(ast.Assign, ast.AnnAssign, ast.For, ast.AsyncFor):
+            for target, value in bindings_of(node):
+                yield from _bound_attributes(target, (value, (_EACH,) if isinstance(node, LOOPS) else ()))
         blocks: Sequence[ast.With | ast.AsyncWith] = self._program.of_type(ast.With, ast.AsyncWith)
         for entered in (each for block in blocks for each in block.items):
             manager = entered.context_expr  # which gives what it was given, or any part of that
@@ -124,7 +118,7 @@ class Sharing:
         """What each parameter may be, besides itself: part of another one, or of a variable of a scope around."""
         found: defaultdict[ast.AST | str, set[Location]] = defaultdict(set)
         for site in self._program.call_sites(function):
-            if not isinstance(site, ast.Call) or self._program.callee(site) is not function:
+            if not self._program.calls(site, function):
                 continue
             given = {
                 Location(Origin.PARAMETER, each): set(self._roots([(value, ())]))
@@ -183,12 +177,9 @@ class Sharing:
     def _through_calls(self, node: ast.AST, path: Path) -> list[Part]:
         """What callers give for a parameter, or the function that is called returns."""
         if isinstance(node, ast.Call):
-            callee = self._program.callee(node)
-            returns = [each for each in own_nodes(callee) if isinstance(each, ast.Return)] if callee is not None else []
-            return [(each.value, path) for each in returns if each.value is not None]
+            return [(each, path) for each in returned_values(self._program.callee(node))]
         function = self._program.function_of(node) if isinstance(node, ast.arg) else None
-        sites = self._program.call_sites(function) if function is not None else ()
-        calls = [each for each in sites if isinstance(each, ast.Call) and self._program.callee(each) is function]
+        calls = [each for each in self._program.call_sites(function) if self._program.calls(each, function)]
         given = (pair for each in calls if function is not None for pair in self._arguments(each, function))
         return [(value, path) for parameter, value in given if parameter is node]
 

@@ -10,7 +10,7 @@ from typing import Any
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.python import OPERATORS, PURE_PACKAGES
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import Function
+from perflint.syntax.walk import Function, reachable
 
 _Method = ast.FunctionDef | ast.AsyncFunctionDef
 Names = tuple[str, ...]
@@ -109,13 +109,11 @@ class SpecialMethods:
 
     def _lineage(self, node: ast.ClassDef) -> set[str]:
         """The names of a class and its bases in the file."""
-        found, pending = set[str](), [node.name]
-        while pending:
-            name = pending.pop()
-            if name not in found:
-                found.add(name)
-                pending += [base for each, bases in self._bases.items() if each.name == name for base in bases]
-        return found
+
+        def bases(name: str) -> list[str]:
+            return [base for each, bases in self._bases.items() if each.name == name for base in bases]
+
+        return set(reachable([node.name], bases))
 
     def inherited(self, method: Function, name: str) -> list[Function]:
         """The methods called `name` of the bases in the file of the class of `method`."""

@@ -86,7 +86,7 @@ class _Callers:
 
 def _may_call(program: Program, function: Function) -> Iterator[ast.Call]:
     """The calls of `function`, and of methods of its name of what is not known."""
-    yield from (each for each in program.call_sites(function) if isinstance(each, ast.Call))
+    yield from program.call_sites(function)
     for call in program.of_type(ast.Call) if program.class_of(function) is not None else ():
         is_named = isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
         if is_named and program.callee(call) is None and not program.qualified(call.func):

@@ -14,7 +14,7 @@ from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.arguments import bind
-from perflint.syntax.walk import integer, path_of
+from perflint.syntax.walk import bindings_of, integer, path_of
 
 _SCORED = frozenset(
     "mul div add sub masked_fill where to float half type type_as view reshape unsqueeze squeeze".split()
@@ -158,7 +158,7 @@ def _readers(program: Program, node: ast.expr) -> list[ast.expr]:
     statement = program.parent(node)
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return [node]
-    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
+    targets = [target for target, _ in bindings_of(statement)]
     graph = program.get(Flow).graph(node)
     if not isinstance(targets[0], ast.Name) or graph.is_shared(targets[0].id) or len(targets) > 1:
         return []

@@ -79,7 +79,7 @@ class FunctionInfo:
     arguments: dict[str, Value] = field(default_factory=dict)
     returns: Value | None = None
     yields: Value | None = None
-    call_sites: list[ast.AST] = field(default_factory=list)
+    call_sites: list[ast.Call] = field(default_factory=list)
     frame: Frame | None = None  # of the latest evaluation
     round: int = 0
     active: bool = False

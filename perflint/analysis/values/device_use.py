@@ -10,6 +10,7 @@ from perflint import torch_ops
 from perflint.analysis.links import Says
 from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.syntax.module import Module
+from perflint.syntax.scopes import bound_names
 from perflint.syntax.walk import TRIES, path_of
 
 # A seed of the generators of a device is no word of using one.
@@ -91,8 +92,7 @@ def rebinds_of(program: Module) -> tuple[str, ...]:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(each.name)
         elif isinstance(each, ast.Assign | ast.AnnAssign):
-            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
-            found.update(node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+            found |= bound_names(each)
     return tuple(sorted(filter(torch_ops.is_exported, found)))
 
 

@@ -89,7 +89,7 @@ class Evaluator(ABC):
         """What a call gives; `Executor` knows."""
 
     @abstractmethod
-    def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
+    def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.Call | None) -> Value:
         """What a call of a function of this file gives; `Executor` evaluates its body."""
 
     @abstractmethod
@@ -172,7 +172,7 @@ class Evaluator(ABC):
         method = info.method(name)
         if method is not None:
             if any(getattr(d, "id", "") == "property" for d in getattr(method.node, "decorator_list", ())):
-                return self.call_function(method, {}, method.node)
+                return self.call_function(method, {}, None)
             return Value(Kind.FUNCTION, node=method.node, owner=base)
         value = info.attribute(name)
         self.frame.reads.setdefault((info, name), value)

@@ -31,7 +31,7 @@ from perflint.analysis.values.values import (
     parts_of,
     sequence_of,
 )
-from perflint.syntax.walk import TRIES, path_of
+from perflint.syntax.walk import TRIES, bindings_of, path_of
 
 ROUNDS = 2
 _EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
@@ -68,9 +68,9 @@ class Executor(Evaluator):
         """What a call gives."""
         return call_value(self, node)
 
-    def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
+    def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.Call | None) -> Value:
         """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""
-        if site is not info.node and site not in info.call_sites:
+        if site is not None and site not in info.call_sites:
             info.call_sites.append(site)
         if info.receive(arguments) and not self._holds(info):
             info.frame = None
@@ -250,7 +250,7 @@ class Executor(Evaluator):
             return
         else:
             value = self.evaluate(node.value)
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        for target, _ in bindings_of(node):
             self.assign(target, value)
 
     def _run_delete(self, node: ast.Delete) -> None:

@@ -98,7 +98,7 @@ def _compute_key(evaluator: Evaluator, key: Value, element: Value) -> None:
     """Let the function by which `sorted` and the like compare know what it is given."""
     info = evaluator.functions.get(key.node) if key.node is not None else None
     if info is not None and isinstance(info.node, ast.Lambda) and len(info.node.args.args) == 1:
-        evaluator.call_function(info, {info.node.args.args[0].arg: element}, info.node)
+        evaluator.call_function(info, {info.node.args.args[0].arg: element}, None)
 
 
 def _same_items(given: tuple[Value, ...], first: Value) -> Value:

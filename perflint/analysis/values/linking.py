@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -13,10 +14,11 @@ from perflint.analysis.data.attributes import edits_of
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.decorators import exported
 from perflint.analysis.facts import Program
+from perflint.analysis.handlers import handlers_in_file
 from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.heat.scale import Heat
-from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Says, Summary, nearest
+from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.call_targets import ELSEWHERE, named_functions
 from perflint.analysis.values.codes import argument_code, result_code
@@ -41,37 +43,28 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     reaching = [(node, targets) for node, targets in called if targets]
     heats = {node: program.heat(node) for node, _ in reaching}
     calls = nearest(_hot_calls(program, reaching, heats))
-    in_functions = () if program.is_test else (each for each in reaching if program.function_of(each[0]) is not None)
-    cold = {target for node, targets in in_functions if not heats[node] for target in targets}
     answered = {summary.target for summary in context.summaries}
     needed = (*result_queries(program, reaching), step_queries(program, reaching), _start_queries(program))
     all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.asked.effects))
     unknown, guessed, steps, starts, effects = all_queries
     imports, says = _membership(program)
     return Links(
-        *(
-            calls,
-            tuple(sorted(cold)),
-            functions,
-            bases,
-            summaries,
-            unknown,
-            guessed,
-            steps,
-            starts,
-            effects,
-            imports,
-            says,
-        ),
+        *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, imports, says),
         says_query=program.asked.says,
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
         rebinds=rebinds_of(program),
-        quiet=tuple(sorted(set(_quiet(program, reaching)))),
-        quiet_queries=tuple(sorted({*program.asked.quiet, *context.quiet})),
+        manners=_manners(program, reaching),
+        manner_queries=_manner_queries(program, context),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
+        cold_targets=() if program.is_test else tuple(sorted(_cold_targets(program, reaching, heats))),
     )
+
+
+def _cold_targets(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat]) -> set[str]:
+    cold = (each for each in reaching if not heats[each[0]] and program.function_of(each[0]) is not None)
+    return {target for _, targets in cold for target in targets}
 
 
 def _summary(
@@ -152,13 +145,27 @@ def _hot_calls(program: Program, reaching: Reaching, heats: Mapping[ast.Call, He
                 yield HotCall(target, int(heat), positional, keywords, by or NOWHERE)
 
 
-def _quiet(program: Program, reaching: Reaching) -> Iterator[str]:
-    """What is called where gradients are switched off, or may be, by the function around the call."""
-    if program.is_test or not any(word in program.text for word in _SWITCHES):
-        return
-    for node, targets in reaching:
-        if program.grad_mode(node, callers=False) is not GradMode.ON:
-            yield from targets
+def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Manner], ...]:
+    """The functions of which the program asks, or has been told, how others call them."""
+    found = dict(program.asked.manners)
+    for name, manner in context.manners:
+        found[name] = found.get(name, Manner.PLAIN) | manner
+    return tuple(sorted(found.items()))
+
+
+def _manners(program: Program, reaching: Reaching) -> tuple[tuple[str, Manner], ...]:
+    """What is called in another manner than plainly: without gradients as the function around the call has it."""
+    switches = any(word in program.text for word in _SWITCHES)
+    found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
+    for node, targets in () if program.is_test else reaching:
+        manner = Manner.PLAIN
+        if switches and program.grad_mode(node, callers=False) is not GradMode.ON:
+            manner |= Manner.QUIET
+        if any(handlers_in_file(program, node)):
+            manner |= Manner.HANDLED
+        for target in targets if manner else ():
+            found[target] |= manner
+    return tuple(sorted(found.items()))
 
 
 def _overridden(program: Program, node: ast.Call) -> Iterator[str]:

@@ -13,7 +13,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.values.values import GUESSED, Kind, Place
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, own_nodes, path_of
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, bindings_of, own_nodes, path_of, returned_values
 
 _READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())
 _OPEN = frozenset({Kind.UNKNOWN, Kind.METHOD, Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING})  # what may be a tensor
@@ -95,12 +95,10 @@ class _Sources:
         found: defaultdict[tuple[ast.AST | None, str], list[ast.expr]] = defaultdict(list)
         for node in self._program.of_type(ast.Assign, ast.AugAssign, ast.For, *COMPREHENSIONS):
             bindings: list[Any] = node.generators if isinstance(node, COMPREHENSIONS) else [node]
-            for binding in bindings:
-                value = binding.value if isinstance(binding, ast.Assign | ast.AugAssign) else binding.iter
-                for target in binding.targets if isinstance(binding, ast.Assign) else [binding.target]:
-                    for part in [target] if isinstance(target, ast.Name) else ast.walk(target):
-                        if isinstance(part, ast.Name | ast.Attribute):
-                            found[self._key(part)].append(value)
+            for target, value in (pair for binding in bindings for pair in bindings_of(binding)):
+                for part in [target] if isinstance(target, ast.Name) else ast.walk(target):
+                    if isinstance(part, ast.Name | ast.Attribute):
+                        found[self._key(part)].append(value)
         return found
 
     def follow(self, expression: ast.expr) -> None:
@@ -116,7 +114,7 @@ class _Sources:
                 elif isinstance(node, ast.Call):
                     callee = self._program.callee(node)
                     if callee is not None:
-                        pending += [each for each in own_nodes(callee) if isinstance(each, ast.Return)]
+                        pending += returned_values(callee)
                     else:
                         self._query(node)
 

@@ -6,6 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
@@ -34,15 +35,44 @@ def numbers(program: Program, data: ast.expr) -> Numbers | None:
     if isinstance(data, ast.BinOp) and isinstance(data.op, ast.Mult):
         for parts, count in ((data.left, data.right), (data.right, data.left)):
             if isinstance(parts, ast.List | ast.Tuple) and len(parts.elts) == 1:
-                return Numbers(parts.elts[0], count) if _may_be_number(program, parts.elts[0]) else None
+                return _repeated(program, parts.elts[0], count)
     if isinstance(data, ast.ListComp) and len(data.generators) == 1:
         return _of_comprehension(program, data)
     if isinstance(data, ast.Call) and program.qualified(data.func) in ("builtins.list", "builtins.range") and data.args:
         inner = _of_range(program, data if program.qualified(data.func) == "builtins.range" else data.args[0])
         return Numbers(None, inner, is_range=True) if inner is not None else None
-    if isinstance(data, ast.Attribute) and _OPTIONS.match(path_of(data)) and program.value(data).kind is Kind.UNKNOWN:
+    if is_option(program, data) or _is_constant(program, data):
         return Numbers(None, None)
     return Numbers(data, None, is_scalar=True) if program.value(data).kind is Kind.NUMBER else None
+
+
+def is_option(program: Program, node: ast.expr) -> bool:
+    """Is it `args.weights`, or the like, and for all that is known neither a number nor a tensor?"""
+    value = program.value(node)
+    is_open = value.kind in (Kind.UNKNOWN, Kind.METHOD) or (value.kind is Kind.TENSOR and not value.sure)
+    return isinstance(node, ast.Attribute) and is_open and _OPTIONS.match(path_of(node)) is not None
+
+
+def _repeated(program: Program, item: ast.expr, count: ast.expr) -> Numbers | None:
+    """Of `[item] * count`, the item a number, or a list of one that looks one up: `[[words["<start>"]]]`."""
+    if isinstance(item, ast.List | ast.Tuple) and len(item.elts) == 1:
+        return Numbers(None, None) if _is_looked_up(item.elts[0]) or _is_fixed(program, item) else None
+    return Numbers(item, count) if _may_be_number(program, item) else None
+
+
+def _is_looked_up(node: ast.expr) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and bool(path_of(node.value))
+
+
+def _is_constant(program: Program, data: ast.expr) -> bool:
+    """Is it a name for a tuple of numbers, or a list that the module makes, of which all callers are in sight?"""
+    sources = program.get(Origins).of(data) if isinstance(data, ast.Name) else []
+    return bool(sources) and all(
+        isinstance(each, ast.Tuple | ast.List)
+        and _is_fixed(program, each)
+        and (isinstance(each, ast.Tuple) or program.function_of(each) is None)
+        for each in sources
+    )
 
 
 def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:

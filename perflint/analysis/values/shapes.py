@@ -140,12 +140,8 @@ class Shapes(ShapeRules):
 
     def _argument(self, parameter: ast.arg) -> ast.expr | None:
         """What the one call in this file hands to a parameter."""
-        function = next((each for each in self.program.ancestors(parameter) if isinstance(each, ast.FunctionDef)), None)
-        sites = self.program.call_sites(function) if function is not None else []
-        site = sites[0] if len(set(sites)) == 1 else None
-        if function is None or not isinstance(site, ast.Call) or self.program.callee(site) is not function:
-            return None
-        return self.program.arguments(site, function).get(parameter.arg)
+        given = self.program.given(parameter)
+        return given[0][1] if len(given) == 1 else None
 
     def _infer(self, node: ast.expr) -> Shape:
         if isinstance(node, ast.Name):

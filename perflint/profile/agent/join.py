@@ -23,6 +23,7 @@ from perflint.shim import hooks
 from perflint.shim.counts import Tally
 from perflint.shim.hooks import AfterImport, Finder, replace
 from perflint.shim.session import RUN
+from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER, Steps, platform_of, synchronize
 
 _PATIENT = {OPTIMIZER: 1, BATCH: 3, BACKWARD: 3, CALLS: 12}  # times the warm-up: a better kind may come
@@ -36,8 +37,10 @@ _MODULE = "torch.nn.modules.module"
 def join() -> None:
     """Take part in a profile as the environment orders."""
     run = Path(os.environ[RUN])
-    agent = Agent(pickle.loads((run / ORDERS).read_bytes()), run)
-    watched: dict[str, AfterImport] = {"torch": agent.watch}
+    orders: Orders = pickle.loads((run / ORDERS).read_bytes())
+    watched: dict[str, AfterImport] = {"torch": Agent(orders, run).watch}
+    if orders.journal:
+        watched = Journal(Path(orders.journal), orders.roots, [str(run.parent)]).watch(watched)
     sys.meta_path.insert(0, Finder(lambda _: None, watched))
 
 
@@ -68,6 +71,8 @@ class Agent:
             self._count(kind)
         except Exception as error:
             hooks.warn(f"can't profile: {error!r}")
+            if self._recording:
+                self._recording.give_up(error)
 
     def _count(self, kind: str) -> None:
         if kind not in self._tallies:
@@ -164,6 +169,15 @@ class Recording:
         self._lines.stop()
         self._save()
 
+    def give_up(self, error: Exception) -> None:
+        """Record no more, and say why: what is half recorded is no profile."""
+        self._ended = True
+        self._owners.noting = False
+        self._lines.stop()
+        self._record.marks.clear()
+        self._record.notes.append(f"its steps could not be recorded: {error!r}")
+        self._save()
+
     def _mark(self) -> None:
         """Another traced step is done, or the last one before them."""
         self._reached = time.time_ns()
@@ -198,7 +212,7 @@ class Recording:
     def _begin_trace(self, frame: FrameType) -> None:
         self._kineto = Kineto(self._record, shapes=False)
         if not self._kineto.start():
-            self._kineto = None
+            self._kineto, self._record.is_blind = None, True
             self._record.notes.append("the program uses torch.profiler itself: what its device does isn't seen")
         self._begun = time.time_ns()
         if not self._lines.start(frame):
@@ -215,6 +229,7 @@ class Recording:
         record.fetches, record.optimizers = list(self._owners.fetches), list(self._owners.optimizers)
         if self._kineto:
             keep_steps(record, self._kineto.stop(), self._reached)
+            record.is_blind = not (record.is_gpu or record.ops)
             self._kineto.close()
         self._kineto = None
         self._save()

@@ -7,7 +7,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from perflint.profile.record import Node
@@ -36,7 +36,8 @@ class Users:
 
     def files(self) -> list[str]:
         """The files of the user's that modules have been loaded from."""
-        names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        modules = [each for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
+        names = {object.__getattribute__(each, "__dict__").get("__file__") for each in modules}  # lazy ones stay so
         return sorted(name for name in names if isinstance(name, str) and name.endswith(".py") and self._is_users(name))
 
     def place(self, frame: FrameType | None) -> tuple[str, int]:

@@ -83,7 +83,7 @@ def _check_sites(program: Program, function: ast.FunctionDef) -> None:
         raise Blocked(f"`{function.name}` runs once, and a graph is of use from the third time on", sites[0])
     for site in sites:
         loop = program.hot_loop(site)
-        for path in map(path_of, site.args if isinstance(site, ast.Call) else ()):
+        for path in map(path_of, site.args):
             if loop is not None and path and program.counts(loop, path):
                 raise Blocked(
                     f"`{function.name}` is given another number `{path}` at each call: give it a tensor", site

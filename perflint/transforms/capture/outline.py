@@ -14,7 +14,7 @@ from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, GradMode, Program
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, bindings_of, own_nodes, reachable
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
@@ -179,23 +179,20 @@ class Outline:
             before = [each.blocked for each in self.region.block[: self.region.block.index(first)] if each.blocked]
             none = Blocked("it runs no model that is known: a step begins with a forward pass", first.statement)
             raise before[-1] if before else none
-        pending = [value for _, values in self._reads() for value in values if not self._is_inside(value)]
-        seen = set(pending)
-        for value in pending:
-            source = value.source if isinstance(value, Definition) else None
-            if source is None or self._is_inside(value) or not self._graph.is_within(source, self.region.loop):
-                continue
-            if detaches(self.program, self.program.statement_of(source)):
-                continue
-            if self.program.grad_mode(source, callers=False) is GradMode.OFF:
-                continue
-            is_run = self.program.effects(source, Effect.RECORDS) or _runs(self.program, source)
-            if is_run or self._may_record(source):
-                raise self._reason(source)
-            names = (node for node in own_nodes(source) if isinstance(node, ast.Name))
-            found = [each for name in names for each in self._graph.definitions(name) if each not in seen]
-            pending += found
-            seen.update(found)
+        given = (value for _, values in self._reads() for value in values)
+        for value in reachable(given, lambda each: self._computed_of(each) if self._may_have_graph(each) else []):
+            if isinstance(value, Definition) and value.source is not None and self._may_have_graph(value):
+                is_run = self.program.effects(value.source, Effect.RECORDS) or _runs(self.program, value.source)
+                if is_run or self._may_record(value.source):
+                    raise self._reason(value.source)
+
+    def _may_have_graph(self, value: Value) -> bool:
+        """Is it computed in front of the region, in the same iteration, and its graph neither cut nor switched off?"""
+        source = value.source if isinstance(value, Definition) else None
+        if source is None or self._is_inside(value) or not self._graph.is_within(source, self.region.loop):
+            return False
+        is_cut = detaches(self.program, self.program.statement_of(source))
+        return not is_cut and self.program.grad_mode(source, callers=False) is not GradMode.OFF
 
     def _may_record(self, source: ast.expr) -> bool:
         """Does it call what isn't known, and give it tensors?"""
@@ -225,16 +222,15 @@ class Outline:
 
     def _comes_from_inside(self, node: ast.expr) -> bool:
         """May `node` be computed of what the region sets?"""
-        pending, seen = [node], set[Value]()
-        for each in pending:
-            names = (part for part in ast.walk(each) if isinstance(part, ast.Name))
-            for value in (value for name in names for value in self._graph.definitions(name) if value not in seen):
-                seen.add(value)
-                if self._is_inside(value):
-                    return True
-                source = value.source if isinstance(value, Definition) else None
-                pending += [source] if source is not None else []
-        return False
+        return any(map(self._is_inside, reachable(self._values_in(node), self._computed_of)))
+
+    def _computed_of(self, value: Value) -> list[Value]:
+        """The values that the expression names which gives this one."""
+        return self._values_in(value.source) if isinstance(value, Definition) and value.source is not None else []
+
+    def _values_in(self, node: ast.expr) -> list[Value]:
+        names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+        return [value for name in names for value in self._graph.definitions(name)]
 
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
@@ -355,8 +351,7 @@ def _sets_surely(statements: Sequence[ast.stmt]) -> set[str]:
         elif isinstance(each, ast.If):
             found |= _sets_surely(each.body) & _sets_surely(each.orelse)
         elif isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
-            names = (node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+            names = (node for target, _ in bindings_of(each) for node in ast.walk(target) if isinstance(node, ast.Name))
             found |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
     return found
 

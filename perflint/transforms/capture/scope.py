@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Phi, sources_of
 from perflint.analysis.program import Program
-from perflint.syntax.walk import FUNCTIONS, Loop, own_nodes
+from perflint.syntax.walk import FUNCTIONS, Loop, own_nodes, reachable
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.host_part import changed_by
 from perflint.transforms.capture.region import Region
@@ -66,13 +66,7 @@ def _check_caught(program: Program, region: Region) -> None:
 
 def _is_read(phi: Phi) -> bool:
     """Does anything read the value, as it is or where control flow joins later?"""
-    pending, seen = [phi], set[Phi]()
-    for each in pending:
-        if each.uses:
-            return True
-        seen.add(each)
-        pending += [user for user in each.users if user not in seen]
-    return False
+    return any(each.uses for each in reachable([phi], lambda each: each.users))
 
 
 def _looks_up(program: Program, region: Region, outermost: Loop) -> Iterator[ast.Call]:

@@ -22,6 +22,7 @@ from perflint.shim.counts import CALL, CUT, DUE
 from perflint.shim.hooks import AfterImport, Finder
 from perflint.shim.session import RUN
 from perflint.verify.agent import determinism
+from perflint.verify.agent.cover import is_covered
 from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.recorder import Recorder
 from perflint.verify.agent.steps import Gate, Steps, calls, frames
@@ -44,6 +45,7 @@ class Agent:
 
     def __init__(self, orders: Orders, run: Path) -> None:
         self._orders = orders
+        self._covered = orders.cover if is_covered(orders.place(run)) else ()
         self._gate = Gate(str(run / GATE), orders.until)
         self._recorder: Recorder | None = None
         self._functions: list[tuple[Callable[..., Any], Callable[[], bool]]] = []  # and whether in their first call
@@ -63,10 +65,9 @@ class Agent:
             setattr(builtins, name, function)
         watched: dict[str, AfterImport] = {"numpy": self._seed_numpy, "torch": self._prepare}
         if self._orders.journal:
-            journal = Journal(Path(self._orders.journal), self._orders.roots, self._orders.ours)
-            journal.watch()
-            for name, watch in journal.libraries.items():
-                watched[name] = _both(watch, watched.get(name))
+            ours = (*self._orders.ours, *self._covered)
+            journal = Journal(Path(self._orders.journal), self._orders.roots, ours)
+            watched = journal.watch(watched)
         sys.meta_path.insert(0, Finder(lambda _: None, watched))
 
     def _shift_seeds(self, library: str) -> None:
@@ -157,15 +158,6 @@ def _print_whole_lines() -> None:
     output = sys.stdout
     if isinstance(output, io.TextIOWrapper) and output.write_through:
         output.reconfigure(line_buffering=True, write_through=False)
-
-
-def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
-    def both(module: ModuleType) -> None:
-        first(module)
-        if second:
-            second(module)
-
-    return both
 
 
 def _is_inside(loop: Loop) -> bool:

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from perflint.shim.hooks import before
+from perflint.shim.hooks import AfterImport, before
 
 _FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TOUCHED = {  # functions of `os`, and where their arguments have paths that are changed, with the names of those
@@ -84,8 +84,8 @@ class Journal:
         self._roots = tuple(f"{os.path.realpath(each)}{os.sep}" for each in roots)
         self._ours = tuple(f"{os.path.realpath(each)}{os.sep}" for each in (*ours, str(folder)) if each)
 
-    def watch(self) -> None:
-        """Note all changes from now on, except by libraries that have to be watched, too.
+    def watch(self, others: Mapping[str, AfterImport]) -> dict[str, AfterImport]:
+        """Note all changes from now on; return what is to be done after imports, which is also what `others` do.
 
         Patches functions of Python: an audit hook would be called for each `id` of an object, which slows programs.
         """
@@ -101,11 +101,8 @@ class Journal:
         accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 has the functions in here as well
         for name in filter(partial(hasattr, accessor), ("open", *_TOUCHED)):
             setattr(accessor, name, staticmethod(getattr(io if name == "open" else os, name)))
-
-    @property
-    def libraries(self) -> dict[str, Callable[[ModuleType], None]]:
-        """What to call once a library has been imported."""
-        return {name: partial(self._watch_writers, writers) for name, writers in _WRITERS.items()}
+        libraries = {name: partial(self._watch_writers, writers) for name, writers in _WRITERS.items()}
+        return {**others, **{name: _both(watch, others.get(name)) for name, watch in libraries.items()}}
 
     def _opening(self, file: object = None, mode: object = "r", *_: object, **named: object) -> None:
         how = named.get("flags", mode)
@@ -222,6 +219,15 @@ def _below(folder: Path) -> Iterator[str]:
     """All that is in a folder, which may be about to be moved or removed; nothing below what is none."""
     if folder.is_dir() and not folder.is_symlink():
         yield from map(str, folder.rglob("*"))
+
+
+def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
+    def both(module: ModuleType) -> None:
+        first(module)
+        if second:
+            second(module)
+
+    return both
 
 
 def entries(journal: Path) -> list[tuple[Entry, Path]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,13 +15,18 @@ from pathlib import Path
 from perflint.shim import launch
 from perflint.shim.plan import load
 from perflint.shim.session import RUN, Shim, environment, plan_of
+from perflint.verify.agent.cover import cover
 from perflint.verify.agent.join import Agent, join
-from perflint.verify.messages import Kind
+from perflint.verify.messages import ORDERS, Kind, Orders
 
 
 def main(kind: str, name: str, *arguments: str) -> None:
     """Run the program in this process, patched, counted and stopped as its environment says."""
     run = Path(os.environ[RUN])
+    orders: Orders = pickle.loads((run / ORDERS).read_bytes())
+    if orders.cover:
+        with suppress(OSError):  # files are put back then
+            cover(orders.place(run), orders.cover, orders.ours)
     os.environ.update(environment(run))
     shim = Shim(load(plan_of(run)), run)
     shim.install()
