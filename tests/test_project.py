@@ -12,7 +12,7 @@ from perflint.analysis.links import HotCall, Links, Summary
 from perflint.cli.commands import cli
 from perflint.engine.results import RunResult
 from perflint.project import run
-from perflint.project.checker import Checker, Task
+from perflint.project.checker import Checked, Checker, Linker, Task
 from perflint.project.files import discover, in_project
 from perflint.project.patching import patch_files
 from perflint.project.run import check_files
@@ -133,6 +133,26 @@ def test_one_file_is_checked_with_the_project_around_the_working_directory(
     typed = [*command, *stdin, "--select", "item-in-loop", "--no-cache"]
     result = CliRunner().invoke(cli, typed, input=METRICS if stdin else None)
     assert "train.py" in result.output if command[0] == "check" else "metrics.py" in result.output, result.output
+
+
+def test_who_names_a_function_without_calling_it_is_not_followed_to_its_own_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naming = "import torch\nfrom metrics import accuracy\n\n\ndef step(x):\n    return {}\n"
+    using = "import torch\nfrom {0} import step\n\n\ndef use(x):\n    return step(x)\n"
+    texts = {"names": naming.format("x"), "calls": naming.format("accuracy(x, x)")}
+    write(tmp_path, metrics=METRICS, by_names=using.format("names"), by_calls=using.format("calls"), **texts)
+    linked: list[str] = []
+    link = Linker.__call__
+
+    def linking(linker: Linker, task: Task) -> Checked:
+        linked.extend([] if linker.in_outline else [Path(task.path).stem])
+        return link(linker, task)
+
+    monkeypatch.setattr(Linker, "__call__", linking)
+    found = discover([tmp_path / "metrics.py"], settings(tmp_path))
+    check_files(in_project(found, tmp_path, settings(tmp_path)), settings(tmp_path))
+    assert sorted(linked) == ["by_calls", "calls", "names"]
 
 
 def test_a_message_names_the_loop_that_makes_it_hot_also_through_files_between(tmp_path: Path) -> None:

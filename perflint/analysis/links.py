@@ -163,9 +163,8 @@ class Seen:
 class Links:
     """What a file exports to the other files of the run, and what it needs of them.
 
-    It exports its hot `calls`, the `cold_targets` of calls that would be hot if others called their functions in hot
-    code, the `functions` whose heat depends on their callers, its classes with their `bases`, and the `summaries` of
-    its functions. It queries the summaries of targets in other files: `result_queries` ask whether
+    It exports its hot `calls`, the `functions` whose heat depends on their callers, its classes with their `bases`, and
+    the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
     `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients.
     `imports` names what it imports at module level; `says` is where it computes; `says_query`: what it asks whether
@@ -175,10 +174,10 @@ class Links:
     targets that it calls in another manner than plainly; `manner_queries` are its functions of which it asks whether
     others call them so. `module_queries` are its classes of which it asks whether a base in another file is a module's.
     It `hands_on` what it imports and doesn't use, by the name that it has there, or all of a module by a star.
+    `cold_targets` are those of its calls that are hot only if others call their functions in hot code.
     """
 
     calls: tuple[HotCall, ...] = ()
-    cold_targets: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     bases: tuple[tuple[str, str], ...] = ()
     summaries: tuple[Summary, ...] = ()
@@ -197,6 +196,7 @@ class Links:
     manner_queries: tuple[tuple[str, Manner], ...] = ()
     module_queries: tuple[str, ...] = ()
     hands_on: tuple[tuple[str, str], ...] = ()
+    cold_targets: tuple[str, ...] = ()
 
     @property
     def queries(self) -> frozenset[str]:

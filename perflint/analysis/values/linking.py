@@ -44,28 +44,13 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     reaching = [(node, targets) for node, targets in called if targets]
     heats = {node: program.heat(node) for node, _ in reaching}
     calls = nearest(_hot_calls(program, reaching, heats))
-    in_functions = () if program.is_test else (each for each in reaching if program.function_of(each[0]) is not None)
-    cold = {target for node, targets in in_functions if not heats[node] for target in targets}
     answered = {summary.target for summary in context.summaries}
     needed = (*result_queries(program, reaching), step_queries(program, reaching), _start_queries(program))
     all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.asked.effects))
     unknown, guessed, steps, starts, effects = all_queries
     imports, says = _membership(program)
     return Links(
-        *(
-            calls,
-            tuple(sorted(cold)),
-            functions,
-            bases,
-            summaries,
-            unknown,
-            guessed,
-            steps,
-            starts,
-            effects,
-            imports,
-            says,
-        ),
+        *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, imports, says),
         says_query=program.asked.says,
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
@@ -74,7 +59,13 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         manner_queries=_manner_queries(program, context),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
+        cold_targets=() if program.is_test else tuple(sorted(_cold_targets(program, reaching, heats))),
     )
+
+
+def _cold_targets(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat]) -> set[str]:
+    cold = (each for each in reaching if not heats[each[0]] and program.function_of(each[0]) is not None)
+    return {target for _, targets in cold for target in targets}
 
 
 def _summary(
