@@ -17,6 +17,7 @@ from perflint.report.words import count
 from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.budget import Budget, Share, TimeUp, deadline
 from perflint.verify.contest import Contest, Settled, wrong
+from perflint.verify.further import beyond_horizon
 from perflint.verify.grade import NO_TIME, Grade, Likeness, worst
 from perflint.verify.judge import said_otherwise
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
@@ -105,7 +106,7 @@ class Examination:
 
     def unreached(self, key: FixKey, reason: str) -> FixVerdict:
         """The verdict on a fix that did not run."""
-        return self._of(f"{key.rule} {key.path}:{key.line}", key, 0, reason)
+        return self._variants.verdict(f"{key.rule} {key.path}:{key.line}", key, 0, reason)
 
     def verdict(self) -> Verdict:
         """The verdict, whatever the program does."""
@@ -149,16 +150,16 @@ class Examination:
         for number, key in enumerate(self._variants.loaded(ran), self._first):
             is_late = key in self._variants.late(ran)
             reason = "it did not run in a first look" if is_late else "there was no time to record it"
-            yield self._of(f"{key.rule} {number}", key, 0, reason)
+            yield self._variants.verdict(f"{key.rule} {number}", key, 0, reason)
 
     def _reached(self, blank: Verdict) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
         self._course.prepared(recording=True)
         self._enter("recording", "recording what the original and the patch compute")
-        if _is_lost(self._records.standard.run):
+        if self._records.standard.run.is_lost:
             raise TimeUp
         (whole,) = self._records.add([everything])
-        if _is_lost(whole):
+        if whole.is_lost:
             raise TimeUp
         fixes = self._seen(everything, whole)
         own = self._records.own
@@ -202,7 +203,7 @@ class Examination:
         """The verdict with the results of the last race, and of the recording of its patch."""
         race, first = settled.race, self._records.standard.run
         likeness, reach = self._graded(settled.patch, final), self._reach
-        if _is_lost(final):
+        if final.is_lost:
             self._left_out.append(_NOT_TOGETHER)
             likeness = worst(fix.likeness for fix in settled.patch)
         if likeness.grade is not Grade.BITWISE or (final.is_cut and final.last):
@@ -309,7 +310,7 @@ class Examination:
         runs: Sequence[Recorded | None] = [None] * len(rest)
         if rest and self._records.seconds(len(rest)) <= self._comparing.left:
             self.tell(f"recording what each of {count(len(rest), 'fix', 'fixes')} changes alone")
-            runs = [None if _is_lost(run) else run for run in self._records.add([self._patched([fix]) for fix in rest])]
+            runs = [None if run.is_lost else run for run in self._records.add([self._patched([fix]) for fix in rest])]
         if None in runs:
             self._left_out.append("what some fixes change alone: there was no time to record it")
         for fix, run in zip(rest, runs, strict=True):
@@ -335,7 +336,7 @@ class Examination:
             return {}
         pairs = zip(groups, self._records.add([self._patched(group) for group in groups]), strict=True)
         unknown = Likeness(Grade.UNKNOWN)
-        likenesses = [unknown if _is_lost(run) else self._graded(group, run) for group, run in pairs]
+        likenesses = [unknown if run.is_lost else self._graded(group, run) for group, run in pairs]
         found: dict[str, FixVerdict] = {}
         for promise, likeness in zip(promises, [*likenesses, together], strict=True):
             if likeness.keeps(promise, self._records.own.grade):
@@ -355,23 +356,7 @@ class Examination:
         if not effect.times and not reason and run.code is None:
             larger = "--horizon" if self._protocol.horizon >= HORIZON or "horizon" in self._asked else "--budget"
             reason = f"it did not run in the first {count(run.last, 'step')}: a larger {larger} may reach it"
-        return self._of(name, key, effect.times, reason)
-
-    def _of(self, name: str, key: FixKey, times: int, reason: str) -> FixVerdict:
-        """The verdict on a fix that ran so many times, and of which nothing else is known."""
-        return FixVerdict(
-            name,
-            key.rule,
-            key.path,
-            key.line,
-            key.title,
-            key.safety,
-            self._variants.fingerprint(key),
-            Likeness(Grade.UNKNOWN),
-            times,
-            reason=reason,
-            at_run_time=key.at_run_time,
-        )
+        return self._variants.verdict(name, key, effect.times, reason)
 
     def _wrong_later(self, right: Sequence[FixVerdict]) -> Mapping[str, Likeness]:
         """Of fixes that are bitwise the same over the first steps, how alike those are that are not so beyond them."""
@@ -387,23 +372,10 @@ class Examination:
         self._enter("looking further", f"looking further than step {first.last}")
         course = self._course.within(self._comparing)
         further = Further(course, self._original, self._protocol, self._folder, longer)
-        together: list[FixVerdict] = []
-        for fix in exact:
-            if self._together([*together, fix], PATCHED):
-                together.append(fix)
-        rivals = [fix for fix in exact if fix not in together]
-        whole, *others = further.likenesses([self._patched(fixes) for fixes in (together, *([fix] for fix in rivals))])
+        whole, found = beyond_horizon(further, exact, self._patched, self._together)
         if whole.grade is not Grade.UNKNOWN:
             self._reach = reach_of(further.standard.run)
-        found = dict(zip((fix.name for fix in rivals), others, strict=True))
-        if whole.grade in (Grade.DIFFERENT, Grade.ROUNDING):
-            alone = further.likenesses([self._patched([fix]) for fix in together]) if len(together) > 1 else [whole]
-            found |= _blamed([fix.name for fix in together], whole, alone)
-            rest = [fix for fix in together if found[fix.name].grade is not Grade.DIFFERENT]
-            left = further.likenesses([self._patched(rest)]) if 1 < len(rest) < len(together) else []
-            found |= {fix.name: each for each in left if each.grade is Grade.DIFFERENT for fix in rest}
-        graded = (Grade.DIFFERENT, Grade.ROUNDING)
-        return {name: likeness for name, likeness in found.items() if likeness.grade in graded}
+        return {name: alike for name, alike in found.items() if alike.grade in (Grade.DIFFERENT, Grade.ROUNDING)}
 
     def _enter(self, part: str, telling: str) -> None:
         """Begin a part of the verification."""
@@ -417,15 +389,3 @@ class Examination:
         """The variant with these fixes, if none excludes another."""
         variant = self._patched(fixes, name)
         return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None
-
-
-def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) -> dict[str, Likeness]:
-    """Which fixes make all together what they are: those that are so alone, or else any of them."""
-    found = dict(zip(names, alone, strict=True))
-    is_known = any(likeness.grade is whole.grade for likeness in alone)
-    return found if is_known else dict.fromkeys(names, whole)
-
-
-def _is_lost(run: Recorded) -> bool:
-    """Whether there was no time to record anything."""
-    return run.is_cut and not run.last

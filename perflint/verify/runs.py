@@ -71,6 +71,11 @@ class Recorded:
     is_cut: bool = False
 
     @property
+    def is_lost(self) -> bool:
+        """Whether there was no time to record anything."""
+        return self.is_cut and not self.last
+
+    @property
     def beside(self) -> int:
         """How many runs like this may be recorded side by side; those that write files would disturb each other."""
         return 1 if self.files or self.elsewhere else max(1, min(self.room, max(_FEW, available_cores() // 2), _MANY))

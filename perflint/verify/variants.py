@@ -23,11 +23,12 @@ from perflint.shim.loaders import LOADERS
 from perflint.shim.plan import COMPILE, PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
 from perflint.shim.settings import COMPILE_GRAPHS, KNOWN
+from perflint.verify.grade import Grade, Likeness
 from perflint.verify.late import Shortcut
 from perflint.verify.messages import Loop, Variant
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import ORIGINAL
-from perflint.verify.verdict import Hunk
+from perflint.verify.verdict import FixVerdict, Hunk
 
 _CONTEXT = 3  # lines around a hunk
 
@@ -189,6 +190,22 @@ class Variants:
         numbered = enumerate(_places(variant.plan.files[key.path]), 1)
         times = (run.counts.get(change(key.path, number), 0) for number, place in numbered if place == key.place)
         return Effect(change(key.path, 0) in run.counts, sum(times))
+
+    def verdict(self, name: str, key: FixKey, times: int, reason: str) -> FixVerdict:
+        """The verdict on a fix that ran so many times, and of which nothing else is known."""
+        return FixVerdict(
+            name,
+            key.rule,
+            key.path,
+            key.line,
+            key.title,
+            key.safety,
+            self.fingerprint(key),
+            Likeness(Grade.UNKNOWN),
+            times,
+            reason=reason,
+            at_run_time=key.at_run_time,
+        )
 
     def fingerprint(self, key: FixKey) -> str:
         """The fingerprint of the finding, which stays when its line moves."""

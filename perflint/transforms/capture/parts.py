@@ -14,7 +14,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import bindings_of, own_nodes
+from perflint.syntax.walk import own_nodes
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.host_part import (
