@@ -7,24 +7,22 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from perflint import torch_ops
-from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
+from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
-from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.program import Effect, GradMode, Program
+from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
-from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, reachable, receiver_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
-from perflint.transforms.capture.host_part import Around, Late, detaches, is_within
+from perflint.transforms.capture.host_part import Around, Late, is_within
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
-from perflint.transforms.capture.step_obstacles import is_model
+from perflint.transforms.capture.tape import check_tape, is_cut
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import (
     FIT,
@@ -38,7 +36,6 @@ from perflint.transforms.operations import (
 )
 from perflint.transforms.template import assignment, expression, reference, statement
 
-_DIFFERENTIATING = frozenset({"torch.autograd.grad"})
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
 _NAMES = ("step", "train_step", "training_step", "graphed")
@@ -59,8 +56,7 @@ class Outline:
         check_scope(program, region, self._outermost)
         self._check_writes()
         if not region.quiet:
-            self._check_gradients()
-            self._check_tape()
+            check_tape(program, region, self._outermost, self._reads())
 
     @cached_property
     def _outermost(self) -> Around:
@@ -190,75 +186,6 @@ class Outline:
 
     # -- checks
 
-    def _check_gradients(self) -> None:
-        """Raise Blocked where what is differentiated is computed in front of the region."""
-        if not any(
-            self.program.effects(each, Effect.RECORDS) or _runs(self.program, each) for each in self.region.captured
-        ):
-            first = self.region.parts[0]
-            before = [each.blocked for each in self.region.block[: self.region.block.index(first)] if each.blocked]
-            none = Blocked("it runs no model that is known: a step begins with a forward pass", first.statement)
-            raise before[-1] if before else none
-        given = (value for name, values in self._reads() if not self._is_cut(name) for value in values)
-        for value in reachable(given, lambda each: self._computed_of(each) if self._may_have_graph(each) else []):
-            if isinstance(value, Definition) and value.source is not None and self._may_have_graph(value):
-                is_run = self.program.effects(value.source, Effect.RECORDS) or _runs(self.program, value.source)
-                if is_run or self._may_record(value.source):
-                    raise self._reason(value.source)
-
-    def _may_have_graph(self, value: Value) -> bool:
-        """Is it computed in front of the region, in the same iteration, and its graph neither cut nor switched off?"""
-        source = value.source if isinstance(value, Definition) else None
-        if source is None or self._is_inside(value) or not is_within(self._graph, source, self.region.around):
-            return False
-        is_cut = detaches(self.program, self.program.statement_of(source))
-        return not is_cut and self.program.grad_mode(source, callers=False) is not GradMode.OFF
-
-    def _may_record(self, source: ast.expr) -> bool:
-        """Does it call what isn't known, and give it tensors?"""
-        for call in (each for each in own_nodes(source) if isinstance(each, ast.Call)):
-            value = self.program.value(call.func)
-            known = self.program.callee(call) is not None or value.kind in (Kind.LIBRARY, Kind.CLASS)
-            of_tensor = isinstance(call.func, ast.Attribute) and torch_ops.of_method(call.func.attr) is not None
-            given = [*call.args, *(each.value for each in call.keywords)]
-            if not known and not of_tensor and any(self.program.value(each).kind is Kind.TENSOR for each in given):
-                return True
-        return False
-
-    def _reason(self, node: ast.expr) -> Blocked:
-        """Why the region doesn't begin before `node`."""
-        for part in self.region.block:
-            if part.blocked is not None and part.statement.lineno >= node.lineno:
-                return part.blocked
-        return Blocked("it runs a model with gradients, and a graph can't begin before it", node)
-
-    def _check_tape(self) -> None:
-        """Raise Blocked where a result is differentiated behind the step: a replay records nothing."""
-        for call in (each for each in own_nodes(self._outermost) if isinstance(each, ast.Call)):
-            differentiates = runs_backward(self.program, call) or self.program.qualified(call.func) in _DIFFERENTIATING
-            if differentiates and call not in self.region.nodes and self._comes_from_inside(call):
-                reason = "differentiates what the step before it computes, and a replay records nothing for that"
-                raise Blocked(f"it {reason}: compute that again behind the step", call)
-
-    def _comes_from_inside(self, node: ast.expr) -> bool:
-        """May `node` be computed of what the region sets?"""
-        return any(map(self._is_inside, reachable(self._values_in(node), self._computed_of)))
-
-    def _computed_of(self, value: Value) -> list[Value]:
-        """The values that the expression names which gives this one."""
-        return self._values_in(value.source) if isinstance(value, Definition) and value.source is not None else []
-
-    def _values_in(self, node: ast.expr) -> list[Value]:
-        names = (each for each in ast.walk(node) if isinstance(each, ast.Name) and not self._is_cut(each))
-        return [value for name in names for value in self._graph.definitions(name)]
-
-    def _is_cut(self, name: ast.Name) -> bool:
-        """Is no more read of a tensor than its values without their history, or its shape?"""
-        around = self.program.parent(name)
-        call = self.program.parent(around) if isinstance(around, ast.Attribute) else None
-        is_detached = isinstance(call, ast.Call) and receiver_of(call, "detach") is name
-        return is_detached or any(isinstance(each, ast.expr) and is_metadata(each) for each in (around, call))
-
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
         for each in self.region.captured:
@@ -366,7 +293,8 @@ class Outline:
         """What is given for a parameter: without its history, where the step would drop that."""
         reads = [each for each, _ in self._reads() if each.id == name]
         is_tensor = any(self.program.value(each).kind is Kind.TENSOR for each in reads)
-        return expression(f"{name}.detach()") if is_tensor and all(map(self._is_cut, reads)) else reference(name)
+        is_detached = is_tensor and all(is_cut(self.program, each) for each in reads)
+        return expression(f"{name}.detach()") if is_detached else reference(name)
 
     def _captured(self, part: Part) -> Iterator[ast.stmt]:
         """What becomes of a part in the function."""
@@ -398,11 +326,6 @@ class Outline:
             if names[0] in self.program.text:
                 raise Blocked(f"there is a `{names[0]}` already: decorate the step by hand", self.region.scope)
         return self._taken.fresh(next((each for each in names if each not in self._taken.names), names[0]))
-
-
-def _runs(program: Program, node: ast.AST) -> bool:
-    """Does it run a module of another file?"""
-    return any(isinstance(each, ast.Call) and is_model(program, each.func) for each in own_nodes(node))
 
 
 def _is_deleted(name: ast.Name) -> bool:

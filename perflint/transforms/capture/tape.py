@@ -1,0 +1,119 @@
+"""Tells whether a step that is replayed leaves nothing of the tape to code around it, and finds nothing there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from perflint import torch_ops
+from perflint.analysis.autograd.effects import runs_backward
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition, Value
+from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.program import Effect, GradMode, Program
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import own_nodes, reachable, receiver_of
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.host_part import Around, detaches, is_within
+from perflint.transforms.capture.region import Region
+from perflint.transforms.capture.step_obstacles import is_model
+
+_DIFFERENTIATING = frozenset({"torch.autograd.grad"})
+
+
+def check_tape(
+    program: Program, region: Region, outermost: Around, reads: Iterable[tuple[ast.Name, list[Value]]]
+) -> None:
+    """Raise Blocked where `region` differentiates what is computed before it, or others what it computes.
+
+    `reads` are the names that it reads, with their values.
+    """
+    tape = _Tape(program, region, outermost)
+    tape.check_before(reads)
+    tape.check_behind()
+
+
+class _Tape:
+    def __init__(self, program: Program, region: Region, outermost: Around) -> None:
+        self._program, self._region, self._outermost = program, region, outermost
+        self._graph = program.get(Flow).graph(region.scope)
+
+    def check_before(self, reads: Iterable[tuple[ast.Name, list[Value]]]) -> None:
+        """Raise Blocked where what is differentiated is computed in front of the region."""
+        if not any(
+            self._program.effects(each, Effect.RECORDS) or _runs(self._program, each) for each in self._region.captured
+        ):
+            first = self._region.parts[0]
+            before = [each.blocked for each in self._region.block[: self._region.block.index(first)] if each.blocked]
+            none = Blocked("it runs no model that is known: a step begins with a forward pass", first.statement)
+            raise before[-1] if before else none
+        given = (value for name, values in reads if not is_cut(self._program, name) for value in values)
+        for value in reachable(given, lambda each: self._computed_of(each) if self._may_have_graph(each) else []):
+            if isinstance(value, Definition) and value.source is not None and self._may_have_graph(value):
+                is_run = self._program.effects(value.source, Effect.RECORDS) or _runs(self._program, value.source)
+                if is_run or self._may_record(value.source):
+                    raise self._reason(value.source)
+
+    def _may_have_graph(self, value: Value) -> bool:
+        """Is it computed in front of the region, in the same iteration, and its graph neither cut nor switched off?"""
+        source = value.source if isinstance(value, Definition) else None
+        if source is None or self._is_inside(value) or not is_within(self._graph, source, self._region.around):
+            return False
+        is_cut = detaches(self._program, self._program.statement_of(source))
+        return not is_cut and self._program.grad_mode(source, callers=False) is not GradMode.OFF
+
+    def _may_record(self, source: ast.expr) -> bool:
+        """Does it call what isn't known, and give it tensors?"""
+        for call in (each for each in own_nodes(source) if isinstance(each, ast.Call)):
+            value = self._program.value(call.func)
+            known = self._program.callee(call) is not None or value.kind in (Kind.LIBRARY, Kind.CLASS)
+            of_tensor = isinstance(call.func, ast.Attribute) and torch_ops.of_method(call.func.attr) is not None
+            given = [*call.args, *(each.value for each in call.keywords)]
+            if not known and not of_tensor and any(self._program.value(each).kind is Kind.TENSOR for each in given):
+                return True
+        return False
+
+    def _reason(self, node: ast.expr) -> Blocked:
+        """Why the region doesn't begin before `node`."""
+        for part in self._region.block:
+            if part.blocked is not None and part.statement.lineno >= node.lineno:
+                return part.blocked
+        return Blocked("it runs a model with gradients, and a graph can't begin before it", node)
+
+    def check_behind(self) -> None:
+        """Raise Blocked where a result is differentiated behind the step: a replay records nothing."""
+        for call in (each for each in own_nodes(self._outermost) if isinstance(each, ast.Call)):
+            differentiates = (
+                runs_backward(self._program, call) or self._program.qualified(call.func) in _DIFFERENTIATING
+            )
+            if differentiates and call not in self._region.nodes and self._comes_from_inside(call):
+                reason = "differentiates what the step before it computes, and a replay records nothing for that"
+                raise Blocked(f"it {reason}: compute that again behind the step", call)
+
+    def _comes_from_inside(self, node: ast.expr) -> bool:
+        """May `node` be computed of what the region sets?"""
+        return any(map(self._is_inside, reachable(self._values_in(node), self._computed_of)))
+
+    def _computed_of(self, value: Value) -> list[Value]:
+        """The values that the expression names which gives this one."""
+        return self._values_in(value.source) if isinstance(value, Definition) and value.source is not None else []
+
+    def _values_in(self, node: ast.expr) -> list[Value]:
+        names = (each for each in ast.walk(node) if isinstance(each, ast.Name) and not is_cut(self._program, each))
+        return [value for name in names for value in self._graph.definitions(name)]
+
+    def _is_inside(self, value: Value) -> bool:
+        return isinstance(value, Definition) and value.node in self._region.nodes
+
+
+def is_cut(program: Program, name: ast.Name) -> bool:
+    """Is no more read of a tensor than its values without their history, or its shape?"""
+    around = program.parent(name)
+    call = program.parent(around) if isinstance(around, ast.Attribute) else None
+    is_detached = isinstance(call, ast.Call) and receiver_of(call, "detach") is name
+    return is_detached or any(isinstance(each, ast.expr) and is_metadata(each) for each in (around, call))
+
+
+def _runs(program: Program, node: ast.AST) -> bool:
+    """Does it run a module of another file?"""
+    return any(isinstance(each, ast.Call) and is_model(program, each.func) for each in own_nodes(node))
