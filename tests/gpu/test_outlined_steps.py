@@ -1,4 +1,4 @@
-"""On a GPU, programs whose steps `launch-bound-step` has outlined train as they did, by graphs that are captured."""
+"""On a GPU, programs with outlined steps and loops compute what they did, by graphs that are captured."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if not torch.cuda.is_available():
 from perflint.runtime import step as steps  # noqa: E402
 from tests.fixture_cases import FIXTURES, load  # noqa: E402
 
-FOLDER = FIXTURES / "launch_bound_step"
+STEMS = [("launch_bound_step/steps", 15), ("launch_bound_step/unchecked", 1), ("decode_loop/graph_outlined", 3)]
 
 
-@pytest.mark.parametrize(("stem", "count"), [("steps", 15), ("unchecked", 1)])
-def test_outlined_steps_train_as_they_did_and_are_captured(
+@pytest.mark.parametrize(("stem", "count"), STEMS)
+def test_what_is_outlined_computes_what_it_did_and_is_captured(
     stem: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured = set[CodeType]()  # as it happens: a graph goes when the model that it trains does
@@ -32,11 +32,11 @@ def test_outlined_steps_train_as_they_did_and_are_captured(
 
     monkeypatch.setattr(steps, "StepReplay", Counted)
     torch.manual_seed(0)
-    expected = load(FOLDER / f"{stem}_before.py", f"{stem}_before").run()
+    expected = load(FIXTURES / f"{stem}_before.py", "before").run()
     torch.manual_seed(0)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found = load(FOLDER / f"{stem}_after_unsafe.py", f"{stem}_after").run()
+        found = load(FIXTURES / f"{stem}_after_unsafe.py", "after").run()
     known = [each.records for each in steps._known.values()]
     try:
         assert not any(each.refused for each in known), [str(each.message) for each in told]
