@@ -11,10 +11,11 @@ from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.locations import Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
-from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes
+from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, reachable
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
@@ -23,7 +24,7 @@ from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
 from perflint.transforms.capture.tape import check_tape, is_cut
-from perflint.transforms.names import taken_around
+from perflint.transforms.names import Taken
 from perflint.transforms.operations import (
     FIT,
     AddKeywords,
@@ -45,14 +46,13 @@ _WORDS = ("optimizer", "optimiser", "optim", "opt")
 class Outline:
     """The region as a function; raises Blocked where it can't be one."""
 
-    def __init__(self, program: Program, region: Region) -> None:
-        self.program, self.region = program, region
+    def __init__(self, program: Program, region: Region, taken: Taken) -> None:
+        self.program, self.region, self._taken = program, region, taken
         self._graph = program.get(Flow).graph(region.scope)
         names = (each for each in region.nodes if isinstance(each, ast.Name) and each in self._graph.values)
         self._names = sorted(names, key=lambda each: (each.lineno, each.col_offset))
         self._stores = [each for each in self._names if not isinstance(each.ctx, ast.Load)]
         self._stored = {each.id for each in self._stores}
-        self._taken = taken_around(program, region.scope)
         check_scope(program, region, self._outermost)
         self._check_writes()
         if not region.quiet:
@@ -202,7 +202,9 @@ class Outline:
                 is_inside = write.node in self.region.nodes or steps_optimizer(self.program, write.node)
                 if write.is_in_sight and not is_inside and write.reaches(places):
                     raise Blocked(f"`{name.id}` is written to behind the step: write to a copy there", write.node)
-            if self.region.quiet and not points.is_known and not self._is_own_memory(name):
+            is_outside = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in places)
+            is_unknown = self.region.quiet and not points.is_known and not self._is_own_memory(name)
+            if is_unknown or (is_outside and self._is_view(name)):
                 raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
         for late in self.region.late:
             for tensor in late.tensors:
@@ -234,6 +236,23 @@ class Outline:
             ):
                 return False
         return True
+
+    def _is_view(self, name: ast.Name) -> bool:
+        """Is it taken out of another object: by an index, an attribute, or an operation that gives views?"""
+        for value in reachable([self._graph.values[name]], self._names_of):
+            source = value.source if isinstance(value, Definition) and self._is_inside(value) else None
+            entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
+            if isinstance(source, ast.Subscript | ast.Attribute) or (entry is not None and entry.does("view")):
+                return True
+        return False
+
+    def _names_of(self, value: Value) -> Sequence[Value]:
+        """The values of the variable that gives another its value, as it is or where it need not be copied."""
+        source = value.source if isinstance(value, Definition) else None
+        entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
+        if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute) and entry and entry.does("keeping"):
+            source = source.func.value
+        return list(self._graph.definitions(source)) if isinstance(source, ast.Name) else []
 
     def _is_new(self, node: ast.expr) -> bool:
         """Does it compute a tensor, rather than give one, or a view of one, that was there?"""
@@ -322,10 +341,23 @@ class Outline:
         if isinstance(self.region.around, ast.FunctionDef):
             function = self.region.around.name.strip("_")
             is_named = self.region.quiet or function.endswith(names[0])
-            names = [f"_graphed_{function}" if is_named else f"_{function}_{names[0]}"]
-            if names[0] in self.program.text:
+            private = "__" if self._owner else "_"  # a method's is mangled: a class below may have one like it
+            names = [f"{private}graphed_{function}" if is_named else f"{private}{function}_{names[0]}"]
+            if names[0] in self.program.text or _is_defined_again(self.program, self.region.around):
                 raise Blocked(f"there is a `{names[0]}` already: decorate the step by hand", self.region.scope)
         return self._taken.fresh(next((each for each in names if each not in self._taken.names), names[0]))
+
+
+def _is_defined_again(program: Program, function: ast.FunctionDef) -> bool:
+    """Is another function of its scope called so, too?"""
+
+    def scope(node: ast.AST) -> ast.AST:
+        return next(
+            each for each in program.ancestors(node) if isinstance(each, (*FUNCTIONS, ast.ClassDef, ast.Module))
+        )
+
+    others = (each for each in program.of_type(ast.FunctionDef) if each.name == function.name and each is not function)
+    return any(scope(each) is scope(function) for each in others)
 
 
 def _is_deleted(name: ast.Name) -> bool:

@@ -11,6 +11,7 @@ from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.region import is_often_run, region_with
 from perflint.transforms.capture.training_step import around_of
 from perflint.transforms.imports import importing
+from perflint.transforms.names import taken_around
 from perflint.transforms.rewrite import rewrite
 
 
@@ -22,5 +23,6 @@ def outlined(program: Program, loop: PlainLoop) -> Fix:
     if isinstance(around, LOOPS) and not is_often_run(program, loop):
         raise Blocked("it runs once, and a graph is of use from the third time on", loop)
     name, imported = importing(program, RUNTIME, "graphed_step")
-    operations = Outline(program, region_with(program, loop, around)).operations(name)
+    region = region_with(program, loop, around)
+    operations = Outline(program, region, taken_around(program, region.scope)).operations(name)
     return Fix("run the loop as one CUDA graph", Safety.EXACT, rewrite(program, *imported, *operations), DISTRIBUTION)

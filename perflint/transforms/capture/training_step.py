@@ -16,6 +16,7 @@ from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, regions, training_blocks, without_rest
 from perflint.transforms.imports import importing
+from perflint.transforms.names import taken_around
 from perflint.transforms.remedy import TrainingStep
 from perflint.transforms.rewrite import rewrite
 
@@ -69,10 +70,11 @@ def around_of(program: Program, block: list[ast.stmt]) -> Around:
 def _outlines(program: Program, found: list[Region]) -> list[Outline]:
     """The regions that can be functions, or as much of them as can be one; raises Blocked where there is none."""
     outlines, reasons = [], []
+    taken = taken_around(program, found[0].scope)  # by the functions of one block, too
     for region in found:
         for part in (region, without_rest(program, region)):
             try:
-                outlines.append(Outline(program, part))
+                outlines.append(Outline(program, part, taken))
                 break
             except Blocked as reason:
                 reasons.append(reason)
