@@ -301,7 +301,9 @@ class Examination:
         keys = [key for key in of.fixes if of.effect(key, everything, whole).is_reached]
         self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, self._first)}
         fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
-        tried = [fix for fix in fixes if fix.activations or not of.holds(everything, self._keys[fix.name])]
+        held = {name for name, key in self._keys.items() if of.holds(everything, key)}
+        is_cut_off = bool(whole.code)  # by one of them, before others could run
+        tried = [fix for fix in fixes if fix.activations or is_cut_off or fix.name not in held]
         if len(tried) == 1:
             graded = {tried[0].name: self._alone(tried[0], whole)}
             return [graded.get(fix.name, fix) for fix in fixes]
