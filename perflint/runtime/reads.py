@@ -74,7 +74,7 @@ class Reads:
         self._functions.append(_reference(function))
 
     def tensor(self, tensor: Tensor) -> None:
-        """A tensor's memory and strides, and whether it requires gradients."""
+        """A tensor's memory, shape, strides and type, and whether it requires gradients."""
         self._tensors.setdefault(id(tensor), _reference(tensor))
 
     def memory(self, tensor: Tensor) -> None:
@@ -108,7 +108,9 @@ class Reads:
             list(map(len, self._containers)),
             any(self._empty),
             list(map(Tensor.data_ptr, tensors)),
+            [each.shape for each in tensors],  # `.data` may be another part of the same memory
             list(map(Tensor.stride, tensors)),
+            [each.dtype for each in tensors],
             [each.requires_grad for each in tensors],
             list(map(Tensor.data_ptr, memory)),
             [each() for each in self._computed],

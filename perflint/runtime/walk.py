@@ -132,7 +132,14 @@ class Walk:
                 self._met.add(id(tensor))
                 self.state.append(tensor)
             self.devices.add(tensor.get_device())
-            self._parts += (id(tensor), tensor.data_ptr(), tensor.stride(), tensor.requires_grad)
+            self._parts += (
+                id(tensor),
+                tensor.data_ptr(),
+                tensor.shape,
+                tensor.stride(),
+                tensor.dtype,
+                tensor.requires_grad,
+            )
             self.reads.tensor(tensor)
         elif tensor.numel() <= HOST_VALUES:
             self._computed(partial(_values, tensor))

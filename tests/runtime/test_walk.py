@@ -82,6 +82,9 @@ CHANGES: dict[str, Callable[[Attention], object]] = {
     "the mode of a part changes": lambda model: model.drop.eval(),
     "a part is replaced": lambda model: setattr(model, "linear", nn.Linear(2, 2)),
     "a part is added": lambda model: model.add_module("more", nn.Identity()),
+    "a weight becomes a part of itself": lambda model: setattr(
+        model.linear.weight, "data", model.linear.weight.data[:1]
+    ),
     "a setting that the forward pass reads changes": lambda model: setattr(model, "heads", 3),
     "a setting of torch's own changes": lambda model: setattr(model.drop, "p", 0.1),
 }
@@ -94,7 +97,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     def tensor(self: Walk, value: Tensor) -> None:
         self.state.append(value)
         self.reads.tensor(value)
-        self._parts += (id(value), value.data_ptr(), value.requires_grad)
+        self._parts += (id(value), value.data_ptr(), value.shape, value.requires_grad)
 
     monkeypatch.setattr(Walk, "_tensor", tensor)
 
