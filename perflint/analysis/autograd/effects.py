@@ -103,6 +103,13 @@ def runs_module(program: Program, node: ast.Call) -> bool:
     return is_method and getattr(node.func, "attr", "") not in MODULE_SELF | _OWN_PARTS
 
 
+def _gives_results(program: Program, node: ast.Call) -> bool:
+    """Is it a call of a module, or of a method for what that returns, rather than for what it does to the module?"""
+    callee = program.value(node.func)
+    is_method = callee.owner is not None and getattr(node.func, "attr", "") != "forward"
+    return not (is_method and isinstance(program.parent(node), ast.Expr))
+
+
 def _end_of(function: Function) -> ast.AST:
     """The last statement of a function, or a lambda's body."""
     return function.body if isinstance(function, ast.Lambda) else function.body[-1]
@@ -220,7 +227,7 @@ class Effects:
                 if recorded and self._is_quiet(node):
                     continue
                 yield node
-                if inside or not runs_module(self._program, node):
+                if inside or not (runs_module(self._program, node) and _gives_results(self._program, node)):
                     new = [callee for callee in self._graph.callees(node) if callee not in seen]
                     pending += new
                     seen.update(new)
@@ -236,7 +243,7 @@ class Effects:
     def _runs_model(self, node: ast.Call) -> bool:
         callee = self._program.value(node.func)
         is_loss = torch_ops.class_kind(callee.name) == "loss" or _LOSS.search(path_of(node.func) + callee.name)
-        return runs_module(self._program, node) and not is_loss
+        return runs_module(self._program, node) and _gives_results(self._program, node) and not is_loss
 
     def _may_be_quiet_itself(self, node: ast.Call) -> bool:
         """Is it an unanalysed method, which may switch gradients off, as `model.generate` does, or one that does?"""

@@ -13,7 +13,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import LOOPS, PlainLoop, own_nodes, path_of
 
 _EVALUATION = re.compile(
-    r"(^|_)(eval|val|valid|validat|test|infer|predict|score|extract|sampl|generat|decod|visuali|render)", re.IGNORECASE
+    r"(^|_)(eval|val(?!u)|test|infer|predict|score|extract|sampl|generat|decod|visuali|render)", re.IGNORECASE
 )
 _INHERITED = frozenset({"forward", "__call__", "__init__", "__getitem__", "loss", "step"})
 _MODES = ("eval(", "train(")
