@@ -319,7 +319,8 @@ class Examination:
             if run:
                 graded[fix.name] = self._alone(fix, run)
             elif fix.activations:
-                graded[fix.name] = _among(self._alone(fix, whole))
+                crowded = self._alone(fix, whole)
+                graded[fix.name] = replace(crowded, likeness=crowded.likeness.crowded)
             else:
                 graded[fix.name] = replace(fix, reason="there was no time to record it")
         return [graded.get(fix.name, fix) for fix in fixes]
@@ -393,9 +394,3 @@ class Examination:
         """The variant with these fixes, if none excludes another."""
         variant = self._patched(fixes, name)
         return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None
-
-
-def _among(fix: FixVerdict) -> FixVerdict:
-    """A fix that was graded by a run with others, too: what differs there need not be its doing."""
-    evidence = tuple(f"together with the others {each}" for each in fix.likeness.evidence)
-    return replace(fix, likeness=replace(fix.likeness, evidence=evidence))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from perflint.engine.rule import Safety
@@ -45,6 +45,11 @@ class Likeness:
             return False
         owed = max(_PROMISED.get(promise, Grade.ALIKE), own, key=_SAME.index)
         return _SAME.index(self.grade) <= _SAME.index(owed)
+
+    @property
+    def crowded(self) -> Likeness:
+        """What this tells of a fix that ran with others: what differs need not be its doing."""
+        return replace(self, evidence=tuple(f"together with the others {each}" for each in self.evidence))
 
 
 class Outcome(str, Enum):

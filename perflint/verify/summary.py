@@ -86,7 +86,8 @@ def sentence(verdict: Verdict) -> str:
         others = ", ".join(map(str, verdict.strangers))
         return f"Can't tell: {same}, but how fast it is can't be measured while others use the GPU: {others}."
     as_fast = f"{ratio_with_interval(verdict.speed)} as fast"
-    noise = "noise" if math.isinf(verdict.speed.high) else f"noise of {_noise(verdict)}"
+    is_within = math.isfinite(verdict.speed.high) and abs(verdict.speed.ratio - 1.0) <= verdict.floor
+    noise = f"noise of {_noise(verdict)}" if is_within else "noise"
     return {
         Outcome.FASTER: f"Faster: {same} and is {as_fast}.",
         Outcome.SLOWER: f"Rejected: {same} but is only {as_fast}.",

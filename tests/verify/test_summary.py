@@ -13,7 +13,7 @@ from perflint.report.style import Style
 from perflint.verify.budget import Spent
 from perflint.verify.grade import NO_TIME, Grade, Likeness
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Samples, Window
-from perflint.verify.summary import spent, summary
+from perflint.verify.summary import sentence, spent, summary
 from perflint.verify.verdict import Side, Stranger, Verdict
 from tests.verify.verdicts import fix, verdict
 
@@ -180,3 +180,11 @@ def test_what_was_not_measured_is_not_spoken_of() -> None:
 def test_color_tells_a_gain_from_a_loss() -> None:
     assert "\x1b[1;32mApply" in summary(verdict(), Style(color=True))
     assert "\x1b[1;31mKeep" in summary(verdict(0.7), Style(color=True))
+
+
+@pytest.mark.parametrize(("ratio", "noise"), [(1.001, "which may be noise of "), (0.84, "which may be noise.")])
+def test_a_change_beyond_the_noise_floor_is_not_said_to_be_within_it(ratio: float, noise: str) -> None:
+    made = verdict()
+    assert made.speed is not None
+    vars(made)["speed"] = replace(made.speed, ratio=ratio, low=0.02, high=46.5)
+    assert noise in sentence(made)
