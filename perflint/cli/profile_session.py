@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -53,14 +54,14 @@ class Session:
         """Run the program, and keep its profile and the page on it; raises UserError where there is none."""
         typed = self._typed
         orders = Orders(typed["steps"], typed["warm_up"], 2 * typed["steps"], trace=trace)
-        ran = self._run(orders, tell)
-        profile = profile_of(str(self._program), ran.records, ran.workers)
-        if profile is None and (fewer := within(ran, orders)):
+        ran, profile = self._run(orders, tell)
+        if fewer := within(ran, orders):
             whole = f"{ran.steps[fewer.unit]:,} {fewer.unit} in all: {_shares(fewer)}"
-            tell(f"too few for a whole profile, so the program runs once more; {whole}")
-            ran = self._run(fewer, tell)
-            profile = profile_of(str(self._program), ran.records, ran.workers)
-            profile = profile and replace(profile, notes=(whole, *profile.notes))
+            tell(f"too few for a whole profile, so the program runs once more{rewound()}; {whole}")
+            again, better = self._run(fewer, tell)
+            if better:
+                profile = replace(better, notes=(whole, *better.notes))
+            ran = ran if profile and not better else again
         if profile is None:
             raise UserError(why_not(ran, orders))
         if ran.code and not ran.is_interrupted:
@@ -74,10 +75,11 @@ class Session:
             report = self._report(profile, ran)
         return report
 
-    def _run(self, orders: Orders, tell: Tell) -> Ran:
+    def _run(self, orders: Orders, tell: Tell) -> tuple[Ran, Profile | None]:
         manner = Manner(self._typed["stop"], stdout=sys.stderr.fileno() if self._typed["as_json"] else None)
         with closing(Guardian()) as guardian:
-            return run(self._program, orders, tell, guardian, manner)
+            ran = run(self._program, orders, tell, guardian, manner)
+        return ran, profile_of(str(self._program), ran.records, ran.workers)
 
     def _report(self, profile: Profile, ran: Ran) -> Report:
         settings = configured(self._start, self._typed).settings
@@ -91,11 +93,26 @@ class Session:
 
 
 def within(ran: Ran, orders: Orders) -> Orders | None:
-    """How a program that came to its end before it was profiled can be: by the best kind of steps that it has."""
+    """How a program that came to its end too soon can be profiled: by the best kind of steps that it has.
+
+    None where that can't be, or would trace no more steps than were traced.
+    """
     if ran.code or ran.is_interrupted:
         return None
-    found = (orders.within(kind, ran.steps[kind]) for kind in KINDS if ran.steps.get(kind, 0) >= LEAST)
-    return next(found, None)
+    unit = next((kind for kind in KINDS if ran.steps.get(kind, 0) >= LEAST), "")
+    fewer = orders.within(unit, ran.steps.get(unit, 0))
+    return fewer if unit and fewer.steps > ran.steps[unit] - orders.warm_up - orders.timed else None
+
+
+def rewound(source: int = 0) -> str:
+    """Let standard input begin anew; what to say where it can't, for what came through a pipe is gone."""
+    try:
+        is_pipe = stat.S_ISFIFO(os.fstat(source).st_mode)
+        if not is_pipe:
+            os.lseek(source, 0, os.SEEK_SET)
+    except OSError:  # closed, or a terminal
+        return ""
+    return ", and finds nothing in its input, a pipe" if is_pipe else ""
 
 
 def _shares(orders: Orders) -> str:

@@ -51,9 +51,10 @@ _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "round
 def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     """Race SCRIPT with ARGS against itself with settings and fixes that an expert would try, and keep the best.
 
-    Those are compiled modules, fused optimizers, channels_last, cudnn.benchmark, the fixes of findings, and with
-    --allow precision TF32 and bfloat16. `perflint run --tuned SCRIPT` then runs the best, without touching a file.
-    Exits with 0 if the program is the same and faster, with 1 if not, with 2 if it could not be run.
+    Those are the fixes of findings, the whole step as one CUDA graph, more workers, compiled modules, fused optimizers,
+    channels_last, cudnn.benchmark, and with --allow precision TF32 and bfloat16. A profile says which of them may gain.
+    `perflint run --tuned SCRIPT` then runs the best, without touching a file. Exits with 0 if the program is the same
+    and faster, with 1 if not, with 2 if it could not be run.
     """
     from perflint.engine.rule import Safety
     from perflint.tune.kept import keep

@@ -10,6 +10,7 @@ from functools import cached_property
 from perflint.documents.lines import at_line
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Diagnostic, RunResult, figure
+from perflint.engine.rule import Severity
 from perflint.profile.costs import Code
 from perflint.profile.kinds import Regime
 from perflint.profile.result import LineCost, Profile, WorkerLine
@@ -119,13 +120,21 @@ class Report:
         """The first thing to do."""
         profile, program = self.profile, self.profile.program
         least = _LEAST * profile.step_ms
-        fixable = [each for each in self.measured if each.fixes and each.cost and each.cost.ms >= least]
         regime = Regime(profile.regime) if profile.shares else None
+        bound = {name for name, rule in rules_by_name().items() if regime and regime.value in rule.regimes}
+        fixable = [
+            each
+            for each in self.measured
+            if each.fixes and each.cost and each.cost.ms >= least
+            if each.severity is not Severity.ADVICE or each.rule in bound  # which else only those try who select it
+        ]
         if fixable:
-            if regime and regime.value in rules_by_name()[fixable[0].rule].regimes:
+            if fixable[0].rule in bound:
                 return Advice(f"perflint tune {program}", f"{fixable[0].rule} may gain where steps are bound so")
             options = "--tune-loader " if _is_about_input(fixable[0]) else ""
-            most = min(sum(each.cost.ms for each in fixable if each.cost), profile.step_ms)
+            tried = (each for each in fixable if each.severity is not Severity.ADVICE)
+            places = {(each.path, each.start.cell, each.start.line): each.cost.ms for each in tried if each.cost}
+            most = min(sum(places.values()), profile.step_ms)  # costs of one line overlap
             return Advice(f"perflint verify {options}{program}", f"fixes save at most {figure(most)} ms of a step")
         if not regime:
             return Advice("have the program not use torch.profiler itself", "only its lines could be traced")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import CodeType
@@ -237,7 +238,7 @@ class StepReplay(Capture):
         try:
             for leaf, static in self._carried:
                 leaf.grad = static
-            with optim.capturable(scene.optimizers):
+            with optim.capturable(scene.optimizers), _without_hooks():
                 self._graph, outcome = self._recorder.record(lambda: settle(call.run(places), self._statics, kept))
             after = [leaf.grad for leaf in leaves]
         finally:
@@ -301,6 +302,20 @@ class StepReplay(Capture):
         if any(self._recorded):
             outputs = _Spent.apply(_TAPE, outputs, self._recorded)  # type: ignore[no-untyped-call]
         return self._outcome.result(inputs, outputs)
+
+
+@contextmanager
+def _without_hooks() -> Iterator[None]:
+    """Have no hook of all optimizers see the steps in here, where it may not wait: the replay that follows calls it."""
+    known: list[dict[Any, Any]] = [hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks]
+    kept = [dict(each) for each in known]
+    for each in known:
+        each.clear()
+    try:
+        yield
+    finally:
+        for each, before in zip(known, kept, strict=True):
+            each.update(before)
 
 
 def _give(leaves: list[Tensor], gradients: list[Tensor | None]) -> None:

@@ -10,6 +10,8 @@ from perflint.verify.statistics import Estimate, against_original, within
 from perflint.verify.summary import ratio_with_interval, size
 from perflint.verify.verdict import Verdict, weakest
 
+_OPEN = (Outcome.UNSURE, Outcome.UNCHECKED, Outcome.FAILED)  # of which nobody knows what they gain
+
 
 def ladder(verdict: Verdict, allowed: Collection[Safety]) -> Iterator[str]:
     """A line for each class: the best program of this class, its gain and memory, and what it is made of."""
@@ -20,7 +22,7 @@ def ladder(verdict: Verdict, allowed: Collection[Safety]) -> Iterator[str]:
         if safety not in allowed:
             yield f"{safety}: not tried (--allow {safety})"
         elif not parts or verdict.outcome is not Outcome.FASTER:
-            yield f"{safety}: nothing gained"
+            yield f"{safety}: {Outcome.UNSURE if verdict.outcome in _OPEN else 'nothing gained'}"
         elif safety is top:
             memory = f", {size(verdict.after.device_bytes)} of GPU memory" if verdict.after.device_bytes else ""
             yield f"{safety}: {_gain(verdict.speed)}{memory}: {parts}"

@@ -301,7 +301,9 @@ class Examination:
         keys = [key for key in of.fixes if of.effect(key, everything, whole).is_reached]
         self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, self._first)}
         fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
-        tried = [fix for fix in fixes if fix.activations or not of.holds(everything, self._keys[fix.name])]
+        held = {name for name, key in self._keys.items() if of.holds(everything, key)}
+        is_cut_off = bool(whole.code)  # by one of them, before others could run
+        tried = [fix for fix in fixes if fix.activations or is_cut_off or fix.name not in held]
         if len(tried) == 1:
             graded = {tried[0].name: self._alone(tried[0], whole)}
             return [graded.get(fix.name, fix) for fix in fixes]
@@ -314,8 +316,10 @@ class Examination:
         if None in runs:
             self._left_out.append("what some fixes change alone: there was no time to record it")
         for fix, run in zip(rest, runs, strict=True):
-            if run or fix.activations:
-                graded[fix.name] = self._alone(fix, run or whole)
+            if run:
+                graded[fix.name] = self._alone(fix, run)
+            elif fix.activations:
+                graded[fix.name] = _among(self._alone(fix, whole))
             else:
                 graded[fix.name] = replace(fix, reason="there was no time to record it")
         return [graded.get(fix.name, fix) for fix in fixes]
@@ -389,3 +393,9 @@ class Examination:
         """The variant with these fixes, if none excludes another."""
         variant = self._patched(fixes, name)
         return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None
+
+
+def _among(fix: FixVerdict) -> FixVerdict:
+    """A fix that was graded by a run with others, too: what differs there need not be its doing."""
+    evidence = tuple(f"together with the others {each}" for each in fix.likeness.evidence)
+    return replace(fix, likeness=replace(fix.likeness, evidence=evidence))

@@ -87,13 +87,14 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
         grade = Grade.ROUNDING if near else Grade.BITWISE
         return Likeness(grade, (*near[:_SAID], f"{seen} are bitwise equal"))
     beyond = [each for each, grade in grades.items() if grade is Grade.ALIKE]
-    worst = _by_size(beyond or compared.differences)[0]
+    first = _by_size(beyond or compared.differences)[0]
     if beyond:
         words = f"{seen} are equal, or differ by no more than from run to run of the original"
-        return Likeness(Grade.ALIKE, (words, _parting(worst)))
+        return Likeness(Grade.ALIKE, (words, _parting(first)))
     unknown = () if compared.referenced else ("none could be compared to double precision",)
-    words = f"{seen} are equal but for rounding, at most {_size(worst)}"
-    return Likeness(Grade.ROUNDING, (words, _parting(worst), *unknown))
+    largest = max((each.error for each in compared.differences if each.error is not None), default=None)
+    most = "" if largest is None else f", at most {largest:.2g} of the value"
+    return Likeness(Grade.ROUNDING, (f"{seen} are equal but for rounding{most}", _parting(first), *unknown))
 
 
 def ends(before: Recorded, after: Recorded) -> Iterator[str]:

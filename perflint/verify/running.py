@@ -133,7 +133,7 @@ class Running:
         self._ranks: dict[Connection, Arrival | None] = {}
         self._platforms: dict[int, Platform] = {}
         self._given = self._leave = Leave(orders.until)
-        self._step = 0
+        self._unit, self._step = orders.unit, 0
         self._paused = self._has_started = False
         self.output, self.errors = Output(), Output()
         self._process = self._started(program, variant, orders)
@@ -203,7 +203,8 @@ class Running:
         return ProgramEnded(self._variant, f"{ending(code, errors)}{self._place(', ')}", code, errors)
 
     def _place(self, comma: str = " ") -> str:
-        return f"{comma}after step {self._step}" if self._step else ""
+        """After which step it is, where steps of one kind are counted."""
+        return f"{comma}after step {self._step}" if self._step and self._unit else ""
 
     def _arrivals(self) -> list[Arrival] | None:
         """The arrivals of all ranks, once all are there."""

@@ -15,6 +15,7 @@ if not torch.cuda.is_available():
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from perflint.runtime import optimizers as optim
 from perflint.runtime.step import GraphedStep, graphed_step
@@ -85,6 +86,29 @@ def test_a_graphed_step_is_the_eager_step(name: str) -> None:
         assert equal(one, other), f"at {number} of {len(found)}: {reasons} {captured}"
     assert bool(reasons) == plain, reasons
     assert plain or all(captured), captured
+
+
+def test_hooks_of_all_optimizers_see_each_step_once_and_no_capture() -> None:
+    model = nn.Linear(4, 4).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    seen: list[bool] = []
+
+    @graphed_step
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = model(x).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss
+
+    handle = register_optimizer_step_post_hook(lambda *_: seen.append(torch.cuda.is_current_stream_capturing()))
+    try:
+        for _ in range(12):
+            step(torch.randn(3, 4, device=DEVICE))
+        assert step.graphs == 1 and seen == [False] * 12
+    finally:
+        handle.remove()
+        step.clear()
 
 
 @pytest.mark.parametrize("name", ["optimizer adam", "optimizer adamw", "gan", "schedule cosine", "resume"])

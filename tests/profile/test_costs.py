@@ -11,6 +11,7 @@ from perflint.documents.digest import digest
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import check_bytes
 from perflint.engine.results import RunResult
+from perflint.engine.rule import Severity
 from perflint.profile.build import profile_of
 from perflint.profile.costs import Code, with_costs, with_known_costs
 from perflint.profile.kept import keep, read
@@ -103,6 +104,15 @@ def test_what_was_seen_in_the_code_of_a_finding_is_known(file: Path) -> None:
     (read_,) = (each for each in result.diagnostics if each.start.line == READ)
     report = Report(known, result, {str(file): Code.of(file)})
     assert report.seen(read_) == ["loss: float32 tensor of rank 0 on cuda:0"]
+
+
+def test_advice_that_nothing_applies_by_itself_is_not_what_to_do_first(file: Path) -> None:
+    found = with_costs(checked(file), [profile(file)])
+    first = Report(profile(file), found, {}).first
+    assert first.command.startswith("perflint verify") and first.why == "fixes save at most 5 ms of a step"
+    advice = tuple(replace(each, severity=Severity.ADVICE) for each in found.diagnostics)
+    files = tuple(replace(each, diagnostics=advice) for each in found.files)
+    assert "save" not in Report(profile(file), replace(found, files=files), {}).first.why
 
 
 def test_profiles_are_kept_by_program_and_read_as_they_were(tmp_path: Path, file: Path) -> None:

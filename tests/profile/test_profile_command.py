@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from perflint.cli.profile_session import why_not, within
+from perflint.cli.profile_session import rewound, why_not, within
 from perflint.profile.kept import read
 from perflint.profile.record import LEAST, OPERATION_STEPS, Orders
 from perflint.profile.result import Profile
@@ -99,6 +100,24 @@ def test_a_program_with_hardly_any_step_and_one_that_was_stopped_do_not_run_agai
         assert "optimizer steps: a profile needs 4 steps of a program that" in why_not(ran, orders)
     again = within(Ran(0, (), (), {"calls": 90, "backward passes": 9, "loader batches": 2}, False), orders)
     assert again is not None and again.unit == "backward passes"
+
+
+def test_a_program_that_ends_amid_the_traced_steps_runs_again_if_that_shows_more_of_them() -> None:
+    ran = [Ran(0, (), (), {"optimizer steps": number}, False) for number in (32, 38, 90)]
+    more = [within(each, Orders(10, 10, 20)) for each in ran]
+    assert more[0] is not None and more[0].steps == 7
+    assert more[1:] == [None, None]
+
+
+def test_a_program_that_runs_again_reads_the_same_file_again_but_not_the_same_pipe(tmp_path: Path) -> None:
+    (tmp_path / "input.txt").write_text("30")
+    with (tmp_path / "input.txt").open() as file:
+        assert file.read() == "30"
+        assert rewound(file.fileno()) == "" and os.lseek(file.fileno(), 0, os.SEEK_CUR) == 0
+    ends = os.pipe()
+    assert "a pipe" in rewound(ends[0])
+    for end in ends:
+        os.close(end)
 
 
 def test_few_steps_leave_room_for_as_many_parts_of_a_profile_as_there_can_be() -> None:

@@ -144,6 +144,11 @@ def test_the_ladder_names_every_class() -> None:
     ]
 
 
+def test_the_ladder_of_a_program_that_failed_claims_nothing() -> None:
+    (first, *_) = ladder(Verdict("train.py", "2026-11-23", failure="it hangs"), {Safety.EXACT})
+    assert first == "exact: can't tell"
+
+
 def test_a_run_says_which_settings_took_effect(project: Project, tmp_path: Path) -> None:
     keep(project.root, "train.py", [settings_fix(project.root, "fused-optimizer")])
     plan = plan_of(project, "train.py")

@@ -11,8 +11,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from perflint.engine.rule import Safety
 from perflint.verify import examine
 from perflint.verify.budget import Budget
+from perflint.verify.contest import wrong
 from perflint.verify.examine import Examination
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.runs import Recorded
@@ -58,3 +60,19 @@ def test_fixes_are_blamed_that_are_wrong_alone_or_else_all_that_are_so_together(
     )
     assert "".join(sorted(examination._wrong_later(FIXES))) == blamed
     assert examination._reach == Reach(400)
+
+
+def test_a_fix_that_was_recorded_with_others_only_is_not_said_to_differ_by_itself() -> None:
+    variants = SimpleNamespace(
+        fixes=[SimpleNamespace(rule="item-in-loop", line=line) for line in (1, 2)],
+        with_fixes=lambda name, keys: name,
+        effect=lambda *_: SimpleNamespace(is_reached=True, times=1, obstacle=""),
+        holds=lambda *_: True,
+        verdict=lambda name, key, *_: replace(fix(key.line), name=name, safety=Safety.EXACT, activations=1),
+    )
+    examination = Examination(*cast(Any, (Mock(), variants, Budget(60.0), Path(), lambda _: None, None)))
+    rounded = Likeness(Grade.ROUNDING, ("all are equal but for rounding",))
+    records = SimpleNamespace(seconds=lambda _: 99.0, graded=lambda *_: rounded, own=Likeness(Grade.BITWISE))
+    vars(examination).update(_records=records, _comparing=Budget(60.0), _protocol=None)
+    reasons = {wrong(each, Grade.BITWISE) for each in examination._seen(cast(Any, "all"), RUN)}
+    assert reasons == {"it promised exact results, but together with the others all are equal but for rounding"}

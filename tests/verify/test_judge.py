@@ -43,7 +43,15 @@ def test_what_is_not_finite_or_has_another_shape_is_different(error: float, name
 
 
 def test_digests_tell_that_runs_are_not_bitwise_equal_and_no_more() -> None:
-    assert graded(replace(NEAR, error=None, is_close=False, reference=None, changed=None)) is Grade.ROUNDING
+    digest = replace(NEAR, step=1, error=None, is_close=False, reference=None, changed=None)
+    assert graded(digest) is Grade.ROUNDING
+    assert judged(digest).evidence[0].endswith("equal but for rounding")
+
+
+def test_rounding_is_at_most_the_largest_difference_at_whatever_step() -> None:
+    digest = replace(NEAR, step=1, error=None, is_close=False, reference=None, changed=None)
+    later = replace(NEAR, step=3, error=3e-7)
+    assert judged(digest, NEAR, later).evidence[0].endswith("at most 3e-07 of the value")
 
 
 def test_an_error_of_several_times_the_originals_own_is_different_also_where_values_are_close() -> None:

@@ -74,9 +74,12 @@ def test_memory_is_told_in_bytes_whatever_the_system_counts_in(
     assert steps._host_bytes() == size
 
 
-def test_a_program_that_ends_says_how(tmp_path: Path) -> None:
-    with course("fails.py") as races, races.running(original(tmp_path), OPTIMIZER) as running:
-        with pytest.raises(ProgramEnded, match=r": RuntimeError: out of data, after step 3$") as ended:
+@pytest.mark.parametrize(("unit", "place"), [(OPTIMIZER, ", after step 3"), ("", "")])
+def test_a_program_that_ends_says_how_and_where_if_steps_of_one_kind_count(
+    unit: str, place: str, tmp_path: Path
+) -> None:
+    with course("fails.py") as races, races.running(original(tmp_path), unit) as running:
+        with pytest.raises(ProgramEnded, match=rf": RuntimeError: out of data{place}$") as ended:
             running.advance(9, PATIENCE)
         assert ended.value.code == 1
         assert ended.value.errors.splitlines()[-1] == "RuntimeError: out of data"
