@@ -40,9 +40,10 @@ FIGURE = LoaderFigure("train.py", CALL, 3, 2, 4, 1.0, 4.0, 2.0, 1.5, 8, "2026-11
 
 
 def fixed(folder: Path, text: str = PROGRAM) -> str:
-    """The call for the loader after its fix, by the settings that hold in `folder`."""
+    """The loop over the loader after its fix, by the settings that hold in `folder`, in one line."""
     result = fix_text(text, [DataloaderDefaults()], load(folder).settings.rules)
-    return next(line for line in result.text.splitlines() if "in DataLoader" in line)
+    head = result.text[result.text.index("in DataLoader") :]
+    return " ".join(head[: head.index("):") + 2].split())
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,9 @@ def _conflict(program: Program, around: Around, run: Sequence[Part], part: Part)
     fetched = {node.id for each in part.fetched for node in ast.walk(each.value) if isinstance(node, ast.Name)}
     for each in before:
         if fetched & names_in(each.statement)[0]:
-            return Blocked("what it copies to the device is computed in the step", part.statement)
+            return Blocked(
+                "what it copies to the device is computed in the step: compute it in front of that", part.statement
+            )
         for one in each.late:
             changed = _changed(program, one, part.statement)
             if changed & (loads | stores) or _host_names(one) & stores:

@@ -257,8 +257,9 @@ class _Reader:
 
     def _check_numbers(self, statement: ast.stmt) -> None:
         """Raise Blocked where a statement reads what the host has, another one in each iteration."""
-        inside = {*own_nodes(statement)}
-        for name in inside:
+        nodes = list(own_nodes(statement))
+        inside = set(nodes)
+        for name in nodes:
             is_read = isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
             if not is_read or not isinstance(name, ast.Name) or name in self._obstacles.opaque:
                 continue
