@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
 from torch.utils.data._utils import worker
 
 from perflint.project.cores import available_cores
@@ -28,6 +28,7 @@ _SHARED = Path("/dev/shm")
 _PREFETCH = 2  # batches that each worker keeps ready, by torch's default
 _MOST_WORKERS = 16
 _probes: dict[int, tuple[weakref.ref[Any], object, Probe]] = {}  # by the numbers of datasets, which come again
+_PATIENCE_S = 60
 _READY_S = 1e-3  # from one batch to the next, at best
 _WORTH_S = 2e-3  # of reading a batch; passing one from a worker takes about half a millisecond
 
@@ -90,6 +91,23 @@ def decide(
     return Decision({**pinned, "num_workers": workers}, sample=seen.seconds)
 
 
+class _Samples(Dataset[Probe]):
+    """What a worker finds out of a dataset: what reading opens, or changes, does so in the worker's copy alone."""
+
+    def __init__(self, dataset: Any, collate: Any) -> None:
+        self._dataset, self._collate = dataset, collate
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Probe:
+        return probe(self._dataset, self._collate)
+
+
+class _Apart(DataLoader[Probe]):
+    """A loader that is not the program's: what watches those leaves it alone."""
+
+
 def more_workers(loader: Any) -> Decision:
     """As many workers as a batch each millisecond takes, where a loader has some and their number changes nothing."""
     names = ("num_workers", "batch_size", "batch_sampler", "collate_fn", "worker_init_fn", "multiprocessing_context")
@@ -99,10 +117,15 @@ def more_workers(loader: Any) -> Decision:
         return Decision(reason="it has no workers")
     if reason := _unfit(dataset, given) or unshared(dataset):
         return Decision(reason=reason)
+    samples, own = _Samples(dataset, given["collate_fn"]), torch.Generator()
+    context = given["multiprocessing_context"]
     try:
-        seen, batch = _probed(dataset, given), batch_size(given)
+        (seen,) = _Apart(
+            samples, None, num_workers=1, generator=own, timeout=_PATIENCE_S, multiprocessing_context=context
+        )
     except Exception as error:
         return Decision(reason=f"its samples can't be tried out: {error!r}")
+    batch = batch_size(given)
     workers = min(_most_workers(dataset, batch), math.ceil(seen.seconds * batch / _READY_S))
     if reason := _obstacle(seen, batch, unsafe=False) or _too_large(seen, batch, workers):
         return Decision(reason=reason)

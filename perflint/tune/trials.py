@@ -43,9 +43,9 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
     rules = {each.name: each.regimes for each in all_rules() if each.severity is Severity.ADVICE and each.regimes}
 
     def share(regimes: Collection[str]) -> float:
-        return sum(profile.shares.get(each, 0.0) for each in regimes) if profile and regimes else 1.0
+        return sum(profile.shares.get(each, 0.0) for each in regimes) if profile else 1.0
 
-    left_out = [name for name, regimes in {**rules, **settings}.items() if share(regimes) < _LEAST]
+    left_out = [name for name, regimes in {**rules, **settings}.items() if regimes and share(regimes) < _LEAST]
     note = ""
     if left_out and profile:
         bounds = ", ".join(f"{name} {part:.0%}" for name, part in profile.shares.items() if part >= _LEAST)
@@ -54,7 +54,7 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
     kept = sorted((name for name in rules if name not in left_out), key=lambda name: -share(rules[name]))
     shortened = {each for name in kept for each in rules[name]} if profile else set()
     slow = [name for name in settings if KNOWN[name].starts_slowly and name not in left_out]
-    instead = (name for name in slow if shortened and share({"", *settings[name]} - shortened) < _LEAST)
+    instead = (name for name in slow if shortened and share({*settings[name]} - shortened) < _LEAST)
     tried = tuple(name for name in settings if name not in left_out)
     return Trials(tried, tuple(kept), tuple(kept) if profile else (), tuple(instead), note)
 

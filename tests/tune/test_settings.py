@@ -49,15 +49,16 @@ def test_bfloat16_is_on_while_the_program_runs(tmp_path: Path) -> None:
 
 
 class Sums(Dataset[int]):
-    """Samples that take longer to compute than a worker costs."""
+    """Samples that take longer to compute than a worker costs, and may be drawn, or read from what the first opens."""
 
-    def __init__(self, drawn: bool = False) -> None:
-        self.drawn = drawn
+    def __init__(self, drawn: bool = False, opens: bool = False) -> None:
+        self.drawn, self.opens, self.opened = drawn, opens, 0
 
     def __len__(self) -> int:
         return 24
 
     def __getitem__(self, index: int) -> int:
+        self.opened += self.opens
         return sum(range(100_000)) * (random.randrange(2) if self.drawn else 1) + index
 
 
@@ -71,12 +72,18 @@ def test_loaders_with_workers_get_more_unless_samples_are_drawn(
         read = torch.cat(list(batches)).tolist()
         drawn = DataLoader(Sums(drawn=True), 4, num_workers=1)
         iter(drawn)
+        said = [each.remark for each in tallied(tmp_path, SETTINGS)]
+        opening = Sums(opens=True)
+        opened = DataLoader(opening, 4, num_workers=1)
+        iter(opened)
     finally:
         undo()
     assert read == [Sums()[index] for index in range(24)]
-    assert (batches.num_workers, drawn.num_workers) == (3, 1)
+    assert (batches.num_workers, drawn.num_workers, opened.num_workers) == (3, 1, 1)
+    assert opening.opened == 0  # samples are tried out in a worker
     (tally,) = tallied(tmp_path, SETTINGS)
-    assert tally.times == 1 and "samples are drawn at random" in tally.remark
+    assert tally.times == 1 and "reading a sample changes it" in tally.remark
+    assert "samples are drawn at random" in said[0]
 
 
 def test_what_needs_cuda_says_so(tmp_path: Path) -> None:

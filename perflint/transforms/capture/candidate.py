@@ -30,19 +30,24 @@ _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 def graphed(program: Program, loop: PlainLoop) -> Fix:
     """The fix that captures `loop`; raises Blocked, which says what stands in the way."""
     _check_scripted(program, loop)
-    end = end_of(program, loop)
-    try:
-        fix = _whole(program, loop) if end is None else _in_chunks(program, loop, end)
+    if (end := end_of(program, loop)) is not None:
+        fix = _in_chunks(program, loop, end)
         check_aliases(program, loop)
         return fix
+    try:
+        fix = _whole(program, loop)
+        check_aliases(program, loop)
     except Blocked:
         with suppress(Blocked):
-            if end is not None:
-                raise
-            if isinstance(function := program.function_of(loop), ast.FunctionDef):
-                _check_sites(program, function)
-            return outlined(program, loop)
+            return _beside_others(program, loop)
         raise
+    return fix
+
+
+def _beside_others(program: Program, loop: PlainLoop) -> Fix:
+    if isinstance(function := program.function_of(loop), ast.FunctionDef):
+        _check_sites(program, function)
+    return outlined(program, loop)
 
 
 def _in_chunks(program: Program, loop: PlainLoop, end: Exit) -> Fix:

@@ -24,5 +24,7 @@ def outlined(program: Program, loop: PlainLoop) -> Fix:
         raise Blocked("it runs once, and a graph is of use from the third time on", loop)
     name, imported = importing(program, RUNTIME, "graphed_step")
     region = region_with(program, loop, around)
+    for distribution in region.unchecked:
+        raise Blocked("it checks its arguments on the host: pass `validate_args=False`", distribution)
     operations = Outline(program, region, taken_around(program, region.scope)).operations(name)
     return Fix("run the loop as one CUDA graph", Safety.EXACT, rewrite(program, *imported, *operations), DISTRIBUTION)
