@@ -91,22 +91,15 @@ def _is_asynchronous(move: Move) -> bool:
 
 def _walks(program: Program, move: Move) -> set[ast.AST]:
     """The loops over batches of which one hands out what is copied, or what that is a part of."""
-    root = _root(move.tensor)
+    root = api.root_of(move.tensor)
     found = api.origins(program, root) if isinstance(root, ast.Name) else []
     return {each for each in found if isinstance(each, ast.For)}
 
 
-def _root(node: ast.expr) -> ast.expr:
-    while isinstance(node, ast.Subscript | ast.Attribute):
-        node = node.value
-    return node
-
-
 def _is_given(program: Program, node: ast.AST, wholes: tuple[ast.expr, ...]) -> bool:
     """Is the batch on the host itself, by its name, an argument of the call?"""
-    flow, call = api.flow(program), node if isinstance(node, ast.Call) else None
-    given = [*call.args, *(each.value for each in call.keywords)] if call is not None else []
-    roots = [root for each in given if isinstance(root := _root(each), ast.Name)]
+    flow, given = api.flow(program), api.arguments_of(node) if isinstance(node, ast.Call) else []
+    roots = [root for each in given if isinstance(root := api.root_of(each), ast.Name)]
     own = {each for whole in wholes if isinstance(whole, ast.Name) for each in flow.definitions(whole)}
     return any(own & flow.definitions(each) for each in roots)
 
@@ -117,7 +110,7 @@ def _written_elsewhere(program: Program, wholes: tuple[ast.expr, ...]) -> Iterat
     kept = set[str]()
     for node in program.of_type(ast.Assign):
         attributes = {each.attr for part in node.targets for each in ast.walk(part) if isinstance(each, ast.Attribute)}
-        root = _root(node.value)
+        root = api.root_of(node.value)
         if attributes and isinstance(root, ast.Name) and not origins.isdisjoint(api.origins(program, root)):
             kept |= attributes
     for each in program.of_type(ast.Attribute) if kept else ():
