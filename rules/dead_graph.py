@@ -142,6 +142,9 @@ def _may_return_its_input(program: Program, run: ast.Call) -> bool:
 
 def _makes(program: Program, node: ast.expr) -> bool:
     """Does the expression surely give a new tensor?"""
+    if isinstance(node, ast.Name):
+        values = api.assigned(program, node)
+        return bool(values) and all(not isinstance(each, ast.Name) and _makes(program, each) for each in values)
     found = api.operation(program, node)
     if found is not None:
         return not api.is_view(found.name) and not api.converts(found.name) and "dropout" not in found.name
