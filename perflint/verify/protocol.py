@@ -188,6 +188,10 @@ class Schedule:
         recorded = (_RECORDINGS + fixes) * self._recording(HORIZON // 2)
         return self.look.seconds + recorded + _MORE * sum(map(self.least, races))
 
+    def is_tight(self, seconds: float) -> bool:
+        """Whether so many seconds are hardly enough to record what says something, and then to race."""
+        return self.recorded + _MORE * self.least(3) > seconds
+
     def least(self, variants: int) -> float:
         """About how many seconds the shortest race of so many variants takes."""
         shortest = self.protocol(variants, 0.0)
