@@ -64,6 +64,9 @@ class Examination(Planned):
             look = self._look
             environment = {**self._known.environment, **look.versions}
             self._known = replace(self._known, device=look.device, environment=environment)
+            is_far = look.is_whole or len(look.steps) >= HORIZON
+            if is_far and not self._variants.loaded(look.ran):
+                return replace(self._known, is_idle=True)
             with deadline(Budget(self._whole.left + self._whole.of(Share.OVER))):
                 verdict = self._reached(self._known)
             more = self._whole.longer(self._schedule.enough(len(verdict.fixes)))

@@ -23,7 +23,7 @@ from perflint.verify.race import Race
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import PATCHED
 from perflint.verify.summary import advice, sentence
-from perflint.verify.verdict import Reach, Side
+from perflint.verify.verdict import Reach, Side, Verdict
 from tests.verify.races import CALM, race
 from tests.verify.verdicts import BITWISE, fix
 
@@ -75,14 +75,16 @@ class Records:
         return replace(BITWISE, grade=self._grade)
 
 
-def verdict(monkeypatch: pytest.MonkeyPatch, speedup: float, grade: Grade | None, times: int = 3) -> Any:
+def verdict(
+    monkeypatch: pytest.MonkeyPatch, speedup: float, grade: Grade | None, times: int = 3, **how: Any
+) -> Verdict:
     """The verdict after a race in which the patch is so many times as fast, and what was recorded then."""
     samples = race(np.random.default_rng(0), CALM, rounds=4, pairs=4, speedups={PATCHED: speedup})
     monkeypatch.setattr(examine, "race", lambda *_: Race(samples))
     monkeypatch.setattr(examine, "side_of", lambda *_: Side())
     monitor = Mock(readings=lambda *_: (), strangers=lambda *_: (), load=0.0)
     variants = Variants()
-    variants.times = times
+    vars(variants).update(times=times, **how)
     examination = Examination(*cast(Any, (Mock(), variants, Budget(40.0), Path(), lambda _: None, monitor)))
     vars(examination).update(_look=LOOK, _schedule=Schedule(LOOK), _records=Records(grade, monkeypatch))
     return examination.verdict()
@@ -108,3 +110,9 @@ def test_what_may_gain_is_compared_after_its_race(
     assert [each.kept for each in found.fixes] == [outcome is Outcome.FASTER, False]
     assert found.fixes[1].reason == "it did not run in a first look"
     assert ("--budget" in advice(found)) == (outcome is Outcome.UNCHECKED)
+
+
+def test_where_no_file_with_fixes_is_loaded_nothing_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(monkeypatch, 1.0, None, loaded_=())
+    assert (found.outcome, advice(found)) == (Outcome.UNFIXED, "Keep the program as it is.")
+    assert sentence(found) == "Nothing to fix: the program loads none of the files that perflint has fixes for."
