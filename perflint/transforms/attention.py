@@ -52,6 +52,7 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     scaled, assumed = _scaled(program, found, _sizes(program, query, key, turned))
     keywords = [*_dropped(program, found), *scaled]
     gone = _leading_statements(program, found)
+    _check_heads(program, found, query)
     names = program.of_type(ast.Name, ast.Attribute)
     modules = (path_of(each) for each in names if program.qualified(each) == "torch.nn.functional" and path_of(each))
     called = next((expression(f"{each}.{_NAME}") for each in modules), None)
@@ -118,6 +119,13 @@ def _check_softmax(program: Program, found: Attention) -> None:
     is_function = found.scores in found.softmax.args
     if len(found.softmax.args) > 1 + is_function or any(each.arg == "dtype" for each in found.softmax.keywords):
         raise Blocked(_MASKED, found.softmax)
+
+
+def _check_heads(program: Program, found: Attention, query: ast.expr) -> None:
+    """Raise Blocked where the tensors have no axis of heads: of less than four axes, no kernel is fused."""
+    made = operation(program, found.first)
+    if (made is not None and made.name == "bmm") or (program.get(Shapes).shape(query).rank or 4) < 4:
+        raise Blocked("the fused kernels take four axes: give queries, keys and values one of heads, by `unsqueeze(1)`")
 
 
 def _changes(program: Program, found: Attention, gone: tuple[ast.stmt, ...], made: ast.Call) -> list[Operation]:

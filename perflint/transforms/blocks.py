@@ -203,8 +203,11 @@ class Block:
         return _under(above, cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
 
     def _kept_line(self, line: Any) -> Any:
-        updated = self._coder.update(line).visit(_Blanks())
-        return updated.with_changes(leading_lines=self._above[line]) if line in self._above else updated
+        updated = self._coder.update(line)
+        above = self._above.get(line, _above(updated))
+        if line in self._trees.module.body:
+            above = [_blank(each) for each in above]
+        return updated.with_changes(leading_lines=above)
 
     def _new(self, statement: ast.stmt, last: int) -> Any:
         line: Any = self._coder.statement(statement)
@@ -265,6 +268,12 @@ def _above(line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
     return found
 
 
+def _blank(line: cst.EmptyLine) -> cst.EmptyLine:
+    """The line of the module, which stays without blanks in a block, if it is blank."""
+    is_blank = line.comment is None and not line.whitespace.value
+    return line.with_changes(indent=False) if is_blank else line
+
+
 def _under(above: Sequence[cst.EmptyLine], line: Any) -> Any:
     return line.with_changes(leading_lines=[*above, *line.leading_lines]) if above else line
 
@@ -295,11 +304,3 @@ class _Uncommented(cst.CSTTransformer):
         self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine
     ) -> cst.EmptyLine | cst.RemovalSentinel:
         return cst.RemoveFromParent()
-
-
-class _Blanks(cst.CSTTransformer):
-    """Keeps blank lines without blanks when they are indented."""
-
-    def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
-        is_blank = updated_node.comment is None and not updated_node.whitespace.value
-        return updated_node.with_changes(indent=False) if is_blank else updated_node
