@@ -3,8 +3,9 @@
 ## What it does
 
 Reports `.to(device)` and `.cuda()` without `non_blocking=True` of what a loop, or `next`, takes out of a loader with
-`pin_memory`: the batch, or its parts and views of it, also one by one. If the loader isn't in sight, it is taken for a
-pinned one where another part of the same batch is copied with the keyword. Left alone are batches that are converted
+`pin_memory`: the batch, or its parts and views of it, also one by one. If the loader isn't in this file, it is taken
+for a pinned one where all that hand it over, or the function that makes it, are known to pin it, or another part of the
+same batch is copied with the keyword. Left alone are batches that are converted
 first or on the way, as that makes another tensor in memory that is not pinned, loaders that a framework prepares, and
 programs for Apple's GPUs.
 
@@ -47,7 +48,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Batch, Blocked, Finding, Fix, Move, Options, Program, Rule, Safety, State
+from perflint.api import Batch, Blocked, Finding, Fix, Move, Options, Program, Rule, Safety
 
 _OWN = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 
@@ -60,14 +61,17 @@ class BlockingCopy(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each copy of a batch, or of a part of one, which pins none of its time."""
-        says_so = "pin_memory" in program.text or "non_blocking" in program.text
-        if program.is_test or not says_so or ".prepare(" in program.text or "mps" in program.text:
+        if program.is_test or ".prepare(" in program.text or "mps" in program.text:
+            return
+        loops = program.of_type(ast.For)
+        is_given = any(isinstance(each, ast.For) and program.value(each.iter).pinned for each in loops)
+        if not is_given and "pin_memory" not in program.text and "non_blocking" not in program.text:
             return
         moves = [move for call in program.of_type(ast.Call) if (move := api.move(program, call)) is not None]
         asynchronous = {walk for move in moves if _is_asynchronous(move) for walk in _walks(program, move)}
         for move in filter(_waits, moves):
             call, batch = move.call, api.batch(program, move.tensor)
-            is_pinned = batch is not None and any(each.pinned.state is State.ON for each in batch.loaders)
+            is_pinned = batch is not None and batch.is_pinned
             if not is_pinned and asynchronous.isdisjoint(_walks(program, move)):
                 continue
             fixes, blocked = api.tried(_fix, program, move, batch)
@@ -120,7 +124,7 @@ def _written_elsewhere(program: Program, wholes: tuple[ast.expr, ...]) -> Iterat
 
 def _fix(program: Program, move: Move, batch: Batch | None) -> Fix:
     """The keyword; raises Blocked."""
-    if batch is None:
+    if batch is None or batch.is_foreign:
         raise Blocked("the loader isn't in sight: its batches may be of a class of their own")
     for loader in batch.loaders:
         if program.qualified(loader.call.func) not in _OWN:
