@@ -143,8 +143,6 @@ class Block:
     def _kept(self, new: Sequence[ast.AST]) -> Iterator[cst.CSTNode]:
         """The nodes of the program that the new statements hold, and the lines of statements."""
         for node in new:
-            if (origin := note_of(node).origin) is not None and (whole := self._trees.piece(origin[0])) is not None:
-                yield whole
             if is_new(node) or not isinstance(node, ast.expr | ast.stmt):
                 yield from self._kept(list(ast.iter_child_nodes(node)))
             elif isinstance(node, ast.stmt):
