@@ -10,11 +10,11 @@ from functools import cached_property
 
 from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.graph import Definition, Value
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, integer, own_nodes
+from perflint.syntax.walk import FUNCTIONS, LOOPS, integer, own_nodes, reachable
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.host_part import (
@@ -28,7 +28,7 @@ from perflint.transforms.capture.host_part import (
     late,
     only_fetches,
 )
-from perflint.transforms.capture.parts import Part, names_in, runs, steps
+from perflint.transforms.capture.parts import Part, names_in, runs, steps, sunk
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
 
 _PROCESSES = (
@@ -55,15 +55,19 @@ _OFTEN = 20  # steps: fewer are over before a graph is of use
 class Region:
     """What is to be one graph, in the iterations of a loop or the calls of a function, `around`.
 
-    Those are `parts` that follow each other in `block`. `unchecked` are the distributions that have to be told not to
-    check their arguments. A `quiet` one runs where no gradients are recorded.
+    Those are `parts` that follow each other in `block`, and `sunk`, statements before them that make the tensors to
+    which they write. `unchecked` are the distributions that have to be told not to
+    check their arguments. A `pure` one is no step of training, but computes on the device and nothing else; `recorded`
+    says that gradients may flow through it.
     """
 
     around: Around
     parts: tuple[Part, ...]
     block: tuple[Part, ...]
+    sunk: tuple[ast.Assign, ...] = ()
     unchecked: tuple[ast.Call, ...] = ()
-    quiet: bool = False
+    pure: bool = False
+    recorded: bool = True
 
     @property
     def scope(self) -> ast.stmt:
@@ -73,7 +77,7 @@ class Region:
     @property
     def captured(self) -> list[ast.stmt]:
         """The statements of the graph."""
-        return [each.statement for each in self.parts if not (each.is_early or each.is_late)]
+        return [*self.sunk, *(each.statement for each in self.parts if not (each.is_early or each.is_late))]
 
     @property
     def late(self) -> list[Late]:
@@ -161,7 +165,7 @@ def _is_backward(program: Program, statement: ast.stmt) -> bool:
 
 def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Region]:
     """The regions of the steps in `block`; raises Blocked at what is in the way where there is none."""
-    parts = _parts(program, block, around, quiet=False)
+    parts = _parts(program, block, around, StepObstacles(program, quiet=False))
     found = [run for run in runs(program, around, parts) if _is_whole(program, run)]
     if not found:
         raise _obstacle(program, parts)
@@ -169,20 +173,23 @@ def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Reg
 
 
 def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
-    """The region that holds a statement, where no gradients are recorded; raises Blocked."""
-    parts = _parts(program, program.block_of(inner), around, quiet=True)
+    """The region that holds a statement and trains nothing; raises Blocked."""
+    recorded = program.grad_mode(inner) is not GradMode.OFF
+    obstacles = StepObstacles(program, quiet=not recorded, trains=not recorded)
+    parts = _parts(program, program.block_of(inner), around, obstacles)
     run = next((each for each in runs(program, around, parts) if any(part.statement is inner for part in each)), None)
     if run is None:
         blocked = next((part.blocked for part in parts if part.statement is inner), None)
         raise blocked or Blocked("what is around it can't be captured", inner)
-    return _region(program, Region(around, tuple(run), tuple(parts), quiet=True))
+    found = Region(around, tuple(run), tuple(parts), pure=True, recorded=recorded)
+    return _region(program, replace(found, sunk=tuple(sunk(program, run, [each.statement for each in parts]))))
 
 
-def _parts(program: Program, block: list[ast.stmt], around: Around, *, quiet: bool) -> list[Part]:
+def _parts(program: Program, block: list[ast.stmt], around: Around, obstacles: StepObstacles) -> list[Part]:
     for pattern, reason in _UNCAPTURED:
         if match := re.search(pattern, program.text):
             raise Blocked(reason, ast.Pass(lineno=program.source.position(match.start())[0], col_offset=0))
-    reader = _Reader(program, block, around, quiet=quiet)
+    reader = _Reader(program, block, around, obstacles)
     return [reader.part(each) for each in block]
 
 
@@ -205,10 +212,10 @@ def _is_whole(program: Program, run: Sequence[Part]) -> bool:
 class _Reader:
     """Tells of each statement of a block what becomes of it."""
 
-    def __init__(self, program: Program, block: list[ast.stmt], around: Around, *, quiet: bool) -> None:
+    def __init__(self, program: Program, block: list[ast.stmt], around: Around, obstacles: StepObstacles) -> None:
         self._program, self._block, self._around = program, block, around
         self._graph = program.get(Flow).graph(block[0])
-        self._obstacles = StepObstacles(program, quiet=quiet)
+        self._obstacles = obstacles
 
     def part(self, statement: ast.stmt) -> Part:
         """The statement, with what stands in the way."""
@@ -277,12 +284,34 @@ class _Reader:
                 continue  # which is in the key
             if not is_within(self._graph, value.node, self._around):
                 continue
-            given = value.given
-            kinds = {self._program.value(each).kind for each in (name, given or name)}
-            is_steady = given is not None and (is_metadata(given) or self._program.value(given).is_literal)
-            if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not is_steady:
+            kinds = {self._program.value(each).kind for each in (name, value.given or name)}
+            if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not self._is_steady(value):
                 return True
         return False
+
+    def _is_steady(self, value: Definition) -> bool:
+        """Is it computed of nothing but what is given, constants and tensors' shapes?"""
+        first: list[Value] = [value]
+        values = reachable(first, lambda each: self._operands(each) or ())
+        return all(self._operands(each) is not None for each in values)
+
+    def _operands(self, value: Value) -> Sequence[Value] | None:
+        """The variables that plain arithmetic computes it of; None where it is computed otherwise."""
+        if not isinstance(value, Definition) or isinstance(value.node, ast.arg):
+            return ()
+        if value.source is None or value.updates is not None or "each" in value.steps:
+            return None
+        pending, found = [value.source], list[Value]()
+        for node in pending:
+            if isinstance(node, ast.BinOp):
+                pending += [node.left, node.right]
+            elif isinstance(node, ast.Subscript) and is_metadata(node.value):
+                pending.append(node.slice)
+            elif isinstance(node, ast.Name):
+                found += self._graph.definitions(node)
+            elif not (is_metadata(node) or self._program.value(node).is_literal):
+                return None
+        return found
 
     def _check_sums(self, statement: ast.stmt) -> None:
         """Raise Blocked where a tensor is added to, in place, that the iteration before left."""
@@ -306,7 +335,7 @@ def without_rest(program: Program, region: Region) -> Region:
 
 def _region(program: Program, found: Region) -> Region:
     """The region, with what has to change in the functions that it calls."""
-    obstacles = StepObstacles(program, quiet=found.quiet)
+    obstacles = StepObstacles(program, quiet=not found.recorded, trains=not (found.pure and found.recorded))
     everything = {node for part in found.parts for node in own_nodes(part.statement)}
     obstacles.opaque = everything - found.nodes
     obstacles.check([*found.captured, *(each for late in found.late for each in late.tensors)], found.around)
