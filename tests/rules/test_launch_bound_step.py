@@ -100,15 +100,16 @@ class Differentiable(Double):
 
 
 @pytest.mark.parametrize(
-    ("stem", "calls"),
+    "stem",
     [
-        ("launch_bound_step/steps", 50),
-        ("launch_bound_step/unchecked", 50),
-        ("decode_loop/graph_outlined", 50),
-        ("decode_loop/graph_recorded", 10),
+        "launch_bound_step/steps",
+        "launch_bound_step/reported",
+        "launch_bound_step/unchecked",
+        "decode_loop/graph_outlined",
+        "decode_loop/graph_recorded",
     ],
 )
-def test_a_double_of_the_graph_gives_the_same_results(stem: str, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_double_of_the_graph_gives_the_same_results(stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     expected = load(FIXTURES / f"{stem}_before.py", "before").run()
     monkeypatch.setattr(graphs, "graphed_step", Double)
@@ -116,7 +117,7 @@ def test_a_double_of_the_graph_gives_the_same_results(stem: str, calls: int, mon
     monkeypatch.setattr(Double, "calls", 0)
     torch.manual_seed(0)
     found = load(FIXTURES / f"{stem}_after_unsafe.py", "after").run()
-    assert Double.calls >= calls
+    assert Double.calls > 20
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 

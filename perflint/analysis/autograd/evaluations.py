@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from perflint.analysis.autograd.found import Effect, Fate, GradMode
 from perflint.analysis.facts import Program
+from perflint.analysis.links import Manner
 from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import LOOPS, PlainLoop, own_nodes, path_of
@@ -31,8 +32,9 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, PlainLoop | ast.Fu
             around = program.function_of(loop)
             is_all = isinstance(around, ast.FunctionDef) and _only_evaluates(program, around)
             yield loop, around if is_all and isinstance(around, ast.FunctionDef) else loop
-    sets_modes, trains = any(word in program.text for word in _MODES), "backward(" in program.text
     functions: Sequence[ast.FunctionDef] = program.of_type(ast.FunctionDef)
+    given = [each for each in functions if program.is_called(each, Manner.EVALUATED)]
+    sets_modes, trains = bool(given) or any(word in program.text for word in _MODES), "backward(" in program.text
     for function in functions:
         may_be = sets_modes or (trains and _EVALUATION.search(function.name))
         if may_be and function.name not in _INHERITED and _is_evaluation(program, function):

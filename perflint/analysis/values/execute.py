@@ -150,7 +150,8 @@ class Executor(Evaluator):
         values_of: dict[str, list[Value]] = {}
         for call in self.calls:
             if call.target == name:
-                info.outside = max(filter(None, (info.outside, call)), key=lambda each: each.heat)
+                if call.heat:
+                    info.outside = max(filter(None, (info.outside, call)), key=lambda each: each.heat)
                 positional, keywords = arguments_of(call)
                 bound = received(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
                 for parameter, value in bound.items():

@@ -21,13 +21,11 @@ from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import (
     Around,
     Fetched,
-    Late,
-    changed_by,
     draws,
     draws_on_device,
-    is_private,
     is_within,
 )
+from perflint.transforms.capture.late import Late, changed_by, is_private
 
 _FORMS = frozenset({"restriding", "permuting", "adopting", "strided"})  # of what changes more than values
 
