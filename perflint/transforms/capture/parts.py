@@ -14,7 +14,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import own_nodes
+from perflint.syntax.walk import elements_of, own_nodes
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
@@ -198,7 +198,7 @@ def sunk(program: Program, run: Sequence[Part], block: Sequence[ast.stmt]) -> It
         if isinstance(each, Definition)
     }
     before = block[:first] if not graph.caught else ()  # a handler would miss it where what is between them fails
-    found = [each for each in before if isinstance(each, ast.Assign) and made & {*each.targets}]
+    found = [each for each in before if isinstance(each, ast.Assign) and made & {*elements_of(each.targets[0])}]
     for each in found:
         between = [other for other in block[block.index(each) + 1 : first] if other not in found]
         (stores, loads), others = names_in(each), list(map(names_in, between))
@@ -218,12 +218,13 @@ def written_directly(program: Program, part: ast.AST) -> Iterator[ast.Name]:
 
 
 def _makes(program: Program, statement: ast.Assign) -> bool:
-    """Does it give a variable a new empty list, or a tensor that is computed of numbers and another tensor's form?"""
-    call = statement.value
-    if len(statement.targets) > 1 or not isinstance(statement.targets[0], ast.Name):
+    """Does it give variables new empty lists, or one a tensor that is computed of numbers and another tensor's form?"""
+    call, names = statement.value, elements_of(statement.targets[0])
+    if len(statement.targets) > 1 or not all(isinstance(each, ast.Name) for each in names):
         return False
-    if isinstance(call, ast.List):
-        return not call.elts
+    values = elements_of(call) if isinstance(call, ast.Tuple) else [call]
+    if all(isinstance(each, ast.List) and not each.elts for each in values):
+        return len(values) == len(names)
     entry = entry_of(program, call) if isinstance(call, ast.Call) else None
     if entry is None or not (entry.does("factory") or entry.does("like")):
         return False
