@@ -113,7 +113,7 @@ def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
         raise Blocked("the statement computes something else besides: give the result a name of its own")
     if any(isinstance(each, ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(run)):
         raise Blocked("the call does more than compute")
-    for given in (*run.args, *(each.value for each in run.keywords)):
+    for given in api.arguments_of(run):
         if runs := program.effects(given, Effect.RUNS_MODULE):
             raise Blocked("what the module is given is computed by another one", runs[0])
     if "autocast" in program.text:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -150,7 +149,8 @@ class Executor(Evaluator):
         values_of: dict[str, list[Value]] = {}
         for call in self.calls:
             if call.target == name:
-                info.outside = max(filter(None, (info.outside, call)), key=lambda each: each.heat)
+                if call.heat:
+                    info.outside = max(filter(None, (info.outside, call)), key=lambda each: each.heat)
                 positional, keywords = arguments_of(call)
                 bound = received(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
                 for parameter, value in bound.items():
@@ -183,7 +183,7 @@ class Executor(Evaluator):
         for name, value in self.frame.env.items():
             info.assign(name, value)
         if not info.kind and not info.bases:
-            info.kind = _kind_by_methods(info)
+            info.kind = info.kind_by_methods()
             info.is_guess = info.kind == "module" and not any(map(names_module, info.base_names))
         self.changes += before != (info.bases, info.base_names, info.kind, len(info.methods))
         self.frame = outer
@@ -312,16 +312,23 @@ class Executor(Evaluator):
         before = self.frame.env
         known_exit = self._loop_exits.get(node)
         self.frame.env = joined([before, known_exit]) if known_exit else dict(before)
+        entry = dict(self.frame.env)
         if isinstance(node, ast.While):
             self.evaluate(node.test)
         else:
             self.assign(node.target, element_of(iterated))
         after = self._branch(node.body, self.frame.env)
         self._loop_exits[node] = after if after is not None else self.frame.env
-        self.frame.is_open |= self._loop_exits[node] != known_exit
         self.frame.env = joined([before, self._loop_exits[node]])
+        self.frame.is_open |= any(self._is_news(name, value, entry) for name, value in self.frame.env.items())
         self.frame.dead = False
         self._block(node.orelse)
+
+    def _is_news(self, name: str, value: Value, entry: dict[str, Value]) -> bool:
+        """Would another iteration, which begins with `value`, find more under a name than one from `entry` did?"""
+        if name in entry:
+            return entry[name] is not value and entry[name] != value
+        return "." in name or (None, name) in self.frame.reads
 
     def _run_with(self, node: ast.With | ast.AsyncWith) -> None:
         for item in node.items:
@@ -366,14 +373,6 @@ class Executor(Evaluator):
 
 def _may_be_on_device(value: Value) -> bool:
     return value.kind in (Kind.TENSOR, Kind.UNKNOWN) and value.place is not Place.HOST
-
-
-def _kind_by_methods(info: ClassInfo) -> str:
-    """What a class is of which no base tells it, by what its objects can do."""
-    heads = {name.partition(".")[0] for name in info.base_names}
-    if "forward" in info.methods and heads - {"torch", "builtins"} - sys.stdlib_module_names:  # one of the project's
-        return "module"
-    return "optimizer" if info.methods.keys() >= {"step", "zero_grad"} else ""  # or wraps one
 
 
 _STATEMENTS: dict[type[ast.AST], Callable[[Executor, Any], object]] = {
