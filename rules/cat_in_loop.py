@@ -75,7 +75,7 @@ class CatInLoop(Rule):
         for statement in () if program.is_test else program.of_type(ast.Assign):
             for growing, own in _growing(program, statement):
                 loop = _loop_around(program, statement, own)
-                kind = _kind_of_growth(program, loop, statement) if loop is not None else ""
+                kind = _kind_of_growth(program, loop, statement, own) if loop is not None else ""
                 if not kind:
                     continue
                 fixes, blocked = api.tried(api.joined_behind, program, growing)
@@ -109,10 +109,10 @@ def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop
     return loop if stores == [target] else None
 
 
-def _kind_of_growth(program: Program, loop: Loop, statement: ast.Assign) -> str:
-    """What becomes of the growing tensor in the loop; empty where it is no defect."""
-    path, own = api.path_of(statement.targets[0]), set(ast.walk(statement))
-    others = (each for each in api.occurrences(loop, path) if each not in own and isinstance(each.ctx, ast.Load))
+def _kind_of_growth(program: Program, loop: Loop, statement: ast.Assign, own: ast.expr) -> str:
+    """What becomes of the growing tensor, which the concatenation takes as `own`; empty where it is no defect."""
+    reads = (each for each in api.occurrences(loop, api.path_of(own)) if isinstance(each.ctx, ast.Load))
+    others = [each for each in reads if each is not own]
     if not all(_asks_for_none(program, each) or _is_returned(program, each) for each in others):
         return "fed-back" if program.loop_kind(loop) is LoopKind.TIME else ""
     inner = (each for each in ast.walk(loop) if isinstance(each, api.LOOPS) and each is not loop)

@@ -34,15 +34,16 @@ def evaluate(model, loader):
 
 ## Fix safety
 
-`exact` where the code of all that is run is in this file, or torch's, and nothing shows, keeps or asks for a graph;
-`rounding` where it is in other files of the project, or this one speaks of a transformer, which may take its fast path
-without gradients. `behaviour` where it isn't known: a `forward` that differentiates fails below `torch.no_grad()`; and
-where the file registers hooks, a function that is run has a decorator of unknown effect, or what is computed is shown
-as a tensor (`print(loss)` tells of its graph), converted by `.numpy()`, saved, or given to code that isn't known. A
-function that does nothing but evaluate is decorated; in others the loop goes below a `with`. There is no fix where
-somebody may back-propagate, or keeps, what is computed, in a `forward` too, or where code that is run asks whether
-gradients are recorded. It is assumed that functions that are not known don't differentiate, unless they are called so
-or given a module, and that no unknown caller back-propagates what a function returns that is called here.
+`exact` where the code of all that is run is in this file, or torch's; `rounding` where it is in other files of the
+project, or this one speaks of a transformer, which may take its fast path without gradients. `behaviour` where it isn't
+known: a `forward` that differentiates fails below `torch.no_grad()`. It is `behaviour`, too, where the file registers
+hooks, where a decorator's effect isn't known, and where a result is printed as a tensor, saved, converted by `.numpy()`
+or given to unknown code.
+
+A function that only evaluates is decorated; elsewhere the loop goes below a `with`, or, of a long loop, just the calls
+of models. There is no fix where a caller may back-propagate what is computed, or keeps it, or where code that is run
+asks whether gradients are recorded. Functions that aren't known are taken not to differentiate, unless their name says
+so or they are given a module.
 
 ## Measured
 
@@ -59,6 +60,7 @@ from perflint import api
 from perflint.api import (
     LOOPS,
     Blocked,
+    Effect,
     Fate,
     Finding,
     Fix,
@@ -68,6 +70,8 @@ from perflint.api import (
     Rule,
 )
 
+_LONG = 12  # lines of a loop, which are rather left as they are than indented
+_FEW = 3  # statements
 _WHY = {
     Fate.DIFFERENTIATED: "what it computes is back-propagated",
     Fate.KEPT: "others may back-propagate `{}`",
@@ -110,6 +114,22 @@ def _fix(program: Program, place: PlainLoop | ast.FunctionDef) -> Fix:
         return Fix(f"put `@torch.no_grad()` on `{place.name}`{title}", safety, change)
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in api.own_nodes(place)):
         raise Blocked("code that gets control inside the loop would compute without gradients, too")
-    block = api.statement("with {switch}():\n    {loop}", switch=switch, loop=[place])
-    change = api.rewrite(program, api.ReplaceStatements((place,), (block,)))
-    return Fix(f"put the loop below `with torch.no_grad():`{title}", safety, change)
+    few = _few(program, place)
+    block = api.statement("with {switch}():\n    {kept}", switch=switch, kept=few or [place])
+    change = api.rewrite(program, api.ReplaceStatements(tuple(few) or (place,), (block,)))
+    what = "what the model computes" if few else "the loop"
+    return Fix(f"put {what} below `with torch.no_grad():`{title}", safety, change)
+
+
+def _few(program: Program, loop: PlainLoop) -> list[ast.stmt]:
+    """The few statements that record gradients in a long loop, the models' calls; empty where it had better be whole.
+
+    What is computed of their results records none by then.
+    """
+    runs = program.effects(loop, Effect.RUNS_MODULE)
+    within = [next((each for each in loop.body if run in set(ast.walk(each))), None) for run in runs]
+    indices = sorted(loop.body.index(each) for each in within if each is not None)
+    if (loop.end_lineno or 0) - loop.lineno < _LONG or not indices or None in within:
+        return []
+    few = loop.body[indices[0] : indices[-1] + 1]
+    return few if len(few) <= _FEW and all(isinstance(each, ast.Assign | ast.Expr) for each in few) else []

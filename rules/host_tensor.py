@@ -44,6 +44,8 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Blocked, Finding, Fix, Made, Move, Options, Program, Rule
 
+_CASTS = frozenset("long int short float double half bfloat16 bool".split())
+
 
 class HostTensor(Rule):
     """Moves of what was made on the host just before, at places that run in every step."""
@@ -82,10 +84,22 @@ def _fix(program: Program, move: Move, made: Made) -> Fix:
     if reason := next((reason for stands_in_the_way, reason in obstacles if stands_in_the_way), ""):
         raise Blocked(reason)
     keywords = [("device", move.device or api.expression("'cuda'"))]
-    folds = made.kind == "constant" and made.name != "full" and made.is_plain and "dtype" not in given
+    tensor, can_cast = move.tensor, made.kind == "constant" and made.name != "full" and "dtype" not in given
+    folds = can_cast and made.is_plain
     if move.like is not None:
-        keywords = [("device", api.expression("{like}.device", like=move.like))]
-        keywords += [("dtype", api.expression("{like}.dtype", like=move.like))] if folds else []
-    moved = [] if move.like is not None and not folds else [api.Replace(move.call, move.tensor)]
+        like = move.like.value if isinstance(move.like, ast.Attribute) and move.like.attr == "data" else move.like
+        keywords = [("device", api.expression("{like}.device", like=like))]
+        keywords += [("dtype", api.expression("{like}.dtype", like=like))] if folds else []
+    elif can_cast and (dtype := _cast(made.call, tensor)):
+        keywords.insert(0, ("dtype", api.of_torch(program, dtype, made.call)))
+        tensor = made.call
+    moved = [] if move.like is not None and not folds else [api.Replace(move.call, tensor)]
     title = "make it on the device: " + ", ".join(f"{name}={ast.unparse(value)}" for name, value in keywords)
     return Fix(title, made.safety, api.rewrite(program, api.AddKeywords(made.call, tuple(keywords)), *moved))
+
+
+def _cast(made: ast.Call, tensor: ast.expr) -> str:
+    """The type in `torch.zeros(n).long()`, where `tensor` is that; empty for other tensors."""
+    method = tensor.func if isinstance(tensor, ast.Call) and not (tensor.args or tensor.keywords) else None
+    is_cast = isinstance(method, ast.Attribute) and method.value is made and method.attr in _CASTS
+    return method.attr if isinstance(method, ast.Attribute) and is_cast else ""

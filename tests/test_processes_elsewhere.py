@@ -46,6 +46,10 @@ class Samples(DataLoader):
 
 def batches(dataset):
     return DataLoader(dataset, batch_size=32, num_workers=4, pin_memory=True)
+
+
+def walk(dataset, workers=8):
+    yield from DataLoader(dataset, num_workers=workers)
 """
 
 SCRIPT = """
@@ -82,6 +86,7 @@ def write(root: Path, module: str, name: str, statement: str, call: str = "main(
         ("loaders", "Batches", "print([x for x in Batches(data)])", "possible"),
         ("loaders", "batches", "print([x for x in batches(data)])", "certain"),
         ("loaders", "*", "print([x for x in Batches(data)])", "possible"),
+        ("loaders", "walk", "print([x for x in walk(data)])", "possible"),
     ],
 )
 def test_a_script_that_starts_processes_through_another_file_is_reported(
@@ -97,6 +102,8 @@ def test_a_script_that_starts_processes_through_another_file_is_reported(
         ("agent", "Agent", "agent = Agent(data, 4); agent.describe()", "main()"),
         ("loaders", "Samples", "print([x for x in Samples(data, 0)])", "main()"),
         ("loaders", "Batches", "return Batches(data)", "main()"),
+        ("loaders", "walk", "print([x for x in walk(data, workers=0)])", "main()"),
+        ("loaders", "walk", "from functools import partial; print(list(partial(walk, workers=0)(data)))", "main()"),
         ("loaders", "Batches", "print([x for x in Batches(data)])", 'if __name__ == "__main__":\n    main()'),
     ],
 )

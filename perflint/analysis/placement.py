@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from perflint.analysis.call_graph import callers
 from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
@@ -157,11 +158,19 @@ class Placement:
             ]  # fmt: skip
             if found.place is Place.DEVICE:
                 return Placed(Place.DEVICE, found.move, sure)
-            return (
-                Placed(Place.DEVICE, of_class[0]) if of_class else (found if values and not owner.bases else _UNKNOWN)
-            )
+            if earlier := [each for each in of_class if self._may_run_before(each, point)]:
+                return Placed(Place.DEVICE, earlier[0])
+            return found if values and (of_class or not owner.bases) else _UNKNOWN
         whole = self._of(node.value, point, depth - 1)
         return whole if whole.place is not Place.HOST else _UNKNOWN
+
+    def _may_run_before(self, move: ast.Call, point: ast.AST) -> bool:
+        """May a method of the class have moved its module at `point`? While an object is made, only what that calls."""
+        making = self._program.function_of(point)
+        if getattr(making, "name", "") != "__init__":
+            return True
+        here = (each for each in callers(self._program, move) if self._program.function_of(each) is making)
+        return any(self._flow.graph(point).runs_after(point, each) for each in here)
 
     def _of_call(self, call: ast.Call, point: ast.AST, depth: int) -> Placed:
         method, target = getattr(call.func, "attr", ""), self.target(call)

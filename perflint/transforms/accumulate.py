@@ -38,7 +38,7 @@ from perflint.transforms.template import statement as statement_of
 
 _FLOAT_FORMATS = frozenset("eEfFgG%")
 _FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
-_BY_NAME = re.compile(r"(?<![.\w])(exec|eval|locals|vars)\(")  # what may read any variable
+_BY_NAME = {f"builtins.{each}" for each in ("exec", "eval", "locals", "vars")}  # what may read any variable
 _MUCH = 1 << 20
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
 
@@ -99,16 +99,31 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     if after is not None and all(_reads_alike(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
         keeps_integer = False  # an integer gives what the same float does
     conversion = "{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({{path}})"
-    behind = [InsertAfter(found.loop, (statement_of(f"{{path}} = {conversion}", path=path),))] if after != [] else []
+    converted = statement_of(f"{{path}} = {conversion}", path=path)
+    behind = [InsertAfter(_last_converted(program, found.loop), (converted,))] if after != [] else []
     change = rewrite(program, read.replaced(suffix), *inside, *behind)
     when = "read it once, after the loop" if behind else "read it where that is needed"
     return Fix(f"add `{path}` up on the device and {when}", safety, change)
 
 
+def _last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
+    """The last of the sums that are converted right behind the loop, or the loop: several stand in their order."""
+    block = program.block_of(loop)
+    for each in block[block.index(loop) + 1 :]:
+        value = each.value if isinstance(each, ast.Assign) else None
+        is_call = isinstance(value, ast.Call) and program.qualified(value.func) in ("builtins.float", "builtins.int")
+        path = path_of(each.targets[0]) if isinstance(each, ast.Assign) else ""
+        if not is_call or not isinstance(value, ast.Call) or not path or [path] != [path_of(e) for e in value.args]:
+            break
+        loop = each
+    return loop
+
+
 def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
     """Where the sum of a local variable is read when the loop is over; None where others may read it, too."""
     function = program.function_of(found.loop)
-    if "." in found.path or function is None or _BY_NAME.search(program.text):
+    by_name = (each for each in program.of_type(ast.Name) if program.qualified(each) in _BY_NAME)
+    if "." in found.path or function is None or any(by_name):
         return None
     nodes = [node for node in occurrences(found.scope, found.path) if isinstance(node, ast.Name)]
     declared = (each for each in ast.walk(function) if isinstance(each, ast.Global | ast.Nonlocal))

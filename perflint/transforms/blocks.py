@@ -17,7 +17,6 @@ from perflint.transforms.operations import FIT, ReplaceStatements, is_new, note_
 from perflint.transforms.trees import Line, Trees
 
 _BEHIND = cst.SimpleWhitespace("  ")
-_NO_BLANKS = cst.SimpleWhitespace("")
 
 
 @dataclass
@@ -149,8 +148,7 @@ class Block:
             if is_new(node) or not isinstance(node, ast.expr | ast.stmt):
                 yield from self._kept(list(ast.iter_child_nodes(node)))
             elif isinstance(node, ast.stmt):
-                if not note_of(node).is_bare:
-                    yield self._trees.line(node)
+                yield self._trees.line(node)
             elif (piece := self._trees.piece(node)) is not None:
                 yield piece
             else:
@@ -197,14 +195,16 @@ class Block:
         above = [comment_line(each.text) for each in self._take(statement.lineno - 1, statement)]
         given = {self._trees.statement(each) for each in new if not is_new(each)}
         if given.issuperset(_parts(line)):
-            kept = self._kept_line(line)
-            return kept.visit(_Uncommented()) if note_of(statement).is_bare else _under(above, kept)
+            return _under(above, self._kept_line(line))
         small = self._coder.update(self._trees.statement(statement))
         return _under(above, cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
 
     def _kept_line(self, line: Any) -> Any:
-        updated = self._coder.update(line).visit(_Blanks())
-        return updated.with_changes(leading_lines=self._above[line]) if line in self._above else updated
+        updated = self._coder.update(line)
+        above = self._above.get(line, _above(updated))
+        if line in self._trees.module.body:
+            above = [_blank(each) for each in above]
+        return updated.with_changes(leading_lines=above)
 
     def _new(self, statement: ast.stmt, last: int) -> Any:
         line: Any = self._coder.statement(statement)
@@ -265,6 +265,12 @@ def _above(line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
     return found
 
 
+def _blank(line: cst.EmptyLine) -> cst.EmptyLine:
+    """The line of the module, which stays without blanks in a block, if it is blank."""
+    is_blank = line.comment is None and not line.whitespace.value
+    return line.with_changes(indent=False) if is_blank else line
+
+
 def _under(above: Sequence[cst.EmptyLine], line: Any) -> Any:
     return line.with_changes(leading_lines=[*above, *line.leading_lines]) if above else line
 
@@ -280,26 +286,3 @@ def _spaced(line: Any, blanks: int) -> Any:
     there = len([*itertools.takewhile(lambda each: each.comment is None, above)])
     more = [cst.EmptyLine(indent=False) for _ in range(blanks - there)]
     return line.with_changes(leading_lines=[*more, *above])
-
-
-class _Uncommented(cst.CSTTransformer):
-    """Takes the comments out of a statement, and the lines above it."""
-
-    def leave_TrailingWhitespace(
-        self, original_node: cst.TrailingWhitespace, updated_node: cst.TrailingWhitespace
-    ) -> cst.TrailingWhitespace:
-        has_comment = updated_node.comment is not None
-        return updated_node.with_changes(comment=None, whitespace=_NO_BLANKS) if has_comment else updated_node
-
-    def leave_EmptyLine(
-        self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine
-    ) -> cst.EmptyLine | cst.RemovalSentinel:
-        return cst.RemoveFromParent()
-
-
-class _Blanks(cst.CSTTransformer):
-    """Keeps blank lines without blanks when they are indented."""
-
-    def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
-        is_blank = updated_node.comment is None and not updated_node.whitespace.value
-        return updated_node.with_changes(indent=False) if is_blank else updated_node

@@ -54,9 +54,10 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     loop = alone_in(program, inner, scope, update.name)
     if isinstance(loop, ast.AsyncFor):
         raise Blocked("other code may run before the loop is over")
-    inside = set(ast.walk(update.statement))
+    added = {node for each in (*update.parts, update.starts) if each is not None for node in ast.walk(each)}
+    own = set(ast.walk(update.statement)) - added
     for node in occurrences(loop, update.name):
-        if node not in inside:
+        if node not in own:
             raise Blocked(f"the loop reads `{update.name}`", node)
     _check_plain(program, update.statement, loop)
     _check_same_each_time(program, growing.call, loop)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from perflint.engine.catalogue import all_rules
@@ -14,6 +15,8 @@ from perflint.profile.kept import read
 from perflint.profile.result import Profile
 from perflint.project.figures import PROFILES, nearest
 from perflint.shim.settings import KNOWN
+from perflint.verify.agent.steps import host
+from perflint.verify.monitor import gpu_names
 
 _LEAST = 0.1  # of a step: what shortens less can't gain more than that
 
@@ -22,15 +25,14 @@ _LEAST = 0.1  # of a step: what shortens less can't gain more than that
 class Trials:
     """The `settings` and `rules` to try beside the fixes that are found anyway; those of the rules `first` come first.
 
-    The settings `instead` are tried only where those rules have no fix: they start slowly, and shorten the same.
-
-    `note` says what was left out, and why; it is empty where nothing was.
+    A setting is tried `instead` of rules: only where none of them has a fix, which makes it in the source, or shortens
+    the same and starts sooner. `note` says what was left out, and why; it is empty where nothing was.
     """
 
     settings: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
-    instead: tuple[str, ...] = ()
+    instead: Mapping[str, Sequence[str]] = field(default_factory=dict)
     note: str = ""
 
 
@@ -52,18 +54,26 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
         little = f"what takes less than {_LEAST:.0%} of a step"
         note = f"a step is {bounds} ({profile.date[:10]}); not tried, as it shortens {little}: {', '.join(left_out)}"
     kept = sorted((name for name in rules if name not in left_out), key=lambda name: -share(rules[name]))
-    shortened = {each for name in kept for each in rules[name]} if profile else set()
-    slow = [name for name in settings if KNOWN[name].starts_slowly and name not in left_out]
-    instead = (name for name in slow if shortened and share({*settings[name]} - shortened) < _LEAST)
     tried = tuple(name for name in settings if name not in left_out)
-    return Trials(tried, tuple(kept), tuple(kept) if profile else (), tuple(instead), note)
+    forms = {name: each.rule for name, each in KNOWN.items() if each.rule}  # on a GPU
+    instead = {name: [rule] for name, rule in forms.items() if name in tried and profile and profile.is_gpu}
+    rivals = [name for name in kept if profile and name not in forms.values()]
+    shortened = {each for name in rivals for each in rules[name]}
+    slow = (name for name in tried if KNOWN[name].starts_slowly)
+    instead |= {name: rivals for name in slow if rivals and share({*settings[name]} - shortened) < _LEAST}
+    return Trials(tried, tuple(kept), tuple(kept) if profile else (), instead, note)
 
 
 def fresh(root: Path, program: str) -> Profile | None:
-    """The latest profile of a program in the folder `root`, if the files that it has run are still the same."""
+    """The latest profile of a program in the folder `root`, if its files, torch and the device are still the same."""
     file = nearest(root.resolve(), PROFILES)
     known = next((each for each in (read(file) if file else ()) if each.program == program), None)
-    with suppress(OSError, SyntaxError):
-        if known and all(Code.of(Path(path)).digest == digest for path, digest in known.files.items()):
-            return known
+    with suppress(OSError, SyntaxError, PackageNotFoundError):
+        is_same = known and all(Code.of(Path(path)).digest == digest for path, digest in known.files.items())
+        return known if known and is_same and _is_of_here(known) else None
     return None
+
+
+def _is_of_here(profile: Profile) -> bool:
+    """Whether a profile was taken with this torch, on a GPU of this machine, or on this host where there is none."""
+    return profile.device in (gpu_names() or {host()}) and profile.versions.get("torch") == version("torch")

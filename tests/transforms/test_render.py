@@ -123,6 +123,12 @@ def test_a_block_moves_with_its_comments_blank_lines_and_strings() -> None:
     )
 
 
+def test_blanks_in_blank_lines_of_what_stays_are_left_alone() -> None:
+    text = "for x in y:\n    \n    a(x)\n        \n    b(x)\n\n    \nc()\n"
+    added = rewritten(text, lambda tree: [InsertAfter(tree.body[0], (statement("d()"),))])
+    assert added == "for x in y:\n    \n    a(x)\n        \n    b(x)\n\n    \nd()\nc()\n"
+
+
 def test_a_statement_stands_in_a_block_of_a_template() -> None:
     text = "for x in y:  # each\n    f(x)\n"
 

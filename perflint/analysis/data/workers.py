@@ -72,7 +72,7 @@ class Workers:
     def reason_of_summaries(self, call: ast.Call, likelihoods: Iterable[Likelihood]) -> Reason | None:
         """The reason that summaries of other files give."""
         likelihood = max(likelihoods, default=Likelihood.NO)
-        if not likelihood:
+        if not likelihood or self._asks_for_none(call):
             return None
         starts = "starts" if likelihood is Likelihood.CERTAIN else "may start"
         return Reason(likelihood, f"{self._program.segment(call.func)}() {starts} processes")
@@ -88,6 +88,15 @@ class Workers:
                 reason = self.of_number(keyword.value, f"the workers that {keyword.arg} asks for")
                 return Reason(Likelihood.POSSIBLE, reason.what) if reason else None
         return self.reason_of_summaries(call, (summary.loads for summary in self.summaries(call)))
+
+    def _asks_for_none(self, call: ast.Call) -> bool:
+        """Is the function told to take no workers, here or by a `functools.partial` of it?"""
+        given = [self._program.value(each.value) for each in call.keywords if _WORKER_WORDS.match(each.arg or "")]
+        preset = self._program.value(call.func).item
+        if not given and preset is not None and preset.items is not None:
+            known = zip(preset.keys, preset.items, strict=True)
+            given = [value for name, value in known if isinstance(name, str) and _WORKER_WORDS.match(name)]
+        return bool(given) and all(each.is_literal and each.literal == 0 for each in given)
 
     # -- numbers of workers
 
