@@ -14,7 +14,7 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, integer, own_nodes
+from perflint.syntax.walk import FUNCTIONS, LOOPS, integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.host_part import (
@@ -30,6 +30,7 @@ from perflint.transforms.capture.kept import Kept, kept
 from perflint.transforms.capture.late import Late, late
 from perflint.transforms.capture.parts import Part, names_in, runs, steps
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
+from perflint.transforms.shown import shown
 
 _PROCESSES = (
     r"\b(DDP|DistributedDataParallel|init_process_group)\(|\b(import torch\.distributed|from torch\.distributed)"
@@ -214,6 +215,8 @@ class _Reader:
     ) -> None:
         self._program, self._block, self._around = program, block, around
         self._kept, self._reads = {each.name for each in numbers}, _reads_of(numbers)
+        parts = (each for each in own_nodes(around) if isinstance(each, ast.Attribute))
+        self._assigned = {path_of(each) for each in parts if not isinstance(each.ctx, ast.Load)} - {""}
         self._graph = program.get(Flow).graph(block[0])
         self._obstacles = StepObstacles(program, quiet=quiet)
 
@@ -272,20 +275,25 @@ class _Reader:
         """Raise Blocked where a statement reads what the host has, another one in each iteration."""
         nodes = list(own_nodes(statement))
         inside = set(nodes)
-        for name in nodes:
-            is_read = isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
-            if not is_read or not isinstance(name, ast.Name) or name in self._obstacles.opaque or name.id in self._kept:
+        for node in nodes:
+            if node in self._obstacles.opaque or not isinstance(getattr(node, "ctx", None), ast.Load):
                 continue
-            if self._is_of_host(name, inside):
+            if isinstance(node, ast.Attribute) and path_of(node) in self._assigned:
+                reason = "is assigned in each iteration, and a graph belongs to one object: give the step a variable"
+                raise Blocked(f"{shown(self._program, node)} {reason}", node)
+            if isinstance(node, ast.Name) and node.id not in self._kept and self._is_of_host(node, inside):
                 reason = "is another value of the host in each iteration, which a replay would not see"
-                raise Blocked(f"`{name.id}` {reason}: keep what depends on it outside of the step", name)
+                raise Blocked(f"`{node.id}` {reason}: keep what depends on it outside of the step", node)
 
-    def _is_of_host(self, name: ast.Name, inside: Set[ast.AST]) -> bool:
+    def _is_of_host(self, name: ast.Name, inside: Set[ast.AST], asked: Set[ast.AST] = frozenset()) -> bool:
         """May the variable have a value of the host, set in the loop by what is no constant, and no tensor's shape?
 
         What is set `inside` of the statement is what a replay sets, for what it is computed of is the same. There is a
-        graph for either answer of a test, and for each item of a list that is written out.
+        graph for either answer of a test, and for each item of a list that is written out. What is computed of itself
+        is loop-carried: `asked` holds the reads that the question began with.
         """
+        if name in asked:
+            return True
         for value in (each for each in self._graph.definitions(name) if getattr(each, "node", None) not in inside):
             if not isinstance(value, Definition) or isinstance(value.node, ast.arg):
                 continue  # which is in the key
@@ -293,21 +301,23 @@ class _Reader:
                 continue
             given = value.given
             kinds = {self._program.value(each).kind for each in (name, given or name)}
-            if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not (self._is_steady(given) or _is_listed(value)):
+            if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not (
+                self._is_steady(given, asked | {name}) or _is_listed(value)
+            ):
                 return True
         return False
 
-    def _is_steady(self, given: ast.expr | None) -> bool:
+    def _is_steady(self, given: ast.expr | None, asked: Set[ast.AST]) -> bool:
         """Is a number computed of constants, and of shapes, which tell one graph from another?"""
         if given is None or is_metadata(given) or self._program.value(given).is_literal:
             return given is not None
         if isinstance(given, ast.Compare) or (isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.Not)):
             return self._program.value(given).kind is Kind.NUMBER
         if isinstance(given, ast.BinOp):
-            return self._is_steady(given.left) and self._is_steady(given.right)
+            return self._is_steady(given.left, asked) and self._is_steady(given.right, asked)
         if isinstance(given, ast.Subscript):
-            return is_metadata(given.value) and self._is_steady(given.slice)
-        return isinstance(given, ast.Name) and not self._is_of_host(given, set())
+            return is_metadata(given.value) and self._is_steady(given.slice, asked)
+        return isinstance(given, ast.Name) and not self._is_of_host(given, set(), asked)
 
     def _check_sums(self, statement: ast.stmt) -> None:
         """Raise Blocked where a tensor is added to, in place, that the iteration before left."""
