@@ -208,7 +208,10 @@ class Program(Module):
         """What a call may reach in other files, as this file names it."""
         callee = self.value(node.func)
         owner = callee.owner.node if callee.owner is not None else None
-        return tuple(targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ()))
+        found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ())
+        named = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        is_object = callee.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2] != named
+        return tuple(each for each in found if not (is_object and each == callee.name))  # nobody builds it anew
 
     def summaries(self, node: ast.Call) -> Iterator[Summary]:
         """The summaries of the functions of other files that a call may reach."""
