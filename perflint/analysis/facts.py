@@ -248,10 +248,16 @@ class Program(Module):
 
     def is_called(self, function: Function, manner: Manner) -> bool:
         """Do other files call `function` in this manner?"""
-        names = {name for name, node in named_functions(self.tree) if node is function}
-        for name in names:
-            self.asked.manners[name] = self.asked.manners.get(name, Manner.PLAIN) | manner
-        return any(name in names and manners & manner for name, manners in self._context.manners)
+        name = self._names.get(function)
+        if name is None:
+            return False
+        self.asked.manners[name] = self.asked.manners.get(name, Manner.PLAIN) | manner
+        return any(name == called and manners & manner for called, manners in self._context.manners)
+
+    @cached_property
+    def _names(self) -> dict[ast.AST, str]:
+        """The functions that other files can call, with their names there."""
+        return {node: name for name, node in named_functions(self.tree)}
 
     @cached_property
     def trains_elsewhere(self) -> bool:
