@@ -191,9 +191,16 @@ class Effects:
         self._program = program
         self._graph, self._modes = program.get(ModuleCalls), program.get(GradModes)
         self._reached: dict[tuple[ast.AST, bool, bool], Sequence[ast.AST]] = {}
+        self._known: dict[tuple[ast.AST, Effect], list[ast.AST]] = {}
 
     def of(self, root: ast.AST, effect: Effect) -> list[ast.AST]:
         """The nodes that have `effect`, of those that running `root` may reach in this file."""
+        key = root, effect
+        if key not in self._known:
+            self._known[key] = self._of(root, effect)
+        return self._known[key]
+
+    def _of(self, root: ast.AST, effect: Effect) -> list[ast.AST]:
         if effect is Effect.RUNS_MODULE or effect is Effect.RECORDS:
             recorded = effect is Effect.RECORDS
             nodes = self.reached(root, inside=False, recorded=recorded)

@@ -30,6 +30,7 @@ from perflint.syntax.walk import path_of
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
 _SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
+_MODES = (".eval()", ".train(")
 _DEPTH = 3  # of calls through which an action is followed
 
 
@@ -159,7 +160,7 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
 
 def _manners(program: Program, context: Context, reaching: Reaching) -> tuple[tuple[str, Manner], ...]:
     """What is called in another manner than plainly: without gradients as the function around the call has it."""
-    switches = any(word in program.text for word in _SWITCHES)
+    switches, sets_modes = (any(word in program.text for word in words) for words in (_SWITCHES, _MODES))
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
     for node, targets in () if program.is_test else reaching:
         manner = Manner.PLAIN
@@ -169,7 +170,7 @@ def _manners(program: Program, context: Context, reaching: Reaching) -> tuple[tu
             manner |= Manner.HANDLED
         if _is_needed(program, node):
             manner |= Manner.NEEDED
-        if ".eval()" in program.text or ".train(" in program.text:
+        if sets_modes:
             manner |= _mode_given(program, node)
         if Manner.LAID_OUT in context.inquiries and asks_for_layout_in_file(program, node):
             manner |= Manner.LAID_OUT
@@ -198,4 +199,8 @@ def _overridden(program: Program, node: ast.Call) -> Iterator[str]:
 
 def _is_needed(program: Program, node: ast.Call) -> bool:
     """Does what the call gives go into an environment's step? Then the function has to bring it to the host."""
-    return ".step(" in program.text and is_needed(program, node, _DEPTH)
+    return program.get(_may_step) and is_needed(program, node, _DEPTH)
+
+
+def _may_step(program: Program) -> bool:
+    return ".step(" in program.text

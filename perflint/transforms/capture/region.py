@@ -285,12 +285,15 @@ class _Reader:
                 reason = "is another value of the host in each iteration, which a replay would not see"
                 raise Blocked(f"`{node.id}` {reason}: keep what depends on it outside of the step", node)
 
-    def _is_of_host(self, name: ast.Name, inside: Set[ast.AST]) -> bool:
+    def _is_of_host(self, name: ast.Name, inside: Set[ast.AST], asked: Set[ast.AST] = frozenset()) -> bool:
         """May the variable have a value of the host, set in the loop by what is no constant, and no tensor's shape?
 
         What is set `inside` of the statement is what a replay sets, for what it is computed of is the same. There is a
-        graph for either answer of a test, and for each item of a list that is written out.
+        graph for either answer of a test, and for each item of a list that is written out. What is computed of itself
+        is loop-carried: `asked` holds the reads that the question began with.
         """
+        if name in asked:
+            return True
         for value in (each for each in self._graph.definitions(name) if getattr(each, "node", None) not in inside):
             if not isinstance(value, Definition) or isinstance(value.node, ast.arg):
                 continue  # which is in the key
@@ -298,21 +301,23 @@ class _Reader:
                 continue
             given = value.given
             kinds = {self._program.value(each).kind for each in (name, given or name)}
-            if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not (self._is_steady(given) or _is_listed(value)):
+            if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not (
+                self._is_steady(given, asked | {name}) or _is_listed(value)
+            ):
                 return True
         return False
 
-    def _is_steady(self, given: ast.expr | None) -> bool:
+    def _is_steady(self, given: ast.expr | None, asked: Set[ast.AST]) -> bool:
         """Is a number computed of constants, and of shapes, which tell one graph from another?"""
         if given is None or is_metadata(given) or self._program.value(given).is_literal:
             return given is not None
         if isinstance(given, ast.Compare) or (isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.Not)):
             return self._program.value(given).kind is Kind.NUMBER
         if isinstance(given, ast.BinOp):
-            return self._is_steady(given.left) and self._is_steady(given.right)
+            return self._is_steady(given.left, asked) and self._is_steady(given.right, asked)
         if isinstance(given, ast.Subscript):
-            return is_metadata(given.value) and self._is_steady(given.slice)
-        return isinstance(given, ast.Name) and not self._is_of_host(given, set())
+            return is_metadata(given.value) and self._is_steady(given.slice, asked)
+        return isinstance(given, ast.Name) and not self._is_of_host(given, set(), asked)
 
     def _check_sums(self, statement: ast.stmt) -> None:
         """Raise Blocked where a tensor is added to, in place, that the iteration before left."""
