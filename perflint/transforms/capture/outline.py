@@ -20,7 +20,7 @@ from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
-from perflint.transforms.capture.late import Late
+from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part, written_directly
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
@@ -55,6 +55,7 @@ class Outline:
         self._stores = [each for each in self._names if not isinstance(each.ctx, ast.Load)]
         self._stored = {each.id for each in self._stores}
         self._kept = {each.name for each in region.kept}
+        self._late = {node for late in region.late for node in own_nodes(late.statement)}
         check_scope(program, region, self._outermost)
         self._check_writes()
         if not region.pure:
@@ -126,13 +127,16 @@ class Outline:
             raise Blocked(f"`{name.id}` is computed on the host in each iteration: do that outside of the step", name)
 
     @cached_property
+    def _behind(self) -> list[ast.Name]:
+        """Where something is read, outside of the region, that the region has set."""
+        names = (each for each in self._graph.values if isinstance(each, ast.Name) and each not in self.region.nodes)
+        values = ((each, self._graph.read(each)) for each in names)
+        return [name for name, value in values if value is not None and any(map(self._is_inside, sources_of(value)))]
+
+    @cached_property
     def results(self) -> list[str]:
         """The variables that the region sets and that are read after it, in the order in which they are set."""
-        found = set[str]()
-        for name in (each for each in self._graph.values if isinstance(each, ast.Name)):
-            value = self._graph.read(name)
-            if value is not None and name not in self.region.nodes and any(map(self._is_inside, sources_of(value))):
-                found.add(name.id)
+        found = {each.id for each in self._behind}
         deleted = [node.id for node in own_nodes(self._outermost) if isinstance(node, ast.Name) and _is_deleted(node)]
         found.update(name for name in deleted if name in self._stored)
         for phi in self._graph.carried(self.region.around):
@@ -207,7 +211,10 @@ class Outline:
             if holds_others and not all(map(self._is_own_memory, self._added_to(name))):
                 raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
             is_unknown = self.region.pure and not points.is_known and not self._is_own_memory(name)
-            if is_unknown or (is_outside and self._is_view(name)):
+            reads = [each for each in self._behind if each.id == name.id]
+            is_behind = name.id not in self.parameters and self._late.isdisjoint(reads)
+            is_only_read = is_behind and all(only_reads(self.program, each) for each in reads)
+            if is_unknown or (is_outside and self._is_view(name) and not is_only_read):
                 raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
         for late in self.region.late:
             for tensor in late.tensors:
