@@ -69,6 +69,8 @@ class Block:
                     lines = [lines[0].with_changes(leading_lines=self._above[line])]
             else:
                 lines, count = self._changed(old.body[index:], changes)
+            if lines and index and not body and isinstance(old, cst.IndentedBlock):
+                lines = [_close(lines[0]), *lines[1:]]  # as the first line of the block
             body += [_under(over, lines[0]), *lines[1:]] if lines else []
             if lines:
                 over = []
