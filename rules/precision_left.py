@@ -62,6 +62,7 @@ class PrecisionLeft(Rule):
     group = "compute"
     severity = Severity.ADVICE
     regimes = ("compute",)
+    setting = "tf32"
     triggers = (".backward(",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
