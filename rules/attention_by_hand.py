@@ -10,8 +10,9 @@ functions named as a reference, and tests.
 
 ## Why it is slow
 
-The scores of all queries and keys are a tensor that is written and read again by each step, and kept for the backward
-pass, weights and dropout mask besides. The fused kernels compute it in parts that stay in the processor's own memory.
+The scores of all queries and keys are a tensor that each step writes and reads again, and that is kept for the backward
+pass along with the weights and the dropout mask. The fused kernels compute it in parts that stay in the processor's own
+memory.
 
 ## Example
 

@@ -24,16 +24,15 @@ class HostRead(NamedTuple):
     blocked: str
 
 
-def beside(program: Program, read: HostRead, reads: Sequence[HostRead]) -> HostRead:
-    """`read` with fixes that name the waits which they leave in the loop, and that are not applied without effect.
+def beside(program: Program, read: HostRead, of_loop: Sequence[HostRead]) -> HostRead:
+    """`read` with fixes that name which waits `of_loop` they leave, and that are not applied without effect.
 
     Where the host waits again before it has launched anything of weight, nothing is gained until that wait goes, too.
     """
     if not read.fixes:
         return read
     (fix,) = read.fixes
-    loop = program.hot_by(read.sync.node)
-    others = [each for each in reads if each is not read and program.hot_by(each.sync.node) == loop]
+    others = [each for each in of_loop if each is not read]
     left = [each for each in others if not any(other.is_safe or other.requires == fix.requires for other in each.fixes)]
     near = [each for each in left if _is_near(program, read.sync, each.sync)]
     if stuck := next((each for each in near if not each.fixes), None):
