@@ -49,11 +49,15 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
     behind = statement_of(
         "if {path}:\n    {path}[:] = {torch}.stack({path}).flatten().tolist()", path=path, torch=torch
     )
-    is_kept = is_new(program, read.base) or stays(program, read.base, statement, found.loop)
-    kept = ".detach()" if is_kept else ".detach().clone()"
-    kept += shape_of_one(program, read.base)
+    kept = kept_until(program, read.base, statement, found.loop)
     change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
     return Fix(f"collect `{path}` on the device and read it once, after the loop", Safety.EXACT, change)
+
+
+def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:
+    """What gives a number of the device that `statement` keeps, and nobody changes until the `loop` is over."""
+    is_kept = is_new(program, node) or stays(program, node, statement, loop)
+    return (".detach()" if is_kept else ".detach().clone()") + shape_of_one(program, node)
 
 
 def shape_of_one(program: Program, node: ast.expr) -> str:
