@@ -15,7 +15,7 @@ from perflint.analysis.memory.locations import Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
-from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable, receiver_of
+from perflint.syntax.walk import own_nodes, reachable, receiver_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
@@ -24,6 +24,7 @@ from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part, written_directly
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
+from perflint.transforms.capture.step_name import step_name
 from perflint.transforms.capture.tape import check_tape, is_cut
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
@@ -41,8 +42,6 @@ from perflint.transforms.template import assignment, expression, reference, stat
 
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
-_NAMES = ("step", "train_step", "training_step", "graphed")
-_WORDS = ("optimizer", "optimiser", "optim", "opt")
 
 
 class Outline:
@@ -314,7 +313,7 @@ class Outline:
         for part in region.parts:
             for late in part.late if not part.is_late else ():
                 yield ReplaceStatements((late.statement,), tuple(self._named(late)))
-        name = self._name()
+        name = step_name(self.program, self.region, self._owner, self.results, self._taken)
         results = [*self.results, *self._late_values.values()]
         for made in region.sunk:
             check_alone(self.program, made)
@@ -366,36 +365,6 @@ class Outline:
         for read in late.reads:
             if read in self._late_values:
                 yield assignment(self._late_values[read], self.region.values[read])
-
-    def _name(self) -> str:
-        """What to call the function: by its optimizer, where that is one of several."""
-        paths = {ast.unparse(each.func.value) for each in self.region.steps if isinstance(each.func, ast.Attribute)}
-        last = paths.pop().rpartition(".")[2].lower() if len(paths) == 1 else ""
-        word = next((each for each in _WORDS if each in last), "")
-        stem = last.replace(word, "").strip("_")
-        names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else list(_NAMES)
-        if self.region.pure:
-            names = [f"compute_{self.results[0]}" if self.results else _NAMES[-1]]
-        if isinstance(self.region.around, ast.FunctionDef):
-            function = self.region.around.name.strip("_")
-            is_named = self.region.pure or function.endswith(names[0])
-            private = "__" if self._owner else "_"  # a method's is mangled: a class below may have one like it
-            names = [f"{private}graphed_{function}" if is_named else f"{private}{function}_{names[0]}"]
-            if names[0] in self.program.text or _is_defined_again(self.program, self.region.around):
-                raise Blocked(f"there is a `{names[0]}` already: decorate the step by hand", self.region.scope)
-        return self._taken.fresh(next((each for each in names if each not in self._taken.names), names[0]))
-
-
-def _is_defined_again(program: Program, function: ast.FunctionDef) -> bool:
-    """Is another function of its scope called so, too?"""
-
-    def scope(node: ast.AST) -> ast.AST:
-        return next(
-            each for each in program.ancestors(node) if isinstance(each, (*FUNCTIONS, ast.ClassDef, ast.Module))
-        )
-
-    others = (each for each in program.of_type(ast.FunctionDef) if each.name == function.name and each is not function)
-    return any(scope(each) is scope(function) for each in others)
 
 
 def _is_deleted(name: ast.Name) -> bool:
