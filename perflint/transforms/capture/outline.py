@@ -26,7 +26,7 @@ from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
 from perflint.transforms.capture.step_name import step_name
 from perflint.transforms.capture.tape import check_tape, is_cut
-from perflint.transforms.names import Taken, check_alone
+from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
     FIT,
     AddKeywords,
@@ -37,6 +37,7 @@ from perflint.transforms.operations import (
     in_rows,
     new,
 )
+from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, reference, statement
 
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
@@ -180,10 +181,19 @@ class Outline:
             code = ast.dump(each.value)
             if code not in found:
                 name = each.name if each.name not in used else self._taken.fresh(each.name)
-                found[code] = (name, each.value)
+                found[code] = (name, self._scale(each.value) if each.scales else _again(each.value))
                 used.add(name)
                 self._taken.names.add(name)
         return found
+
+    def _scale(self, number: ast.expr) -> ast.expr:
+        """A number of the host as a tensor where the other arguments lie."""
+        for name in self._names:
+            if name.id in self.parameters and self.program.value(name).kind is Kind.TENSOR:
+                made = "{torch}.full((), {number}, device={name}.device)"
+                return expression(made, torch=reference(name_of_torch(self.program)), number=number, name=name.id)
+        reason = "is another number in each iteration: keep it in a tensor on the device, and write to that by `fill_`"
+        raise Blocked(f"{shown(self.program, number)} {reason}", number)
 
     # -- checks
 
@@ -328,7 +338,7 @@ class Outline:
         return function
 
     def _call(self, name: str, results: Sequence[str]) -> ast.stmt:
-        fetched = (_again(value) for _, value in self._fetched.values())
+        fetched = (value for _, value in self._fetched.values())
         called = f"{self._owner}.{name}" if self._owner else name
         call = in_rows(new(ast.Call(reference(called), [*map(self._argument, self.parameters), *fetched], [])), FIT)
         if not results:
