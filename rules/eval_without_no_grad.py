@@ -40,9 +40,10 @@ without gradients. `behaviour` where it isn't known: a `forward` that differenti
 where the file registers hooks, a function that is run has a decorator of unknown effect, or what is computed is shown
 as a tensor (`print(loss)` tells of its graph), converted by `.numpy()`, saved, or given to code that isn't known. A
 function that does nothing but evaluate is decorated; in others the loop goes below a `with`, of a long one just the
-models' calls, if these stand together. There is no fix where somebody may back-propagate, or keeps, what is computed, in a `forward` too, or where code that is run asks whether
-gradients are recorded. It is assumed that functions that are not known don't differentiate, unless they are called so
-or given a module, and that no unknown caller back-propagates what a function returns that is called here.
+models' calls, if these stand together. There is no fix where somebody may back-propagate, or keeps, what is computed,
+in a `forward` too, or where code that is run asks whether gradients are recorded. It is assumed that functions that are
+not known don't differentiate, unless they are called so or given a module, and that no unknown caller back-propagates
+what a function returns that is called here.
 
 ## Measured
 

@@ -38,9 +38,11 @@ if params:
 
 `exact`: the operations are those of the loop, in its order; `rounding` where it divides by a number, which a single
 tensor of CUDA does by the reciprocal. `behaviour` where a factor may be no number, two modules aren't known to be one
-and its `copy.deepcopy` (of one type), memory may be shared, or errors are caught half-way. There is no fix where a
-tensor may come twice (a state dict has tied weights twice), is given new memory, or is treated unlike others. It
-needs torch 2.1.
+and its `copy.deepcopy` (of one type), memory may be shared, errors are caught half-way, or what is computed of all
+parameters is a copy of them for that while, as above. Gradients that are clamped to [-x, x], of
+a model that the file gives to an optimizer, are clipped by `torch.nn.utils.clip_grad_value_`, which passes over
+parameters that have none. There is no fix where a tensor may come twice (a state dict has tied weights twice), is given
+new memory, or is treated unlike others. It needs torch 2.1.
 """
 
 from __future__ import annotations
