@@ -21,6 +21,7 @@ from perflint.engine.rule import Safety
 from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made
 from perflint.project.root import project_of
+from perflint.report.words import count
 from perflint.shim.notebooks import left_out
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
@@ -105,8 +106,9 @@ class Session:
             course.prepare()
             if notes.others:
                 course = replace(course, covers=_can_cover(course, self._root))
-                how = "goes to a copy" if course.covers else "is put back only where arguments of programs name it"
-                tell(f"{', '.join(notes.others)}: what is written from there, and not by Python, {how}")
+                more = f" and {count(len(notes.others) - 1, 'place')} more" if notes.others[1:] else ""
+                how = "they go to a copy" if course.covers else "only those that arguments name are put back"
+                tell(f"{notes.others[0]}{more} may write files by other means than Python's own: {how}")
             trials = self._trials(course, self._root, tell)
             settings = replace(settings, extend_select=(*settings.extend_select, *trials.rules))
             whole = trials.settings

@@ -101,6 +101,11 @@ def _holds_installed(folder: Path) -> bool:
     return folder.name in INSTALLED or any(folder.glob("*.dist-info"))
 
 
+def _is_below_installed(path: Path) -> bool:
+    """Whether a file is one of an installed package, which a link may lead to."""
+    return not {*INSTALLED}.isdisjoint(path.parts)
+
+
 @cache
 def is_installed(name: str) -> bool:
     """Whether this Python has a module, by its outermost name, where packages are installed."""
@@ -151,11 +156,12 @@ class _Walk:
         return self._known[name, places]
 
     def _in(self, folder: Path, name: str) -> tuple[Path, ...]:
-        found, place = [], folder
+        found, place = list[Path](), folder
         for part in name.split("."):
             candidates = (place / part / "__init__.py", place / f"{part}.py")
             self._looked_at |= {*map(str, candidates)}
-            found += [path.resolve() for path in candidates if path.is_file()][:1]
+            files = [path.resolve() for path in candidates if path.is_file()][:1]
+            found += (path for path in files if path.is_relative_to(self._top) or not _is_below_installed(path))
             place /= part
             if not place.is_dir():
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from perflint.engine.catalogue import all_rules
@@ -14,6 +15,8 @@ from perflint.profile.kept import read
 from perflint.profile.result import Profile
 from perflint.project.figures import PROFILES, nearest
 from perflint.shim.settings import KNOWN
+from perflint.verify.agent.steps import host
+from perflint.verify.monitor import gpu_names
 
 _LEAST = 0.1  # of a step: what shortens less can't gain more than that
 
@@ -60,10 +63,15 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
 
 
 def fresh(root: Path, program: str) -> Profile | None:
-    """The latest profile of a program in the folder `root`, if the files that it has run are still the same."""
+    """The latest profile of a program in the folder `root`, if its files, torch and the device are still the same."""
     file = nearest(root.resolve(), PROFILES)
     known = next((each for each in (read(file) if file else ()) if each.program == program), None)
-    with suppress(OSError, SyntaxError):
-        if known and all(Code.of(Path(path)).digest == digest for path, digest in known.files.items()):
-            return known
+    with suppress(OSError, SyntaxError, PackageNotFoundError):
+        is_same = known and all(Code.of(Path(path)).digest == digest for path, digest in known.files.items())
+        return known if known and is_same and _is_of_here(known) else None
     return None
+
+
+def _is_of_here(profile: Profile) -> bool:
+    """Whether a profile was taken with this torch, on a GPU of this machine, or on this host where there is none."""
+    return profile.device in (gpu_names() or {host()}) and profile.versions.get("torch") == version("torch")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 import statistics
 import subprocess
 import threading
@@ -17,6 +18,7 @@ _COMMAND = "nvidia-smi"
 _FORMAT = "--format=csv,noheader,nounits"
 _READ = "timestamp,uuid,driver_version,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
 _USED = "gpu_uuid,pid,used_memory,process_name"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _EVERY = 2000  # milliseconds: to ask takes the driver's time, and a core's
 _QUIET = 0.2  # the share of the cores that others may keep busy
 _GLANCE = 0.3  # seconds in which that is seen
@@ -124,20 +126,26 @@ def disturbances(load: float, gpus: Collection[str], read: Sequence[Reading]) ->
         yield f"in {len(held)} of {len(read)} readings the clocks of the GPU were held back by {', '.join(reasons)}"
 
 
+def gpu_names() -> frozenset[str]:
+    """The names of the GPUs of this machine, none where the environment hides them."""
+    return frozenset() if os.environ.get(_VISIBLE) in ("", "-1") else frozenset(_asked("gpu=name"))
+
+
 def _users() -> frozenset[Stranger]:
+    rows = (line.split(", ", 3) for line in _asked(f"compute-apps={_USED}"))
+    return frozenset(Stranger(row[0], row[1], row[3]) for row in rows if len(row) == 4)
+
+
+def _asked(query: str) -> Sequence[str]:
+    """The lines with which nvidia-smi answers; none where it isn't installed, or fails."""
+    command = [_COMMAND, f"--query-{query}", _FORMAT]
     try:
-        asked = subprocess.run(
-            [_COMMAND, f"--query-compute-apps={_USED}", _FORMAT],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE,
-            check=False,
+        answer = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return frozenset()
-    rows = (line.split(", ", 3) for line in asked.stdout.splitlines() if asked.returncode == 0)
-    return frozenset(Stranger(row[0], row[1], row[3]) for row in rows if len(row) == 4)
+        return ()
+    return answer.stdout.splitlines() if answer.returncode == 0 else ()
 
 
 def _is_one(gpu: str, gpus: Collection[str]) -> bool:

@@ -14,8 +14,8 @@ from perflint.verify.verdict import Reach, Side
 
 
 def reach_of(run: Recorded, other: Recorded | None = None) -> Reach:
-    """How far a run of the original was recorded, and another one as well."""
-    if other and other.is_cut:
+    """How far a run of the original was recorded, and another one as well, if there was time for any of it."""
+    if other and other.is_cut and not other.is_lost:
         return Reach(min(run.last, other.last), unseen=run.unseen, elsewhere=run.elsewhere)
     return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)
 

@@ -87,7 +87,13 @@ class Double:
 
 
 @pytest.mark.parametrize(
-    "stem", ["launch_bound_step/steps", "launch_bound_step/unchecked", "decode_loop/graph_outlined"]
+    "stem",
+    [
+        "launch_bound_step/steps",
+        "launch_bound_step/reported",
+        "launch_bound_step/unchecked",
+        "decode_loop/graph_outlined",
+    ],
 )
 def test_a_double_of_the_graph_gives_the_same_results(stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
@@ -96,7 +102,7 @@ def test_a_double_of_the_graph_gives_the_same_results(stem: str, monkeypatch: py
     monkeypatch.setattr(Double, "calls", 0)
     torch.manual_seed(0)
     found = load(FIXTURES / f"{stem}_after_unsafe.py", "after").run()
-    assert Double.calls > 50
+    assert Double.calls > 20
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from perflint.profile.kept import keep
 from perflint.tune.profiled import profiled
 from perflint.tune.trials import fresh
 from perflint.verify.budget import Budget
@@ -27,5 +29,8 @@ def test_a_profile_is_taken_and_kept_and_what_the_program_wrote_is_put_back(
         profile = profiled(Course(program, guardian, budget=Budget(300.0)), tmp_path)
     assert profile is not None and sum(profile.shares.values()) == pytest.approx(1)
     assert fresh(tmp_path, str(program)) == profile
+    for elsewhere in ({"device": "NVIDIA H100 80GB HBM3"}, {"versions": {**profile.versions, "torch": "1.0"}}):
+        keep(tmp_path, replace(profile, **elsewhere))
+        assert fresh(tmp_path, str(program)) is None
     assert (tmp_path / "losses.txt").read_text() == "of another run\n"
     assert capfd.readouterr().out == ""

@@ -43,6 +43,20 @@ def test_what_is_installed_and_always_imported_is_known_through_own_modules(fold
     assert found(folder, f"{script}\n\ndef main():\n    import seldom\n") == ("vision", "text.tokens")
 
 
+def test_an_installed_package_that_a_link_on_the_path_leads_to_is_none_of_the_programs_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder.parent / "site-packages" / "vision" / "__init__.py").write_text("import lmdb\n")
+    (folder.parent / "links").mkdir()
+    (folder.parent / "links" / "vision").symlink_to(folder.parent / "site-packages" / "vision")
+    monkeypatch.setenv("PYTHONPATH", str(folder.parent / "links"))
+    notes = libraries.Notes()
+    (folder / "train.py").write_text("import vision\n")
+    closure = of_program("train.py", (), is_module=False, folder=folder, top=folder, visit=notes.visit)
+    assert closure and closure.files == ((folder / "train.py").resolve(),)
+    assert not notes.others
+
+
 def test_what_modules_do_that_are_imported_relatively_is_known_as_well(folder: Path) -> None:
     (folder / "own" / "__main__.py").write_text("from . import start\nfrom .start import main\nimport vision\n")
     (folder / "own" / "start.py").write_text("import text\n")

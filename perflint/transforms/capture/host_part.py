@@ -1,4 +1,4 @@
-"""Tells what of a training step stays on the host: what is fetched in front of its graph, and read behind it."""
+"""Tells what of a training step the host does in front of its graph: what it makes, moves and chooses."""
 
 from __future__ import annotations
 
@@ -8,26 +8,17 @@ from dataclasses import dataclass
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
-from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import move
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import keyword_of
 from perflint.syntax.walk import COMPREHENSIONS, Loop, own_nodes, path_of, receiver_of
 from perflint.transforms.capture.calls import entry_of
-from perflint.transforms.capture.step_obstacles import is_model
-from perflint.transforms.host_reads import item_of
-from perflint.transforms.output import is_output
+from perflint.transforms.capture.late import is_setting
 
-_PURE = frozenset(f"builtins.{name}" for name in "len int float str round max min abs sum bool tuple list".split())
 _PLAIN = frozenset(f"builtins.{name}" for name in "isinstance tuple list type len zip range".split())
-_HOST_MATH = ("math.", "numpy.")
-_GROWS = frozenset({"append", "extend"})
-_HOST_KINDS = (Kind.NUMBER, Kind.STRING, Kind.NUMPY)
-_FIXED = (Kind.NUMBER, Kind.STRING, Kind.TENSOR, Kind.LIBRARY, Kind.FUNCTION)  # what no call of the host fills
 Around = Loop | ast.FunctionDef  # the loop of a step, or the function that takes one when it is called
 _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
 
@@ -35,156 +26,6 @@ _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
 def is_within(graph: Graph, node: ast.AST, around: Around) -> bool:
     """Does a node of the scope run anew for each step?"""
     return isinstance(around, ast.FunctionDef) or graph.is_within(node, around)
-
-
-@dataclass(frozen=True)
-class Late:
-    """A statement that goes behind the step: it reads tensors there, by calls of `.item()`, or adds up its `terms`."""
-
-    statement: ast.stmt
-    reads: tuple[ast.Call, ...]
-    terms: tuple[ast.Name, ...] = ()
-
-    @property
-    def read(self) -> list[ast.expr]:
-        """What is read by `reads`."""
-        return [storage_of(each.func.value) for each in self.reads if isinstance(each.func, ast.Attribute)]
-
-    @property
-    def tensors(self) -> list[ast.expr]:
-        """What it needs of the step."""
-        return [*self.read, *self.terms]
-
-
-def changed_by(program: Program, late: Late) -> set[str]:
-    """The names of the objects that a late statement may change: what it adds to, and what calls may fill."""
-    parts: list[ast.expr] = [late.statement.target] if isinstance(late.statement, ast.AugAssign) else []
-    for call in (node for node in own_nodes(late.statement) if isinstance(node, ast.Call) and node not in late.reads):
-        func, name = call.func, program.qualified(call.func)
-        if name not in _PURE and not name.startswith("math.") and not is_metadata(call):
-            is_method = isinstance(func, ast.Attribute) and torch_ops.of_method(func.attr) is None
-            parts += [func.value] if is_method and isinstance(func, ast.Attribute) else []
-            parts += () if is_output(program, call) else [*call.args, *(each.value for each in call.keywords)]
-    names = (node for each in parts for node in ast.walk(each) if isinstance(node, ast.Name))
-    return {each.id for each in names if program.value(each).kind not in _FIXED}
-
-
-def is_private(program: Program, name: ast.Name) -> bool:
-    """Is it a list that its scope makes, adds to and gives to functions that keep nothing: one of no other name?"""
-    graph = program.get(Flow).graph(name)
-    uses = [each for each in graph.values if isinstance(each, ast.Name) and each.id == name.id]
-    is_own = name.id not in graph.shared and name.id not in graph.captured
-    return is_own and bool(uses) and all(_keeps_private(program, each) for each in uses)
-
-
-def _keeps_private(program: Program, name: ast.Name) -> bool:
-    around = program.parent(name)
-    if isinstance(around, ast.Assign):
-        return around.targets == [name] and isinstance(around.value, ast.List)
-    if isinstance(around, ast.Attribute):
-        call = program.parent(around)
-        return around.attr in _GROWS and isinstance(call, ast.Call) and call.func is around
-    if isinstance(around, ast.Call):
-        function, given = program.qualified(around.func), [*around.args, *around.keywords]
-        return (function in _PURE and len(given) == 1) or function.startswith("numpy.")
-    return isinstance(around, ast.AugAssign) and around.target is name
-
-
-def late(program: Program, statement: ast.stmt) -> Late | None:
-    """The statement as one that may go behind the step; None where it is none of the host alone."""
-    if not isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign) or not _sets_names(statement):
-        return None
-    reads = [each for each in own_nodes(statement) if isinstance(each, ast.Call) and _is_read(program, each)]
-    inside = {node for each in reads for node in own_nodes(each)}
-    rest = [node for node in own_nodes(statement) if node not in inside]
-    terms = _terms(program, statement)
-    if not reads and not terms and not _counts(program, statement):
-        return None
-    for node in rest:
-        if isinstance(node, ast.Lambda | ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await):
-            return None
-        if isinstance(node, ast.Call) and not (_is_of_host(program, node) or storage_of(node) in terms):
-            return None
-        if (
-            isinstance(node, ast.Name)
-            and node not in terms
-            and isinstance(node.ctx, ast.Load)
-            and _is_tensor(program, node)
-        ):
-            return None
-    return Late(statement, tuple(reads), terms)
-
-
-def _terms(program: Program, statement: ast.stmt) -> tuple[ast.Name, ...]:
-    """The tensors that are added up from step to step by `total += loss.detach() * n`; none where it is another."""
-    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add):
-        return ()
-    factors = [statement.value]
-    for each in factors:
-        factors += [each.left, each.right] if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult) else []
-    bases = [storage_of(each) for each in factors]
-    names = tuple(each for each in bases if isinstance(each, ast.Name) and program.value(each).kind is Kind.TENSOR)
-    return names if not any(each.id == getattr(statement.target, "id", "") for each in names) else ()
-
-
-def _is_read(program: Program, call: ast.Call) -> bool:
-    tensor = item_of(call)
-    return tensor is not None and not call.args and program.value(tensor).kind is Kind.TENSOR
-
-
-def _sets_names(statement: ast.Expr | ast.Assign | ast.AugAssign) -> bool:
-    targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
-    return all(each is None or isinstance(each, ast.Name) for each in targets)
-
-
-def _counts(program: Program, statement: ast.stmt) -> bool:
-    """Does it do something that a replay would not: print, fill a list, count?"""
-    if isinstance(statement, ast.AugAssign):
-        return program.value(statement.target).kind in (Kind.NUMBER, Kind.STRING)
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-
-
-def _is_tensor(program: Program, name: ast.Name) -> bool:
-    """Is it a tensor that the statement looks into?"""
-    value, around = program.value(name), program.parent(name)
-    if isinstance(around, ast.Attribute) and is_metadata(around):
-        return False
-    call = program.parent(around) if around is not None else None
-    measured = (isinstance(call, ast.Call) and is_metadata(call)) or (
-        isinstance(around, ast.Call) and program.qualified(around.func) == "builtins.len"
-    )
-    return value.kind is Kind.TENSOR and value.place is not Place.HOST and not measured
-
-
-def _is_of_host(program: Program, call: ast.Call) -> bool:
-    """Does the call compute on the host, put something out, or fill a list or a meter, and nothing else?"""
-    name, func = program.qualified(call.func), call.func
-    if name in _PURE or is_output(program, call) or is_metadata(call):
-        return True
-    if name.startswith(_HOST_MATH) and "random" not in name:
-        return True
-    if not isinstance(func, ast.Attribute):
-        return False
-    owner = program.value(func.value)
-    if owner.kind is Kind.STRING:
-        return True
-    callee = program.callee(call)
-    if callee is not None:
-        return _is_meter(program, callee)
-    return func.attr in _GROWS and owner.kind is Kind.SEQUENCE
-
-
-def _is_meter(program: Program, function: ast.AST) -> bool:
-    """Does a method only add up numbers in attributes of its object?"""
-    for node in own_nodes(function):
-        if isinstance(node, ast.Global | ast.Nonlocal):
-            return False
-        if isinstance(node, ast.Call) and program.qualified(node.func) not in _PURE:
-            return False
-        is_store = isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store)
-        if is_store and not path_of(node).startswith("self."):
-            return False
-    return isinstance(function, ast.FunctionDef)
 
 
 def detaches(program: Program, statement: ast.stmt) -> bool:
@@ -320,8 +161,7 @@ def _is_number(program: Program, node: ast.expr) -> bool:
         return program.qualified(node.func) == "builtins.len" and len(node.args) == 1 and bool(path_of(node.args[0]))
     value = program.value(node)
     if isinstance(node, ast.Attribute):
-        counts = program.value(node.value).kind is Kind.MODULE or is_model(program, node.value)  # maybe its calls
-        return bool(path_of(node)) and not counts and (value.kind is Kind.NUMBER or value.is_blank)
+        return is_setting(program, node) and value.kind is not Kind.STRING
     return value.kind is Kind.NUMBER and isinstance(node, ast.Name | ast.Constant)
 
 

@@ -19,7 +19,8 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, reachable
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
-from perflint.transforms.capture.host_part import Around, Late, is_within
+from perflint.transforms.capture.host_part import Around, is_within
+from perflint.transforms.capture.late import Late
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
@@ -263,7 +264,10 @@ class Outline:
         if not isinstance(node, ast.Call):
             return isinstance(node, ast.BinOp | ast.UnaryOp)
         entry = entry_of(self.program, node)
-        return entry is None or not (entry.does("view") or entry.does("keeping"))
+        if entry is None or not (entry.does("view") or entry.does("keeping")):
+            return True
+        base = node.func.value if isinstance(node.func, ast.Attribute) else None
+        return base is not None and not self.program.qualified(node.func) and self._is_new(base)
 
     # -- the program
 

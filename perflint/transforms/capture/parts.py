@@ -20,13 +20,11 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.host_part import (
     Around,
     Fetched,
-    Late,
-    changed_by,
     draws,
     draws_on_device,
-    is_private,
     is_within,
 )
+from perflint.transforms.capture.late import Late, changed_by, is_private
 
 
 @dataclass

@@ -20,14 +20,13 @@ from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.host_part import (
     Around,
     Fetched,
-    Late,
     detaches,
     early,
     fetched,
     is_within,
-    late,
     only_fetches,
 )
+from perflint.transforms.capture.late import Late, late
 from perflint.transforms.capture.parts import Part, names_in, runs, steps
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
 
@@ -214,7 +213,9 @@ class _Reader:
         """The statement, with what stands in the way."""
         part = Part(statement)
         try:
-            part.fetched = list(fetched(self._program, statement, self._around))
+            found = late(self._program, statement)
+            is_needed = found is None or bool(found.reads)
+            part.fetched = list(fetched(self._program, statement, self._around)) if is_needed else []
             self._obstacles.opaque = {node for each in part.fetched for node in own_nodes(each.value)}
             if part.fetched and only_fetches(self._program, statement, part.fetched):
                 raise Blocked("it fetches what the step computes with", statement)
@@ -247,7 +248,7 @@ class _Reader:
             self._check_sums(statement)
             self._obstacles.check([statement], self._around)
             return
-        for tensor in found.tensors:
+        for tensor in found.read:
             self._obstacles.check([tensor], self._around)
         yield found
 
@@ -309,5 +310,5 @@ def _region(program: Program, found: Region) -> Region:
     obstacles = StepObstacles(program, quiet=found.quiet)
     everything = {node for part in found.parts for node in own_nodes(part.statement)}
     obstacles.opaque = everything - found.nodes
-    obstacles.check([*found.captured, *(each for late in found.late for each in late.tensors)], found.around)
+    obstacles.check([*found.captured, *(each for late in found.late for each in late.read)], found.around)
     return replace(found, unchecked=tuple(obstacles.unchecked))

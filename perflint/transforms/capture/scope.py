@@ -10,7 +10,8 @@ from perflint.analysis.ir.graph import Definition, Phi, sources_of
 from perflint.analysis.program import Program
 from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.host_part import Around, changed_by
+from perflint.transforms.capture.host_part import Around
+from perflint.transforms.capture.late import changed_by
 from perflint.transforms.capture.region import Region
 from perflint.transforms.names import check_alone
 from perflint.transforms.shown import shown

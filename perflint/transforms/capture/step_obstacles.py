@@ -17,6 +17,7 @@ from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import argument_names
 from perflint.transforms.capture.obstacles import Obstacles
+from perflint.transforms.output import is_output
 from perflint.transforms.shown import shown
 
 _OWN_PARTS = frozenset(  # what a module, or an optimizer, gives of itself
@@ -124,6 +125,8 @@ class StepObstacles(Obstacles):
                     f"{shown(program, func.value)} is changed, which a replay would not do: do that behind the step",
                     node,
                 )
+        elif is_output(program, node):
+            raise Blocked(f"{shown(program, func)} puts out what a replay would not: do that behind the step", node)
         elif value.kind is Kind.LIBRARY and name.partition(".")[0] not in _KNOWN:
             raise Blocked(
                 f"what {shown(program, func)} does isn't known: call it in front of the step, or {_BY_HAND}", node

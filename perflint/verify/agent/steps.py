@@ -193,10 +193,15 @@ def platform_of() -> Platform:
     torch = sys.modules["torch"]
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
     if not torch.cuda.is_initialized():
-        return Platform(*rank_and_ranks(), f"CPU, {os.cpu_count()} cores", versions)
+        return Platform(*rank_and_ranks(), host(), versions)
     gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
     versions["cuda"] = str(torch.version.cuda)
     return Platform(*rank_and_ranks(), gpu.name, versions, str(getattr(gpu, "uuid", "")))
+
+
+def host() -> str:
+    """The name of the device of programs that use no GPU."""
+    return f"CPU, {os.cpu_count()} cores"
 
 
 def rank_and_ranks() -> tuple[int, int]:

@@ -1,0 +1,267 @@
+"""Tells what of a training step the host may do behind its graph: reports, counts, lists and meters that it fills."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from perflint import torch_ops
+from perflint.analysis.heat.syncs import storage_of
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.program import Program
+from perflint.analysis.values.values import Kind, Place
+from perflint.syntax.walk import own_nodes, path_of, receiver_of
+from perflint.transforms.capture.calls import entry_of
+from perflint.transforms.capture.step_obstacles import is_model
+from perflint.transforms.host_reads import item_of
+from perflint.transforms.output import is_output
+
+_PURE = frozenset(f"builtins.{name}" for name in "len int float str round max min abs sum bool tuple list".split())
+_CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "datetime.datetime.now"})
+_HOST_MATH = ("math.", "numpy.")
+_GROWS = frozenset({"append", "extend"})
+_FIXED = (Kind.NUMBER, Kind.STRING, Kind.TENSOR, Kind.LIBRARY, Kind.FUNCTION)  # what no call of the host fills
+_LEAVES_OR_WAITS = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
+
+
+@dataclass(frozen=True)
+class Late:
+    """A statement that goes behind the step, where it reads tensors.
+
+    Those are what it reads by `reads`, calls of `.item()` whose tensors are computed in the step; and its `terms`, with
+    which it computes itself.
+    """
+
+    statement: ast.stmt
+    reads: tuple[ast.Call, ...]
+    terms: tuple[ast.Name, ...] = ()
+
+    @property
+    def read(self) -> list[ast.expr]:
+        """What is read by `reads`."""
+        return [storage_of(each.func.value) for each in self.reads if isinstance(each.func, ast.Attribute)]
+
+    @property
+    def tensors(self) -> list[ast.expr]:
+        """What it needs of the step."""
+        return [*self.read, *self.terms]
+
+
+def late(program: Program, statement: ast.stmt) -> Late | None:
+    """The statement as one that may go behind the step; None where it is none of the host alone."""
+    if isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign):
+        found = _simple(program, statement)
+        if found is not None or not isinstance(statement, ast.Expr):
+            return found
+    return _report(program, statement) if isinstance(statement, ast.If | ast.Expr) else None
+
+
+def _simple(program: Program, statement: ast.Expr | ast.Assign | ast.AugAssign) -> Late | None:
+    """A statement whose tensors are computed in the step, and read behind it."""
+    if not _sets_names(statement):
+        return None
+    reads = [each for each in own_nodes(statement) if isinstance(each, ast.Call) and _is_read(program, each)]
+    inside = {node for each in reads for node in own_nodes(each)}
+    rest = [node for node in own_nodes(statement) if node not in inside]
+    terms = _terms(program, statement)
+    if not reads and not terms and not _counts(program, statement):
+        return None
+    for node in rest:
+        if isinstance(node, _LEAVES_OR_WAITS):
+            return None
+        if isinstance(node, ast.Call) and not (_is_of_host(program, node) or storage_of(node) in terms):
+            return None
+        if (
+            isinstance(node, ast.Name)
+            and node not in terms
+            and isinstance(node.ctx, ast.Load)
+            and _is_tensor(program, node)
+        ):
+            return None
+    return Late(statement, tuple(reads), terms)
+
+
+def _report(program: Program, statement: ast.If | ast.Expr) -> Late | None:
+    """A call that puts tensors out, or a condition for such calls: what it computes of tensors, it does behind."""
+    nodes = list(own_nodes(statement))
+    statements = [each for each in nodes if isinstance(each, ast.stmt)]
+    simple = [each for each in statements if not isinstance(each, ast.If | ast.Pass)]
+    if not any(isinstance(each, ast.Call) and is_output(program, each) for each in nodes):
+        return None
+    for each in simple:
+        if not isinstance(each, ast.Expr | ast.Assign | ast.AugAssign) or not _sets_names(each):
+            return None
+    graph, inside, terms = program.get(Flow).graph(statement), set(nodes), list[ast.Name]()
+    for node in nodes:
+        if isinstance(node, _LEAVES_OR_WAITS):
+            return None
+        if isinstance(node, ast.Call) and not _is_of_report(program, node):
+            return None
+        if isinstance(node, ast.Attribute) and not _is_steady(program, node):
+            return None
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and _is_tensor(program, node):
+            given = graph.definitions(node)
+            if not all(isinstance(each, Definition) and each.node in inside for each in given):
+                terms.append(node)
+    return Late(statement, (), tuple(terms))
+
+
+def _is_of_report(program: Program, call: ast.Call) -> bool:
+    """Does a call put something out, look at a clock, or compute of tensors without changing any?"""
+    if _is_of_host(program, call) or program.qualified(call.func) in _CLOCKS:
+        return True
+    entry = entry_of(program, call) if program.callee(call) is None else None
+    return entry is not None and not (entry.does("random") or any(True for each in entry.writes for _ in each.of(call)))
+
+
+def _is_steady(program: Program, node: ast.Attribute) -> bool:
+    """Is it what no step changes: a method, a function, a part of a tensor, or a setting?"""
+    around = program.parent(node)
+    if isinstance(around, ast.Call) and around.func is node:
+        return True
+    operation = torch_ops.of_attribute(node.attr)
+    if operation is not None and program.value(node.value).kind in (Kind.TENSOR, Kind.UNKNOWN):
+        return node.attr != "grad" and isinstance(node.value, ast.Name)
+    if node.attr == "param_groups" and program.value(node.value).kind is Kind.OPTIMIZER:
+        group = program.parent(node)  # of which a step changes the parameters alone
+        key = program.parent(group) if isinstance(group, ast.Subscript) else None
+        return isinstance(key, ast.Subscript) and program.value(key.slice).literal == "lr"
+    is_buffer = program.value(node.value).kind is Kind.MODULE and node.attr in program.get(_fixed_buffers)
+    return is_buffer or program.value(node).kind is Kind.LIBRARY or is_setting(program, node)
+
+
+def _fixed_buffers(program: Program) -> frozenset[str]:
+    """The names of the buffers of this file's modules that it only computes with."""
+    registered = (each for each in program.of_type(ast.Call) if receiver_of(each, "register_buffer") is not None)
+    names = {each.args[0].value for each in registered if each.args and isinstance(each.args[0], ast.Constant)}
+    uses = [each for each in program.of_type(ast.Attribute) if each.attr in names]
+    others = {each.attr for each in uses if not _is_computed_with(program, each)}
+    return frozenset(map(str, names - others)) if "buffers(" not in program.text else frozenset()
+
+
+def _is_computed_with(program: Program, node: ast.expr) -> bool:
+    """Is it an operand, looked up by an index, or what a method that writes nothing is called on?"""
+    around = program.parent(node)
+    if isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Load):
+        return _is_computed_with(program, around)
+    if isinstance(around, ast.Attribute):
+        entry = torch_ops.of_method(around.attr)
+        return entry is not None and not (entry.in_place or entry.does("view") or entry.does("keeping"))
+    return isinstance(around, ast.BinOp | ast.Compare)
+
+
+def is_setting(program: Program, node: ast.Attribute) -> bool:
+    """May it be a number or a text that is an attribute of an object, and no module's, which counts maybe its calls?"""
+    value = program.value(node)
+    counts = program.value(node.value).kind is Kind.MODULE or is_model(program, node.value)
+    return bool(path_of(node)) and not counts and (value.kind in (Kind.NUMBER, Kind.STRING) or value.is_blank)
+
+
+def changed_by(program: Program, late: Late) -> set[str]:
+    """The names of the objects that a late statement may change: what it adds to, and what calls may fill."""
+    nodes = list(own_nodes(late.statement))
+    parts: list[ast.expr] = [each.target for each in nodes if isinstance(each, ast.AugAssign)]
+    for call in (node for node in nodes if isinstance(node, ast.Call) and node not in late.reads):
+        func, name = call.func, program.qualified(call.func)
+        is_pure = name in _PURE or name in _CLOCKS or name.startswith("math.")
+        if not is_pure and not is_metadata(call) and not (late.terms and entry_of(program, call)):
+            is_method = isinstance(func, ast.Attribute) and torch_ops.of_method(func.attr) is None
+            parts += [func.value] if is_method and isinstance(func, ast.Attribute) else []
+            parts += () if is_output(program, call) else [*call.args, *(each.value for each in call.keywords)]
+    names = (node for each in parts for node in ast.walk(each) if isinstance(node, ast.Name))
+    return {each.id for each in names if program.value(each).kind not in _FIXED}
+
+
+def is_private(program: Program, name: ast.Name) -> bool:
+    """Is it a list that its scope makes, adds to and gives to functions that keep nothing: one of no other name?"""
+    graph = program.get(Flow).graph(name)
+    uses = [each for each in graph.values if isinstance(each, ast.Name) and each.id == name.id]
+    is_own = name.id not in graph.shared and name.id not in graph.captured
+    return is_own and bool(uses) and all(_keeps_private(program, each) for each in uses)
+
+
+def _keeps_private(program: Program, name: ast.Name) -> bool:
+    around = program.parent(name)
+    if isinstance(around, ast.Assign):
+        return around.targets == [name] and isinstance(around.value, ast.List)
+    if isinstance(around, ast.Attribute):
+        call = program.parent(around)
+        return around.attr in _GROWS and isinstance(call, ast.Call) and call.func is around
+    if isinstance(around, ast.Call):
+        function, given = program.qualified(around.func), [*around.args, *around.keywords]
+        return (function in _PURE and len(given) == 1) or function.startswith("numpy.")
+    return isinstance(around, ast.AugAssign) and around.target is name
+
+
+def _terms(program: Program, statement: ast.stmt) -> tuple[ast.Name, ...]:
+    """The tensors that are added up from step to step by `total += loss.detach() * n`; none where it is another."""
+    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add):
+        return ()
+    factors = [statement.value]
+    for each in factors:
+        factors += [each.left, each.right] if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult) else []
+    bases = [storage_of(each) for each in factors]
+    names = tuple(each for each in bases if isinstance(each, ast.Name) and program.value(each).kind is Kind.TENSOR)
+    return names if not any(each.id == getattr(statement.target, "id", "") for each in names) else ()
+
+
+def _is_read(program: Program, call: ast.Call) -> bool:
+    tensor = item_of(call)
+    return tensor is not None and not call.args and program.value(tensor).kind is Kind.TENSOR
+
+
+def _sets_names(statement: ast.Expr | ast.Assign | ast.AugAssign) -> bool:
+    targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+    return all(each is None or isinstance(each, ast.Name) for each in targets)
+
+
+def _counts(program: Program, statement: ast.stmt) -> bool:
+    """Does it do something that a replay would not: print, fill a list, count?"""
+    if isinstance(statement, ast.AugAssign):
+        return program.value(statement.target).kind in (Kind.NUMBER, Kind.STRING)
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+
+
+def _is_tensor(program: Program, name: ast.Name) -> bool:
+    """Is it a tensor that the statement looks into?"""
+    value, around = program.value(name), program.parent(name)
+    if isinstance(around, ast.Attribute) and is_metadata(around):
+        return False
+    call = program.parent(around) if around is not None else None
+    measured = (isinstance(call, ast.Call) and is_metadata(call)) or (
+        isinstance(around, ast.Call) and program.qualified(around.func) == "builtins.len"
+    )
+    return value.kind is Kind.TENSOR and value.place is not Place.HOST and not measured
+
+
+def _is_of_host(program: Program, call: ast.Call) -> bool:
+    """Does the call compute on the host, put something out, or fill a list or a meter, and nothing else?"""
+    name, func = program.qualified(call.func), call.func
+    if name in _PURE or is_output(program, call) or is_metadata(call):
+        return True
+    if name.startswith(_HOST_MATH) and "random" not in name:
+        return True
+    if not isinstance(func, ast.Attribute):
+        return False
+    owner = program.value(func.value)
+    if owner.kind is Kind.STRING:
+        return True
+    callee = program.callee(call)
+    if callee is not None:
+        return _is_meter(program, callee)
+    return func.attr in _GROWS and owner.kind is Kind.SEQUENCE
+
+
+def _is_meter(program: Program, function: ast.AST) -> bool:
+    """Does a method only add up numbers in attributes of its object?"""
+    for node in own_nodes(function):
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            return False
+        if isinstance(node, ast.Call) and program.qualified(node.func) not in _PURE:
+            return False
+        is_store = isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if is_store and not path_of(node).startswith("self."):
+            return False
+    return isinstance(function, ast.FunctionDef)
