@@ -124,6 +124,9 @@ def _chosen(test: ast.expr, body: ast.expr, orelse: ast.expr, name: str) -> ast.
 
 def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
     """Raise Blocked where other code runs in between, or `statement` in a context of its own, such as no_grad."""
+    for decorator in getattr(program.function_of(loop), "decorator_list", ()):
+        if program.qualified(decorator).startswith("torch.jit."):
+            raise Blocked("torch.jit compiles the function: it may know tensors alone", decorator)
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in own_nodes(loop)):
         raise Blocked("other code may run before the loop is over")
     if any(isinstance(each, ast.Call) and program.qualified(each.func) == _SWITCH for each in own_nodes(loop)):
