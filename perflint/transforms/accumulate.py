@@ -26,7 +26,7 @@ from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import path_of, receiver_of
-from perflint.transforms.accumulator import Accumulator, accumulator_of
+from perflint.transforms.accumulator import Accumulator, accumulator_of, last_converted
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.collected import collection, shape_of_one
 from perflint.transforms.doubles import has_doubles
@@ -100,23 +100,10 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         keeps_integer = False  # an integer gives what the same float does
     conversion = "{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({{path}})"
     converted = statement_of(f"{{path}} = {conversion}", path=path)
-    behind = [InsertAfter(_last_converted(program, found.loop), (converted,))] if after != [] else []
+    behind = [InsertAfter(last_converted(program, found.loop), (converted,))] if after != [] else []
     change = rewrite(program, read.replaced(suffix), *inside, *behind)
     when = "read it once, after the loop" if behind else "read it where that is needed"
     return Fix(f"add `{path}` up on the device and {when}", safety, change)
-
-
-def _last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
-    """The last of the sums that are converted right behind the loop, or the loop: several stand in their order."""
-    block = program.block_of(loop)
-    for each in block[block.index(loop) + 1 :]:
-        value = each.value if isinstance(each, ast.Assign) else None
-        is_call = isinstance(value, ast.Call) and program.qualified(value.func) in ("builtins.float", "builtins.int")
-        path = path_of(each.targets[0]) if isinstance(each, ast.Assign) else ""
-        if not is_call or not isinstance(value, ast.Call) or not path or [path] != [path_of(e) for e in value.args]:
-            break
-        loop = each
-    return loop
 
 
 def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
