@@ -63,7 +63,7 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
 
 def shape_of_one(program: Program, node: ast.expr) -> str:
     """What gives a tensor of one number the shape () where iterations may differ in it; empty where they don't."""
-    return ".reshape(())" if _has_several(program, node) else ""
+    return ".reshape(())" if _has_several(program, node) and not _has_no_axes(program, node) else ""
 
 
 def differs(program: Program, node: ast.expr) -> bool:
