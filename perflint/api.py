@@ -6,14 +6,15 @@ What is offered, by the question that a rule asks:
   each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells which,
   by `Blocked`.
 - *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
-  its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`, `variables_in`, `bindings_of` (what a
-  node assigns) and `returned_values`; for annotations and isinstance `Function`, `FUNCTIONS`, `Loop`, `LOOPS`,
+  its loops and their heat. Beside it `own_nodes`, `path_of`, `root_of`, `integer`, `variables_in`, `bindings_of` (what
+  a node assigns) and `returned_values`; for annotations and isinstance `Function`, `FUNCTIONS`, `Loop`, `LOOPS`,
   `PlainLoop`.
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
   `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
   with its traits; `move` gives the `Move` to the device, `moved_at_once` and `moved_later` that of a call's result;
-  `bind` and `Program.arguments` give what is handed over, `Bound` to parameters; `torch_function` and `torch_method`
+  `bind` and `Program.arguments` give what is handed over, `Bound` to parameters, `arguments_of` and `keyword_of`
+  what stands in the call; `torch_function` and `torch_method`
   look up a name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the
   `Summary` of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`;
   `attentions` finds each `Attention`.
@@ -109,7 +110,7 @@ from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.proof import comments as _comments
 from perflint.engine.rule import Finding, Option, Options, Rule, Severity
-from perflint.syntax.arguments import Bound, bind
+from perflint.syntax.arguments import Bound, arguments_of, bind, keyword_of
 from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import (
@@ -123,6 +124,7 @@ from perflint.syntax.walk import (
     own_nodes,
     path_of,
     returned_values,
+    root_of,
     variables_in,
 )
 from perflint.torch_ops import Operation, Trait
@@ -159,19 +161,20 @@ __all__ = [
     "Loop", "LoopKind", "Made", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Sample", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
-    "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "asks_for_layout",
+    "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "arguments_of", "asks_for_layout",
     "asks_for_setting", "assigned", "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like",
     "call_span", "callers", "carrying_loop", "changing", "comments", "computes_for_callers", "converts", "dataset",
     "dependents", "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name",
     "fused_attention", "graph_loaders", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
     "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
-    "is_view", "joined_behind", "joins", "loaders", "loops_around", "made_before_steps", "made_on_host", "makes_rare",
-    "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "number", "numbers", "occurrences",
-    "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of", "placed",
-    "reading", "reads", "restarts", "returned_values", "rewrite", "runs_model_beside", "runs_often", "samples",
-    "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside", "takes_keywords",
-    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried",
-    "unused_graphs", "variables_in", "walked_batch", "walks_examples", "without_gradients", "written_after",
+    "is_view", "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
+    "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "number", "numbers",
+    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
+    "placed", "reading", "reads", "restarts", "returned_values", "rewrite", "root_of", "runs_model_beside",
+    "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside",
+    "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name",
+    "training_steps", "tried", "unused_graphs", "variables_in", "walked_batch", "walks_examples", "without_gradients",
+    "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

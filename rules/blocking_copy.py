@@ -3,8 +3,9 @@
 ## What it does
 
 Reports `.to(device)` and `.cuda()` without `non_blocking=True` of what a loop, or `next`, takes out of a loader with
-`pin_memory`: the batch, or its parts and views of it, also one by one. If the loader isn't in sight, it is taken for a
-pinned one where another part of the same batch is copied with the keyword. Left alone are batches that are converted
+`pin_memory`: the batch, or its parts and views of it, also one by one. If the loader isn't in this file, it is taken
+for a pinned one where all that hand it over, or the function that makes it, are known to pin it, or another part of the
+same batch is copied with the keyword. Left alone are batches that are converted
 first or on the way, as that makes another tensor in memory that is not pinned, loaders that a framework prepares, and
 programs for Apple's GPUs.
 
@@ -47,7 +48,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Batch, Blocked, Finding, Fix, Move, Options, Program, Rule, Safety, State
+from perflint.api import Batch, Blocked, Finding, Fix, Move, Options, Program, Rule, Safety
 
 _OWN = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 
@@ -60,14 +61,17 @@ class BlockingCopy(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each copy of a batch, or of a part of one, which pins none of its time."""
-        says_so = "pin_memory" in program.text or "non_blocking" in program.text
-        if program.is_test or not says_so or ".prepare(" in program.text or "mps" in program.text:
+        if program.is_test or ".prepare(" in program.text or "mps" in program.text:
+            return
+        loops = program.of_type(ast.For)
+        is_given = any(isinstance(each, ast.For) and program.value(each.iter).pinned for each in loops)
+        if not is_given and "pin_memory" not in program.text and "non_blocking" not in program.text:
             return
         moves = [move for call in program.of_type(ast.Call) if (move := api.move(program, call)) is not None]
         asynchronous = {walk for move in moves if _is_asynchronous(move) for walk in _walks(program, move)}
         for move in filter(_waits, moves):
             call, batch = move.call, api.batch(program, move.tensor)
-            is_pinned = batch is not None and any(each.pinned.state is State.ON for each in batch.loaders)
+            is_pinned = batch is not None and batch.is_pinned
             if not is_pinned and asynchronous.isdisjoint(_walks(program, move)):
                 continue
             fixes, blocked = api.tried(_fix, program, move, batch)
@@ -91,22 +95,15 @@ def _is_asynchronous(move: Move) -> bool:
 
 def _walks(program: Program, move: Move) -> set[ast.AST]:
     """The loops over batches of which one hands out what is copied, or what that is a part of."""
-    root = _root(move.tensor)
+    root = api.root_of(move.tensor)
     found = api.origins(program, root) if isinstance(root, ast.Name) else []
     return {each for each in found if isinstance(each, ast.For)}
 
 
-def _root(node: ast.expr) -> ast.expr:
-    while isinstance(node, ast.Subscript | ast.Attribute):
-        node = node.value
-    return node
-
-
 def _is_given(program: Program, node: ast.AST, wholes: tuple[ast.expr, ...]) -> bool:
     """Is the batch on the host itself, by its name, an argument of the call?"""
-    flow, call = api.flow(program), node if isinstance(node, ast.Call) else None
-    given = [*call.args, *(each.value for each in call.keywords)] if call is not None else []
-    roots = [root for each in given if isinstance(root := _root(each), ast.Name)]
+    flow, given = api.flow(program), api.arguments_of(node) if isinstance(node, ast.Call) else []
+    roots = [root for each in given if isinstance(root := api.root_of(each), ast.Name)]
     own = {each for whole in wholes if isinstance(whole, ast.Name) for each in flow.definitions(whole)}
     return any(own & flow.definitions(each) for each in roots)
 
@@ -117,7 +114,7 @@ def _written_elsewhere(program: Program, wholes: tuple[ast.expr, ...]) -> Iterat
     kept = set[str]()
     for node in program.of_type(ast.Assign):
         attributes = {each.attr for part in node.targets for each in ast.walk(part) if isinstance(each, ast.Attribute)}
-        root = _root(node.value)
+        root = api.root_of(node.value)
         if attributes and isinstance(root, ast.Name) and not origins.isdisjoint(api.origins(program, root)):
             kept |= attributes
     for each in program.of_type(ast.Attribute) if kept else ():
@@ -127,7 +124,7 @@ def _written_elsewhere(program: Program, wholes: tuple[ast.expr, ...]) -> Iterat
 
 def _fix(program: Program, move: Move, batch: Batch | None) -> Fix:
     """The keyword; raises Blocked."""
-    if batch is None:
+    if batch is None or batch.is_foreign:
         raise Blocked("the loader isn't in sight: its batches may be of a class of their own")
     for loader in batch.loaders:
         if program.qualified(loader.call.func) not in _OWN:

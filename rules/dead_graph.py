@@ -4,13 +4,12 @@
 
 Reports calls of modules, and of methods of one, in code that runs in every step while gradients are recorded, of whose
 results every use begins with `detach` or `data`: `module(x).detach()`, or `fake = generator(z)` where only
-`fake.detach()` is read. Left alone are results of which the graph is used besides, or that others may see, modules that
-differentiate themselves or are frozen, losses, evaluations, which `eval-without-no-grad` reports, and tests.
+`fake.detach()` is read. Leaves alone results that others may see, modules that differentiate themselves or are frozen,
+losses, tests, and evaluations, which `eval-without-no-grad` reports.
 
 ## Why it is slow
 
-Each operation of the module is recorded, and what it needs for its gradient is kept, until `detach` lets go of all of
-it: memory of the size of a forward pass for training, and the time to allocate it.
+What each operation needs for its gradient is kept until `detach` lets go of it: the memory of a forward pass.
 
 ## Example
 
@@ -27,13 +26,11 @@ with torch.no_grad():
 
 ## Fix safety
 
-`exact` where the code of the module is in this file, or torch's, and `rounding` where it is in other files of the
-project, or this one speaks of a transformer, which may take its fast path without gradients; else `behaviour`, for a
-`forward` that differentiates fails below `torch.no_grad()`. It is `behaviour`, too, where the file registers hooks, or
-the module shows what it computes or gives it to code that isn't known. `detach` stays where the module may return what
-it is given. There is no fix where the module keeps what it computes, or asks whether gradients are recorded, where the
-statement computes something else besides, and below `autocast`, which keeps what it converts without gradients for
-later.
+`exact` where the code of the module is in this file, or torch's; `rounding` where it is in other files of the project,
+or this one speaks of a transformer, which may take its fast path without gradients; else `behaviour`: a `forward` that
+differentiates fails below `torch.no_grad()`. `behaviour`, too, where the file registers hooks. `detach` stays where the
+module may return what it is given. There is no fix where the module keeps what it computes or asks whether gradients
+are recorded, and below `autocast`, which keeps what it converts without gradients.
 
 ## Measured
 
@@ -116,7 +113,7 @@ def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
         raise Blocked("the statement computes something else besides: give the result a name of its own")
     if any(isinstance(each, ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(run)):
         raise Blocked("the call does more than compute")
-    for given in (*run.args, *(each.value for each in run.keywords)):
+    for given in api.arguments_of(run):
         if runs := program.effects(given, Effect.RUNS_MODULE):
             raise Blocked("what the module is given is computed by another one", runs[0])
     if "autocast" in program.text:

@@ -50,20 +50,18 @@ A bare `torch.compile` of the step is no way out: it was measured to be slower t
 ## Fix safety
 *vectorizable* loops are rewritten as operations on all steps at once where data flow proves that each step gives the
 same: `rounding` (the same mathematics, summed in another order), `behaviour` where dropout draws its numbers in another
-order, or convolutions and pools get all steps as one batch, whose results take memory all at once. The modules and
-parameters stay the very same; a Cell's become one call of the function that `nn.LSTM`, `nn.GRU` and `nn.RNN` call. A
-stack of Cells becomes a loop over its layers, each with one call. A state that is read before its Cell replaces it is
-the Cell's outputs one step late. What was a tensor of its own stays one that may be written to in place: it is copied
-where it would share the memory of what was computed at once. Losses are taken step by step with `torch.vmap`, so that
-what a step ignores or averages over stays its own. It assumes that the sequence has at least one step, that it is as
-long as the loop goes, that inputs of an RNN with `batch_first` have an axis for the batch, and that no other file
-registers hooks, builds the parts of a module otherwise in a subclass, or calls it under autocast on a CPU, where Cells
-and the RNN compute in other types. Where a proof fails, the message names the line and the reason. Where a profile has
-seen the rank or class that is missing, there is a candidate with a guard (`perflint docs profiling`).
+order. The modules and parameters stay the very same; a Cell's become one call of the function that `nn.LSTM`, `nn.GRU`
+and `nn.RNN` call. A stack of Cells becomes a loop over its layers, each with one call. What was a tensor of its own
+stays one that may be written to in place: it is copied where it would share the memory of what was computed at once.
+Losses are taken step by step with `torch.vmap`, so that what a step ignores or averages over stays its own. It assumes
+that the sequence has at least one step, that it is as long as the loop goes, that inputs of an RNN with `batch_first`
+have an axis for the batch, and that no other file registers hooks, builds the parts of a module otherwise in a
+subclass, or calls it under autocast on a CPU, where Cells and the RNN compute in other types. Where a proof fails, the
+message names the line and the reason. Where a profile has seen the rank or class that is missing, there is a candidate
+with a guard (`perflint docs profiling`).
 
 Where a test whose answer is the same in every step stands in the way, it is asked before the loop, even if no step
-is taken then, and the loop is rewritten for the answer that allows it. Where a test tells the first step (`t == 0`) of
-those along an axis, the first step is taken by itself and the others at once. A test that is drawn anew in each step
+is taken then, and the loop is rewritten for the answer that allows it. A test that is drawn anew in each step
 (`random.random() < ratio`) stays: only you may decide to draw it once for a whole sequence, before the loop.
 
 *mixed* loops and recurrences are tried at once first; where both ways are open, `perflint verify` races them. They and

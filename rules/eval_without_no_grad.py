@@ -34,16 +34,16 @@ def evaluate(model, loader):
 
 ## Fix safety
 
-`exact` where the code of all that is run is in this file, or torch's, and nothing shows, keeps or asks for a graph;
-`rounding` where it is in other files of the project, or this one speaks of a transformer, which may take its fast path
-without gradients. `behaviour` where it isn't known: a `forward` that differentiates fails below `torch.no_grad()`; and
-where the file registers hooks, a function that is run has a decorator of unknown effect, or what is computed is shown
-as a tensor (`print(loss)` tells of its graph), converted by `.numpy()`, saved, or given to code that isn't known. A
-function that does nothing but evaluate is decorated; in others the loop goes below a `with`, of a long one just the
-models' calls, if these stand together. There is no fix where somebody may back-propagate, or keeps, what is computed,
-in a `forward` too, or where code that is run asks whether gradients are recorded. It is assumed that functions that are
-not known don't differentiate, unless they are called so or given a module, and that no unknown caller back-propagates
-what a function returns that is called here.
+`exact` where the code of all that is run is in this file, or torch's; `rounding` where it is in other files of the
+project, or this one speaks of a transformer, which may take its fast path without gradients. `behaviour` where it isn't
+known: a `forward` that differentiates fails below `torch.no_grad()`. It is `behaviour`, too, where the file registers
+hooks, where a decorator's effect isn't known, and where a result is printed as a tensor, saved, converted by `.numpy()`
+or given to unknown code.
+
+A function that only evaluates is decorated; elsewhere the loop goes below a `with`, or, of a long loop, just the calls
+of models. There is no fix where a caller may back-propagate what is computed, or keeps it, or where code that is run
+asks whether gradients are recorded. Functions that aren't known are taken not to differentiate, unless their name says
+so or they are given a module.
 
 ## Measured
 

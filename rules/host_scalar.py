@@ -90,7 +90,7 @@ def _numbers(program: Program, call: ast.Call) -> Numbers | None:
 
 def _is_moved(program: Program, call: ast.Call) -> bool:
     """Is it made for the device, or moved there at once, or by the name that it gets?"""
-    device = next((each.value for each in call.keywords if each.arg == "device"), None)
+    device = api.keyword_of(call, "device")
     if device is not None:
         origins = api.origins(program, device)
         return program.value(call).on_device and not all(getattr(each, "value", "") == "cpu" for each in origins)

@@ -144,7 +144,7 @@ def _check_unchanged(program: Program, place: ast.stmt, read: ast.Subscript, pat
         if is_store and (bound == root or is_mask) and (is_called or each.lineno >= place.lineno):
             raise Blocked(f"`{bound}` may be changed later", each)
     for call in program.of_type(ast.Call) if name != root else ():
-        given = {api.path_of(each) for each in (*call.args, *(each.value for each in call.keywords))}
+        given = {api.path_of(each) for each in api.arguments_of(call)}
         is_given = api.path_of(call.func).rpartition(".")[0] == root or (root in given and program.callee(call) is None)
         if is_given and call.lineno >= place.lineno:
             raise Blocked(f"`{root}` is given to code that may change its masks", call)

@@ -72,6 +72,7 @@ class OptimizerNotFused(Rule):
 
     group = "overhead"
     severity = Severity.ADVICE
+    regimes = ("overhead", "host reads", "memory")
     triggers = ("Adam", "SGD")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

@@ -79,8 +79,8 @@ class ParamLoop(Rule):
         loops: Sequence[_Loop] = program.of_type(ast.For, ast.ListComp, ast.GeneratorExp)
         for loop in () if program.is_test or program.is_host_only else loops:
             walked = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
-            kind = _kind(program, loop) if _walks_parameters(program, walked) else ""
-            if not kind or not _runs_each_step(program, loop, kind):
+            kind = _kind(program, loop)
+            if not kind or not _walks_parameters(program, walked) or not _runs_each_step(program, loop, kind):
                 continue
             fixes, blocked = api.tried(_fix, program, loop, kind)
             message = "each operation is launched once for each parameter: torch._foreach_* launches it once for all"
@@ -108,10 +108,10 @@ def _walks_parameters(program: Program, walked: ast.expr) -> bool:
 def _kind(program: Program, loop: _Loop) -> str:
     """What the loop does to each of them and nothing else; empty for other loops."""
     if not isinstance(loop, ast.For):
-        nodes, text = list(ast.walk(loop.elt)), ast.dump(loop.elt)
-        calls = [each for each in nodes if isinstance(each, ast.Call)]
+        calls = [each for each in ast.walk(loop.elt) if isinstance(each, ast.Call)]
         names = {getattr(each.func, "attr", "") for each in calls if program.qualified(each.func) not in _HARMLESS}
-        return "norm" if _NORM.search(text) and "'grad'" in text and names <= _HARMLESS | {"abs", "max"} else ""
+        text = ast.dump(loop.elt) if names <= _HARMLESS | {"abs", "max"} else ""
+        return "norm" if _NORM.search(text) and "'grad'" in text else ""
     own = api.variables_in(loop.target)
     updates, computes = set[str](), False
     for node in (each for part in loop.body for each in ast.walk(part)):

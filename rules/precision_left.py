@@ -32,7 +32,7 @@ torch.set_float32_matmul_precision("high")
 
 ## Fix safety
 
-`behaviour`: the line rounds more coarsely, which most training doesn't notice; convolutions do so by default. Mixed
+`precision`: the line rounds more coarsely, which most training doesn't notice; convolutions do so by default. Mixed
 precision, `torch.autocast("cuda", torch.bfloat16)` around the forward pass, gains more, and is left to you. It is
 advice: what it gains depends on how large the matrices are, and small networks wait for the host.
 """
@@ -61,6 +61,7 @@ class PrecisionLeft(Rule):
 
     group = "compute"
     severity = Severity.ADVICE
+    regimes = ("compute",)
     triggers = (".backward(",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
@@ -93,4 +94,4 @@ def _fix(program: Program) -> Fix:
         raise Blocked("torch isn't imported at the top")
     function = api.of_torch(program, "set_float32_matmul_precision", imports[-1])
     asked = api.apart(api.statement("{function}('high')", function=function))
-    return Fix("let it use TF32", Safety.BEHAVIOUR, api.rewrite(program, api.InsertAfter(imports[-1], (asked,))))
+    return Fix("let it use TF32", Safety.PRECISION, api.rewrite(program, api.InsertAfter(imports[-1], (asked,))))

@@ -113,8 +113,7 @@ def _is_plain_descent(program: Program, call: ast.Call) -> bool:
 def _is_given_away(program: Program) -> bool:
     """Is an optimizer given to code that is not known, which may set what it does?"""
     for call in program.of_type(ast.Call):
-        given = (*call.args, *(each.value for each in call.keywords))
-        if any(program.value(each).kind is Kind.OPTIMIZER for each in given):
+        if any(program.value(each).kind is Kind.OPTIMIZER for each in api.arguments_of(call)):
             is_known = program.callee(call) is not None or program.qualified(call.func).startswith("torch.")
             if not is_known:
                 return True

@@ -68,16 +68,16 @@ def train(model, loader, optimizer):
 """
 
 
-def settings(root: Path) -> Settings:
-    return Settings(root=root, cache=True, jobs=1, select=("item-in-loop",))
+def settings(root: Path, rule: str = "item-in-loop") -> Settings:
+    return Settings(root=root, cache=True, jobs=1, select=(rule,))
 
 
-def check(root: Path) -> RunResult:
+def check(root: Path, rule: str = "item-in-loop") -> RunResult:
     """The findings in a folder: those in each of its files, too, if that alone is named."""
-    whole = check_files(discover([root], settings(root)), settings(root))
+    whole = check_files(discover([root], settings(root, rule)), settings(root, rule))
     for file in whole.files:
-        alone = in_project(discover([Path(file.path)], settings(root)), root, settings(root))
-        (same,) = check_files(alone, settings(root)).files
+        alone = in_project(discover([Path(file.path)], settings(root, rule)), root, settings(root, rule))
+        (same,) = check_files(alone, settings(root, rule)).files
         places = [[(each.start, each.end, each.kind, each.blocked) for each in it.diagnostics] for it in (file, same)]
         assert places[0] == places[1], file.path
     return whole
@@ -522,3 +522,146 @@ def test_what_was_told_is_not_forgotten_however_often_files_are_asked(
     monkeypatch.setattr(run, "_ROUNDS", rounds)
     write(tmp_path, ends=ENDS, middle=MIDDLE, train=NEAR_AND_FAR)
     assert [place for place in lines(check(tmp_path)) if place[0] == "train.py"] == [("train.py", 12), ("train.py", 13)]
+
+
+NET = "import torch\n\n\nclass Net(torch.nn.Module):\n"
+EVALUATION = """\
+import torch
+
+
+def scores(model, loader):
+    found = []
+    for user, item in loader:
+        found.append(model(user, item).topk(3)[1].cpu().numpy())
+    return found
+"""
+EVALUATING = """\
+import torch
+from evaluation import scores
+from net import Net
+
+
+def main(loader, optimizer):
+    model = Net().cuda()
+    for epoch in range(9):
+        for user, item in loader:
+            model(user, item).sum().backward()
+            optimizer.step()
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ("model.eval()\n        scores(model, loader)", [("evaluation.py", 6)]),
+        ("scores(model, loader)", []),
+        ("model.eval()\n        scores(model, loader)\n        model.train()\n        scores(model, loader)", []),
+        ("model.eval()\n        with torch.no_grad():\n            scores(model, loader)", []),
+    ],
+)
+def test_a_model_is_in_the_mode_in_which_all_other_files_hand_it_over(
+    tmp_path: Path, calls: str, expected: list[tuple[str, int]]
+) -> None:
+    net = NET + "    def forward(self, user, item):\n        return user @ item\n"
+    write(tmp_path, evaluation=EVALUATION, net=net, main=EVALUATING.format(calls))
+    assert lines(check(tmp_path, "eval-without-no-grad")) == expected
+
+
+PREDICTING = """\
+import torch
+
+
+def evaluate(model, users):
+    model.eval()
+    for user in users:
+        print(model.predict(user).argmax().item())
+"""
+
+
+@pytest.mark.parametrize(("decorator", "found"), [("", True), ("@torch.no_grad()\n    ", False)])
+def test_a_method_in_another_file_may_switch_gradients_off_itself(tmp_path: Path, decorator: str, found: bool) -> None:
+    net = NET + "    def __init__(self):\n        self.layer = torch.nn.Linear(2, 2)\n"
+    net += f"\n    {decorator}def predict(self, user):\n        return self.layer(user)\n"
+    main = "from net import Net\nfrom predicting import evaluate\n\nevaluate(Net(), [1])\n"
+    write(tmp_path, predicting=PREDICTING, net=net, main=main)
+    assert bool(lines(check(tmp_path, "eval-without-no-grad"))) is found
+
+
+LOADERS = """\
+from torch.utils.data import DataLoader
+
+
+def loaders(data):
+    return DataLoader(data, shuffle=True, pin_memory={0}), DataLoader(data, pin_memory={0})
+"""
+WALKING = """\
+import torch
+from data import loaders
+
+
+def train(model, train_set):
+    for images, labels in train_set:
+        model(images.cuda(), labels.cuda()).backward()
+
+
+def main(model, data):
+    train_set, test_set = loaders(data)
+    train(model, train_set)
+"""
+
+
+@pytest.mark.parametrize(("pins", "found"), [("True", [7, 7]), ("False", []), ("data.pins", [])])
+def test_a_loader_of_another_file_pins_what_it_is_known_to_pin(tmp_path: Path, pins: str, found: list[int]) -> None:
+    write(tmp_path, data=LOADERS.format(pins), walking=WALKING)
+    assert [line for _, line in lines(check(tmp_path, "blocking-copy"))] == found
+
+
+def test_a_loader_is_pinned_if_all_that_hand_it_over_pin_it(tmp_path: Path) -> None:
+    step = "import torch\n\n\ndef train(model, loader):\n"
+    step += "    for images in loader:\n        model(images.cuda()).backward()\n"
+    main = "from torch.utils.data import DataLoader\nfrom step import train\n\n\ndef main(model, data):\n"
+    pinned, plain = (f"    train(model, DataLoader(data, pin_memory={each}))\n" for each in (True, False))
+    write(tmp_path, step=step, main=main + pinned)
+    assert lines(check(tmp_path, "blocking-copy")) == [("step.py", 6)]
+    write(tmp_path, main=main + pinned + plain)
+    assert lines(check(tmp_path, "blocking-copy")) == []
+
+
+ACTING = """\
+import torch
+
+
+class Agent:
+    def __init__(self):
+        self.actor = torch.nn.Linear(4, 2).cuda()
+
+    def select_action(self, state):
+        return self.actor(torch.tensor(state).cuda()).detach().cpu().numpy()
+
+    def look(self, state):
+        return self.actor(torch.tensor(state).cuda()).detach().cpu().numpy()
+
+    def train(self, states):
+        self.actor(states).sum().backward()
+"""
+PLAYING = """\
+import torch
+from acting import Agent
+
+
+def play(env, memory):
+    agent, state = Agent(), env.reset()
+    for step in range(1000):
+        state, reward, done, _ = env.step(agent.select_action(state))
+        agent.look(state)
+        agent.train(memory.sample(64))
+"""
+
+
+@pytest.mark.parametrize(("rule", "found"), [("dead-graph", [9, 12]), ("sync-in-loop", [12])])
+def test_what_an_environment_steps_with_is_read_and_computed_in_every_step(
+    tmp_path: Path, rule: str, found: list[int]
+) -> None:
+    write(tmp_path, acting=ACTING, playing=PLAYING)
+    assert [line for name, line in lines(check(tmp_path, rule)) if name == "acting.py"] == found

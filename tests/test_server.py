@@ -120,9 +120,13 @@ async def test_the_cells_of_a_notebook_are_one_program(client: LanguageClient) -
     root: Path = client.root  # type: ignore[attr-defined]
     base = (root / "book.ipynb").as_uri()
     items = [
-        types.TextDocumentItem(f"{base}#{name}", types.LanguageKind.Python, 1, text)
+        types.TextDocumentItem(
+            f"{base}#{name}",
+            types.LanguageKind.Markdown if kind is types.NotebookCellKind.Markup else types.LanguageKind.Python,
+            1,
+            text,
+        )
         for name, text, kind in cells
-        if kind is types.NotebookCellKind.Code
     ]
     book = types.NotebookDocument(
         base, "jupyter-notebook", 1, [types.NotebookCell(kind, f"{base}#{name}") for name, _, kind in cells]
@@ -130,6 +134,7 @@ async def test_the_cells_of_a_notebook_are_one_program(client: LanguageClient) -
     client.notebook_document_did_open(types.DidOpenNotebookDocumentParams(book, items))
     (found,) = await _shown(client, f"{base}#b")
     assert (found.code, found.range.start.line) == ("item-in-loop", 8)
+    assert "(loop in line 5 of cell 2)" in found.message
     assert await _shown(client, f"{base}#a") == []
 
 

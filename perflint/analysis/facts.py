@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -222,6 +222,12 @@ class Program(Module):
         found = (self._facts.summaries.get(each) for each in targets) if self._context.summaries else ()
         told = [each.differentiates for each in found if each is not None and each.differentiates is not None]
         return max(told) if told else None
+
+    def records_elsewhere(self, targets: Collection[str]) -> bool:
+        """Do the functions of other files, named as in `targets`, run modules and record gradients in all of them?"""
+        self.asked.effects.update(targets)
+        found = [each for name in targets if (each := self._facts.summaries.get(name)) is not None]
+        return bool(found) and all(each.records for each in found)
 
     def computes_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a function, or the forward of a module, of another file that only computes on the device?"""

@@ -42,6 +42,9 @@ class Manner(IntFlag):
     QUIET = 1  # where gradients are switched off, or may be
     HANDLED = 2  # where errors that it raises are handled
     LAID_OUT = 4  # by code that asks for the layout of what it returns
+    NEEDED = 8  # for what an environment steps with, which has to be on the host
+    EVALUATED = 16  # with modules in evaluation mode
+    TRAINED = 32  # with one that is in training mode, or may be
 
 
 SOUGHT = Manner.LAID_OUT  # which it takes time to find out: only who asks for it is told
@@ -66,7 +69,7 @@ NOWHERE = HotPlace()
 
 @dataclass(frozen=True, order=True)
 class HotCall:
-    """A call at a hot place, which `by` makes hot.
+    """A call at a hot place, which `by` makes hot, or one that is given a module or a loader.
 
     `target` is a dotted name as the calling file knows it, or, where a call is given to the file that it reaches,
     the name there: "accuracy", "Net.loss". A target that begins with "@" is a method called on `self`, which a
@@ -114,7 +117,8 @@ class Summary:
     each of its parameters, and with nothing else that its caller could know; None where that is unknown.
     `differentiates`: a call takes gradients, or asks for some; None where nobody asked. `decorates` are the numbers of
     calls that make it a decorator which does nothing with what it decorates but keep, call and return it. `computes`:
-    a call does nothing but compute on the device, so that a CUDA graph may hold it.
+    a call does nothing but compute on the device, so that a CUDA graph may hold it. `records`: it runs modules, and
+    nothing switches gradients off for any of them.
     """
 
     target: str
@@ -127,6 +131,7 @@ class Summary:
     differentiates: Likelihood | None = None
     decorates: tuple[int, ...] = ()
     computes: bool = False
+    records: bool = False
 
     @property
     def is_empty(self) -> bool:

@@ -179,10 +179,13 @@ def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool
     from perflint.cli import console
     from perflint.project.patching import patch_files, write_all
 
+    won = session.won() if verified else None
+    session = session.selecting(won.rules) if won else session
     discovery, notes = session.discover()
-    wanted = session.won().places if verified else None
+    if won and won.settings:
+        notes = (*notes, f"kept, but in no file: {', '.join(won.settings)}; `perflint run --tuned` makes them")
     with console.progress(not typed["quiet"]) as progress:
-        patches = patch_files(discovery, session.settings, progress, wanted)
+        patches = patch_files(discovery, session.settings, progress, won.places if won else None)
     errors: tuple[str, ...] = ()
     if apply:
         patches, errors = write_all(patches)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +133,13 @@ class Session:
         if file is None:
             raise UserError(f"{self.settings.root}: nothing was verified yet; `perflint verify SCRIPT` does")
         return Won.read(file)
+
+    def selecting(self, rules: Iterable[str]) -> Session:
+        """The session with more rules, unless it has chosen those it wants."""
+        if self.settings.select:
+            return self
+        settings = replace(self.settings, extend_select=(*self.settings.extend_select, *rules))
+        return replace(self, settings=settings, rules=RulesByFile(settings))
 
     def with_gains(self, result: RunResult) -> RunResult:
         """`result` with what verifications have measured of its findings' fixes; raises UserError."""

@@ -122,8 +122,9 @@ class Session:
         finding = budget.part(budget.of(Share.FINDING) - budget.spent)
         with deadline(finding):
             variants = Variants(project, self._allowed, trials.first)
-        if any(key.rule in trials.first for key in variants.fixes):
-            variants = variants.only([key for key in variants.fixes if key.rule not in trials.instead])
+        found = {key.rule for key in variants.fixes}
+        needless = {name for name, rules in trials.instead.items() if not found.isdisjoint(rules)}
+        variants = variants.only([key for key in variants.fixes if key.rule not in needless])
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")

@@ -121,7 +121,7 @@ def _weakened(call: HotCall) -> HotCall:
     """`call` with its arguments as guesses, where its target is only a guess."""
     if not call.target.startswith("?"):
         return call
-    weaker = str.maketrans("DdHh", "gg--")
+    weaker = str.maketrans("DdHhp", "gg--l")
     keywords = tuple((name, code.translate(weaker)) for name, code in call.keywords)
     return replace(call, positional=call.positional.translate(weaker), keywords=keywords)
 
@@ -141,6 +141,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
                 summary.trains
                 or (not _tells_no_effects(summary) and target in each.effect_queries)
                 or (summary.starts_processes and target in each.start_queries)
+                or ("p" in summary.returns and target in each.result_queries)
                 or (summary.returns not in ("", _LIKELY) and target in each.guess_queries)
                 or (summary.returns_tensor and target in each.result_queries)
             ):
@@ -157,5 +158,6 @@ def _tells_no_effects(summary: Summary) -> bool:
 
 def _agreed(summaries: set[Summary]) -> Summary | None:
     """What all the `summaries` say; None where they differ."""
-    said = {replace(summary, target="") for summary in summaries}
+    records = all(each.records for each in summaries)
+    said = {replace(each, target="", records=records) for each in summaries}
     return said.pop() if len(said) == 1 else None

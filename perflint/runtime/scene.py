@@ -44,6 +44,8 @@ class Scene:
             return f"it uses devices {sorted(walk.devices)}, and not the current one alone"
         if any(tensor.requires_grad for tensor in walk.inputs):
             return "an argument requires gradients"
+        if any(tensor.requires_grad and not tensor.is_leaf for tensor in walk.state):
+            return "it reads a tensor that was computed, with gradients, before it: give it `.detach()` of that"
         if any(type(each).__name__ == "OptimizedModule" or each._compiled_call_impl for each in walk.modules):
             return "it calls a compiled module"
         return hindrance(self.leaves) or optim.refusal(self.optimizers)

@@ -44,12 +44,12 @@ class Workspace:
         discovery = discover([self.root], self.settings, may_be_empty=True)
         return replace(self, contexts=check_files(discovery, self.settings).contexts)
 
-    def check(self, path: Path, data: bytes) -> FileResult:
-        """What is to report of the file at `path` that holds `data` in the editor, with the edits of fixes."""
+    def check(self, path: Path, data: bytes, *, edits: bool = False) -> FileResult:
+        """What is to report of the file at `path` that holds `data` in the editor; with the edits of fixes if asked."""
         if reason := forced_out(path, self.settings):
             return FileResult(str(path), skipped=reason)
         rules = RulesByFile(self.settings).at(path)
-        result, _ = check_bytes(str(path), data, rules, self.settings.rules, self._context(path), edits=True)
+        result, _ = check_bytes(str(path), data, rules, self.settings.rules, self._context(path), edits=edits)
         known = with_gains(RunResult((result,), 0.0), self.root)
         return with_known_costs(known, self.root, {str(path): data}).files[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from perflint.report.pages import page
 from perflint.server.checking import Workspace
 from perflint.server.protocol import FIX_ALL, Checked, Unit
 
-_PAUSE = 0.15  # seconds without a change before a text is checked
-_NOTEBOOKS = types.NotebookDocumentSyncOptions(
-    [types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage("python")], notebook="*")], save=True
+PAUSE = 0.15  # seconds without a change before a text is checked
+_NOTEBOOKS = types.NotebookDocumentSyncOptions(  # all cells, so that they are numbered as in the file
+    [types.NotebookDocumentFilterWithNotebook(notebook="*")], save=True
 )
 
 
@@ -37,6 +37,14 @@ class _Snapshot:
     units: dict[int | None, Unit]
 
 
+@dataclass(frozen=True)
+class _Written:
+    """What was found in a document, with the edits of its fixes, and its bytes with all fixes that need no asking."""
+
+    checked: Checked
+    fixed: bytes
+
+
 class Editor(LanguageServer):
     """The server of one editor, with what it has found in each open document, by the URI of this."""
 
@@ -44,6 +52,7 @@ class Editor(LanguageServer):
         super().__init__("perflint", __version__, notebook_document_sync=_NOTEBOOKS)
         self.overrides: Mapping[str, object] = {}
         self._checked: dict[str, Checked] = {}
+        self._written: dict[str, asyncio.Task[_Written]] = {}  # fixes take longer to write than to find
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._workspaces: dict[Path, Workspace] = {}
         self._reader: asyncio.Future[None] | None = None
@@ -57,7 +66,7 @@ class Editor(LanguageServer):
 
     # -- checking
 
-    def check_soon(self, uri: str, pause: float = _PAUSE) -> None:
+    def check_soon(self, uri: str, pause: float = PAUSE) -> None:
         """Check a document once nothing has changed in it for a while."""
         if waiting := self._waiting.pop(uri, None):
             waiting.cancel()
@@ -84,6 +93,7 @@ class Editor(LanguageServer):
         checked = self._checked[uri] = Checked(
             result, snapshot.units, self.workspace.position_codec.position_to_client_units
         )
+        self._written.pop(uri, None)
         for cell, unit in snapshot.units.items():
             shown = types.PublishDiagnosticsParams(unit.uri, checked.diagnostics(cell), unit.version)
             self.text_document_publish_diagnostics(shown)
@@ -101,6 +111,7 @@ class Editor(LanguageServer):
         if waiting := self._waiting.pop(uri, None):
             waiting.cancel()
         checked = self._checked.pop(uri, None)
+        self._written.pop(uri, None)
         for unit in checked.units.values() if checked else ():
             self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(unit.uri, []))
 
@@ -112,10 +123,10 @@ class Editor(LanguageServer):
         cells: list[dict[str, Any]] = []
         units: dict[int | None, Unit] = {}
         for at, cell in enumerate(book.cells):
-            if cell.kind is not types.NotebookCellKind.Code:
+            text = self.workspace.get_text_document(cell.document)
+            if cell.kind is not types.NotebookCellKind.Code or text.language_id != "python":
                 cells.append({"cell_type": "markdown", "metadata": {}, "source": ""})
                 continue
-            text = self.workspace.get_text_document(cell.document)
             units[at] = Unit(text.uri, text.version, text.lines)
             code: dict[str, Any] = {
                 "cell_type": "code",
@@ -130,43 +141,51 @@ class Editor(LanguageServer):
 
     # -- answers
 
-    def actions(self, uri: str, asked: types.Range, only: list[Any] | None) -> list[types.CodeAction]:
+    async def actions(self, uri: str, asked: types.Range, only: list[Any] | None) -> list[types.CodeAction]:
         """The fixes of what was found in a range, and all of the document's fixes that need no asking, as one."""
         found = self._found(uri)
-        if found is None:
+        if found is None or not any(each.fixes for each in found[1].result.diagnostics):
             return []
-        checked, cell = found
+        document, checked, cell = found
+        if document not in self._written:
+            self._written[document] = asyncio.ensure_future(self._write(self._snapshot(document), checked))
+        written = await asyncio.shield(self._written[document])
         kinds = [str(getattr(each, "value", each)) for each in only or ("quickfix", "source.fixAll")]
-        actions = [*checked.actions(cell, asked)] if "quickfix" in kinds else []
+        actions = [*written.checked.actions(cell, asked)] if "quickfix" in kinds else []
         if any(FIX_ALL.startswith(each) for each in kinds) and cell is None:
-            actions += self._fix_all(uri, checked)
+            actions += _fix_all(uri, checked.units[None], written.fixed)
         return actions
 
-    def _fix_all(self, uri: str, checked: Checked) -> list[types.CodeAction]:
-        snapshot = self._snapshot(uri)
-        workspace = self._workspaces.get(project_of(snapshot.path.parent))
-        fixed = workspace.fixed(snapshot.path, snapshot.data) if workspace else snapshot.data
-        if fixed == snapshot.data:
-            return []
-        unit = snapshot.units[None]
-        whole = types.Range(types.Position(0, 0), types.Position(len(unit.lines), 0))
-        document = types.OptionalVersionedTextDocumentIdentifier(uri, unit.version)
-        change = types.TextDocumentEdit(document, [types.TextEdit(whole, fixed.decode())])
-        edit = types.WorkspaceEdit(document_changes=[change])
-        return [types.CodeAction("Fix all that keeps the results", FIX_ALL, edit=edit)]
+    async def _write(self, snapshot: _Snapshot, checked: Checked) -> _Written:
+        workspace = self._workspace_of(snapshot.path)
+        async with self._checking:
+            result = await asyncio.to_thread(workspace.check, snapshot.path, snapshot.data, edits=True)
+            fixed = await asyncio.to_thread(workspace.fixed, snapshot.path, snapshot.data)
+        return _Written(replace(checked, result=result), fixed)
 
     def hovered(self, uri: str, place: types.Position) -> types.Hover | None:
         """What there is to know of the finding at a place."""
         found = self._found(uri)
-        return found[0].hover(found[1], place, lambda rule: page(rules_by_name()[rule])) if found else None
+        return found[1].hover(found[2], place, lambda rule: page(rules_by_name()[rule])) if found else None
 
-    def _found(self, uri: str) -> tuple[Checked, int | None] | None:
-        """What was found in the document of a unit, if its text is still the one that was checked; and its cell."""
-        for checked in self._checked.values():
+    def _found(self, uri: str) -> tuple[str, Checked, int | None] | None:
+        """The document of a unit, what was found in it if its text is still the one that was checked, and its cell."""
+        for document, checked in self._checked.items():
             for cell, unit in checked.units.items():
                 if unit.uri == uri and unit.version == self.workspace.get_text_document(uri).version:
-                    return checked, cell
+                    return document, checked, cell
         return None
+
+
+def _fix_all(uri: str, unit: Unit, fixed: bytes) -> list[types.CodeAction]:
+    """The action that makes `fixed` of a file, unless it is that already."""
+    if fixed == "".join(unit.lines).encode():
+        return []
+    whole = types.Range(types.Position(0, 0), types.Position(len(unit.lines), 0))
+    document = types.OptionalVersionedTextDocumentIdentifier(uri, unit.version)
+    change = types.TextDocumentEdit(document, [types.TextEdit(whole, fixed.decode())])
+    edit = types.WorkspaceEdit(document_changes=[change])
+    return [types.CodeAction("Fix all that keeps the results", FIX_ALL, edit=edit)]
 
 
 def _path(uri: str) -> Path:
@@ -217,8 +236,8 @@ def server() -> Editor:
     kinds: list[Any] = [types.CodeActionKind.QuickFix, FIX_ALL]
 
     @editor.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=kinds))
-    def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
-        return editor.actions(
+    async def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
+        return await editor.actions(
             params.text_document.uri, params.range, [*params.context.only] if params.context.only else None
         )
 

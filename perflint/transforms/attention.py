@@ -7,9 +7,8 @@ import re
 
 from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.data.numbers import is_number
-from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.hooks import registers_hooks
-from perflint.analysis.program import Kind, Program
+from perflint.analysis.program import Program
 from perflint.analysis.values.attention import Attention, factors
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
@@ -61,7 +60,7 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     assert isinstance(made, ast.Call)
     made.keywords = [ast.keyword(*each) for each in keywords]
     change = rewrite(program, *_changes(program, found, gone, in_rows(made, FIT)))
-    if not _has_rows(program, found, query, key):
+    if not _has_rows(program, found, query):
         assumed.append("the queries are no vector")
     proviso = f", if {' and '.join(assumed)}" if assumed else ""
     safety = Safety.BEHAVIOUR if found.kept or assumed else Safety.ROUNDING
@@ -79,37 +78,13 @@ def _check_modules(program: Program, found: Attention) -> None:
                 raise Blocked(f"a hook may see what `{path_of(func)}` gives", func)
 
 
-def _has_rows(program: Program, found: Attention, query: ast.expr, key: ast.expr) -> bool:
-    """Have the queries two axes, which the kernel needs but a product doesn't: surely, or as the keys have?"""
+def _has_rows(program: Program, found: Attention, query: ast.expr) -> bool:
+    """Have the queries surely two axes, which the kernel needs but a product doesn't?"""
     made, softmax = operation(program, found.first), operation(program, found.softmax)
     if made is not None and made.name in ("einsum", "bmm"):
         return True
     dim = integer(softmax.dim) if softmax is not None else None
-    if dim in (2, 3) or program.get(Shapes).least(query) > 1:
-        return True
-    sources = [_layer_input(program, each) for each in (query, key)]
-    return bool(sources[0]) and sources[0] == sources[1]
-
-
-def _layer_input(program: Program, node: ast.expr) -> set[ast.AST]:
-    """The definitions of what a layer computes `node` of, or of all that it is a part of: it has as many axes."""
-    graph = program.get(Flow).graph(node)
-    bound = graph.reaching(node) if isinstance(node, ast.Name) else set()
-    (name,) = bound if len(bound) == 1 else (None,)
-    statement = program.parent(name) if name is not None else None
-    if isinstance(statement, ast.Tuple | ast.List):
-        (parts, statement) = (statement.elts, program.parent(statement))
-        value = statement.value if isinstance(statement, ast.Assign) else None
-        if isinstance(value, ast.Tuple) and len(value.elts) == len(parts):
-            value = value.elts[next(number for number, each in enumerate(parts) if each is name)]
-        elif value is not None:
-            return {value}
-    else:
-        value = statement.value if isinstance(statement, ast.Assign) else None
-    if isinstance(value, ast.Call) and program.value(value.func).kind is Kind.MODULE and len(value.args) == 1:
-        given = value.args[0]
-        return set(program.get(Flow).definitions(given)) if isinstance(given, ast.Name) else set()
-    return set()
+    return dim in (2, 3) or program.get(Shapes).least(query) > 1
 
 
 def _check_softmax(program: Program, found: Attention) -> None:

@@ -17,7 +17,6 @@ from perflint.transforms.operations import FIT, ReplaceStatements, is_new, note_
 from perflint.transforms.trees import Line, Trees
 
 _BEHIND = cst.SimpleWhitespace("  ")
-_NO_BLANKS = cst.SimpleWhitespace("")
 
 
 @dataclass
@@ -149,8 +148,7 @@ class Block:
             if is_new(node) or not isinstance(node, ast.expr | ast.stmt):
                 yield from self._kept(list(ast.iter_child_nodes(node)))
             elif isinstance(node, ast.stmt):
-                if not note_of(node).is_bare:
-                    yield self._trees.line(node)
+                yield self._trees.line(node)
             elif (piece := self._trees.piece(node)) is not None:
                 yield piece
             else:
@@ -197,8 +195,7 @@ class Block:
         above = [comment_line(each.text) for each in self._take(statement.lineno - 1, statement)]
         given = {self._trees.statement(each) for each in new if not is_new(each)}
         if given.issuperset(_parts(line)):
-            kept = self._kept_line(line)
-            return kept.visit(_Uncommented()) if note_of(statement).is_bare else _under(above, kept)
+            return _under(above, self._kept_line(line))
         small = self._coder.update(self._trees.statement(statement))
         return _under(above, cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
 
@@ -289,18 +286,3 @@ def _spaced(line: Any, blanks: int) -> Any:
     there = len([*itertools.takewhile(lambda each: each.comment is None, above)])
     more = [cst.EmptyLine(indent=False) for _ in range(blanks - there)]
     return line.with_changes(leading_lines=[*more, *above])
-
-
-class _Uncommented(cst.CSTTransformer):
-    """Takes the comments out of a statement, and the lines above it."""
-
-    def leave_TrailingWhitespace(
-        self, original_node: cst.TrailingWhitespace, updated_node: cst.TrailingWhitespace
-    ) -> cst.TrailingWhitespace:
-        has_comment = updated_node.comment is not None
-        return updated_node.with_changes(comment=None, whitespace=_NO_BLANKS) if has_comment else updated_node
-
-    def leave_EmptyLine(
-        self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine
-    ) -> cst.EmptyLine | cst.RemovalSentinel:
-        return cst.RemoveFromParent()

@@ -84,8 +84,7 @@ class Note:
 
     `is_new`: it is no part of the program, also where it is told to stand at a place of that. `is_apart`: there is to
     be a blank line above it. `rows`: how many arguments stand on each of its lines. `origin` is the expression of the
-    program that it was derived from, with the parts that are others. `is_bare`: it is a copy of a statement, and leaves
-    the comments to another one.
+    program that it was derived from, with the parts that are others.
 
     It stands for the program up to the line `last`, whose comments it has: those on `lines`, where some are told. The
     one at the end goes after it where it stands `alone` for that.
@@ -93,7 +92,6 @@ class Note:
 
     is_new: bool = False
     is_apart: bool = False
-    is_bare: bool = False
     rows: tuple[int, ...] = ()
     origin: tuple[ast.expr, Mapping[ast.expr, ast.expr]] | None = None
     last: int = 0
@@ -171,11 +169,6 @@ def in_rows(node: Node, *rows: int) -> Node:
     With FIT they stand as they fit: on the line of the call, or on one or more of their own.
     """
     return _noted(node, rows=rows)
-
-
-def without_comments(statement: Node) -> Node:
-    """Let a copy of a statement of the program leave its comments to another one."""
-    return _noted(statement, is_bare=True)
 
 
 def standing_for(statement: Node, old: ast.stmt, *, head: bool = False, last: int = 0, alone: bool = True) -> Node:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
 from perflint.analysis.program import Program
 from perflint.syntax.walk import path_of
 
@@ -75,46 +74,10 @@ def is_log(program: Program, node: ast.expr) -> bool:
 
 
 def _makers(program: Program, node: ast.expr) -> set[str]:
-    """The library's functions that make what `node` holds; "?" among them for what is made by others."""
+    """The library's functions that make what `node` holds, as far as this file tells; "?" for what others make."""
     found = set[str]()
-    for source in _sources(program, node):
-        if isinstance(source, ast.Constant) and source.value is None:
-            continue
-        if isinstance(source, ast.arg) or source is None:
-            continue  # of callers
-        name = program.qualified(source.func) if isinstance(source, ast.Call) else ""
-        found.add(name or "?")
+    for source in program.get(Origins).of(node):
+        is_none = isinstance(source, ast.Constant) and source.value is None
+        if not is_none and not isinstance(source, ast.arg | ast.Attribute):  # those are set by other files
+            found.add((program.qualified(source.func) if isinstance(source, ast.Call) else "") or "?")
     return found
-
-
-def _sources(program: Program, node: ast.expr) -> Iterator[ast.AST | None]:
-    """The expressions, or parameters, that a variable or an attribute of this file has its value of."""
-    if isinstance(node, ast.Attribute):
-        for statement in program.of_type(ast.Assign):
-            for target in statement.targets:
-                if isinstance(target, ast.Attribute) and target.attr == node.attr:
-                    yield from _either(statement.value)
-        return
-    if not isinstance(node, ast.Name):
-        yield node
-        return
-    flow = program.get(Flow)
-    values = flow.graph(node).definitions(node)
-    made = [each for each in values if isinstance(each, Definition)]
-    if len(made) < len(values) or not values:
-        made += flow.graph_of(program.tree).bindings.get(node.id, [])
-    for value in made:
-        if value.source is None:
-            yield value.node if isinstance(value.node, ast.arg) else ast.Tuple([], ast.Load())
-        elif value.steps in ((), ("enter",)) and value.updates is None:
-            yield from _either(value.source)
-        else:
-            yield ast.Tuple([], ast.Load())  # a part of something
-
-
-def _either(node: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(node, ast.IfExp):
-        yield from _either(node.body)
-        yield from _either(node.orelse)
-    else:
-        yield node

@@ -8,12 +8,11 @@ import string
 from collections.abc import Iterator
 
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.python import PURE_PACKAGES
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.operations import operation
-from perflint.syntax.walk import COMPREHENSIONS, path_of, variables_in
+from perflint.syntax.walk import path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import implicit_reads, link_of, reads_device, tensor_read, waiting_reads
 from perflint.transforms.names import Taken, asks_clock, name_for, names_in, subject_of
@@ -47,8 +46,6 @@ class ReportBody:
         self._evaluated: list[ast.expr] = []  # and what is bound
         self._taken = Taken({*names_in(call)})
         self._given: dict[str, str] = {}  # the names of what was evaluated, by its code
-        self._local: set[str] = set()
-        self._is_chosen = False  # is the part looked at one that may not be evaluated, or several times?
         self._implicit = program.get(implicit_reads)
         for node in ast.walk(call):
             if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
@@ -87,12 +84,8 @@ class ReportBody:
             self._bind(node)
         elif isinstance(node, ast.JoinedStr):
             self._formatted(node)
-        elif isinstance(node, ast.IfExp | ast.BoolOp) and self._reads(node):
-            self._chosen(node)
         elif self._is_structure(node):
             self._structure(node)
-        elif isinstance(node, COMPREHENSIONS) and self._reads(node):
-            self._comprehension(node)
         elif self._reads(node):
             raise Blocked(f"{shown(self.program, node)} computes with the value")
         else:
@@ -116,17 +109,6 @@ class ReportBody:
             if isinstance(child, ast.expr):
                 self._part(child)
 
-    def _chosen(self, node: ast.IfExp | ast.BoolOp) -> None:
-        """What is evaluated in any case, and what only now and then."""
-        always, sometimes = (
-            (node.test, [node.body, node.orelse]) if isinstance(node, ast.IfExp) else (node.values[0], node.values[1:])
-        )
-        self._part(always)
-        before, self._is_chosen = self._is_chosen, True
-        for each in sometimes:
-            self._part(each)
-        self._is_chosen = before
-
     def _formatted(self, node: ast.JoinedStr) -> None:
         for value in node.values:
             if isinstance(value, ast.FormattedValue):
@@ -137,22 +119,6 @@ class ReportBody:
                 self._part(value.value, is_number=is_number)
                 if isinstance(value.format_spec, ast.JoinedStr):
                     self._formatted(value.format_spec)
-
-    def _comprehension(self, node: ast.expr) -> None:
-        """`{name: value.item() for name, value in losses.items()}`: a copy of `losses` takes its place."""
-        assert isinstance(node, COMPREHENSIONS)
-        first = node.generators[0]
-        over = first.iter
-        if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and not over.args:
-            over = over.func.value if over.func.attr in ("items", "values") else over
-        if len(node.generators) > 1 or first.ifs or not isinstance(over, ast.Name):
-            raise Blocked(f"{shown(self.program, node)} computes with the value")
-        self._tensor(over)
-        before, self._is_chosen = self._is_chosen, True
-        self._local |= variables_in(first.target)
-        for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
-            self._part(part)
-        self._is_chosen = before
 
     def _is_structure(self, node: ast.expr) -> bool:
         """Is it made of its parts by Python alone, whenever that happens?"""
@@ -194,10 +160,8 @@ class ReportBody:
     def _tensor(self, node: ast.expr) -> None:
         """Let `node` be a parameter that is given a copy of the tensor."""
         if isinstance(node, ast.Name):
-            if node.id not in self._local:
-                self._check_bound(node)
-                self.tensors[node.id] = node
-                self._copied.append(node)
+            self.tensors[node.id] = node
+            self._copied.append(node)
         elif not self.program.get(waiting_reads).isdisjoint(ast.walk(node)):
             raise Blocked(f"{shown(self.program, node)} is computed of a value that is read")
         else:
@@ -207,27 +171,16 @@ class ReportBody:
     def _bind(self, node: ast.expr) -> None:
         """Let `node` be a parameter whose default is its value now."""
         if isinstance(node, ast.Name):
-            if node.id not in self._local and not self._is_fixed(node):
-                self._check_bound(node)
+            if not self._is_fixed(node):
                 self.bound[node.id] = node
         elif isinstance(node, ast.GeneratorExp):
             raise Blocked(f"{shown(self.program, node)} can't be evaluated twice")
         elif self.program.qualified(node) not in STREAMS and not self._is_setting(node):
-            if self._local & variables_in(node):
-                raise Blocked(f"{shown(self.program, node)} is another one for each of the values")
             self.bound[self._replaced(node)] = _again(node)
             self._evaluated.append(node)
 
-    def _check_bound(self, name: ast.Name) -> None:
-        """Raise Blocked where the variable may have no value, which doesn't matter where nobody looks at it."""
-        values = self.program.get(Flow).graph(name).definitions(name)
-        if self._is_chosen and not all(isinstance(each, Definition) for each in values):
-            raise Blocked(f"`{name.id}` is read only now and then")
-
     def _replaced(self, node: ast.expr) -> str:
         """The name of the parameter that stands in the place of `node` from now on."""
-        if self._is_chosen:
-            raise Blocked(f"{shown(self.program, node)} is evaluated only now and then")
         code = ast.dump(node)
         name = self._given.get(code, "") if path_of(node) else ""
         if not name:

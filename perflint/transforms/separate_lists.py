@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import parameters_of
+from perflint.syntax.arguments import arguments_of, parameters_of
 from perflint.syntax.walk import path_of
 
 _CASTS = re.compile(
@@ -63,8 +63,7 @@ def _is_made_here(program: Program, made: ast.Call, *modules: ast.expr) -> bool:
 def _same(value: ast.expr) -> ast.expr:
     """What `value` is, before methods that move it or set how it runs."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and _SAME.fullmatch(value.func.attr):
-        given = [*value.args, *(each.value for each in value.keywords)]
-        words = (path_of(each).rpartition(".")[2] or getattr(each, "value", "") for each in given)
+        words = (path_of(each).rpartition(".")[2] or getattr(each, "value", "") for each in arguments_of(value))
         if value.func.attr == "to" and not all(_DEVICE.fullmatch(str(word)) for word in words):
             break
         value = value.func.value

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -25,15 +25,14 @@ _LEAST = 0.1  # of a step: what shortens less can't gain more than that
 class Trials:
     """The `settings` and `rules` to try beside the fixes that are found anyway; those of the rules `first` come first.
 
-    The settings `instead` are tried only where those rules have no fix: they start slowly, and shorten the same.
-
-    `note` says what was left out, and why; it is empty where nothing was.
+    A setting is tried `instead` of rules: only where none of them has a fix, which makes it in the source, or shortens
+    the same and starts sooner. `note` says what was left out, and why; it is empty where nothing was.
     """
 
     settings: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
-    instead: tuple[str, ...] = ()
+    instead: Mapping[str, Sequence[str]] = field(default_factory=dict)
     note: str = ""
 
 
@@ -55,11 +54,14 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
         little = f"what takes less than {_LEAST:.0%} of a step"
         note = f"a step is {bounds} ({profile.date[:10]}); not tried, as it shortens {little}: {', '.join(left_out)}"
     kept = sorted((name for name in rules if name not in left_out), key=lambda name: -share(rules[name]))
-    shortened = {each for name in kept for each in rules[name]} if profile else set()
-    slow = [name for name in settings if KNOWN[name].starts_slowly and name not in left_out]
-    instead = (name for name in slow if shortened and share({*settings[name]} - shortened) < _LEAST)
     tried = tuple(name for name in settings if name not in left_out)
-    return Trials(tried, tuple(kept), tuple(kept) if profile else (), tuple(instead), note)
+    forms = {name: each.rule for name, each in KNOWN.items() if each.rule}  # on a GPU
+    instead = {name: [rule] for name, rule in forms.items() if name in tried and profile and profile.is_gpu}
+    rivals = [name for name in kept if profile and name not in forms.values()]
+    shortened = {each for name in rivals for each in rules[name]}
+    slow = (name for name in tried if KNOWN[name].starts_slowly)
+    instead |= {name: rivals for name in slow if rivals and share({*settings[name]} - shortened) < _LEAST}
+    return Trials(tried, tuple(kept), tuple(kept) if profile else (), instead, note)
 
 
 def fresh(root: Path, program: str) -> Profile | None:

@@ -48,6 +48,11 @@ class Settled:
     earlier: tuple[Samples, ...]
 
     @property
+    def won(self) -> Fixes:
+        """The fixes that were kept."""
+        return [fix for fix in self.fixes if fix.kept]
+
+    @property
     def fault(self) -> str:
         """How the patch failed; empty where it was timed."""
         faults = (fix.reason for fix in self.fixes if fix.likeness.grade is Grade.DIFFERENT)

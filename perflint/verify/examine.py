@@ -4,90 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
-from importlib import import_module
-from pathlib import Path
+from functools import partial
 
 from perflint.engine.rule import Safety
-from perflint.project.cores import available_cores
 from perflint.report.words import count
-from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.budget import Budget, Share, TimeUp, deadline
 from perflint.verify.contest import Contest, Settled, wrong
 from perflint.verify.further import beyond_horizon
-from perflint.verify.grade import NO_TIME, Grade, Likeness, worst
+from perflint.verify.grade import NO_TIME, Grade, Likeness, Outcome, worst
 from perflint.verify.judge import said_otherwise
-from perflint.verify.late import Shortcut, is_evaluation, shortcut
-from perflint.verify.messages import EVALUATION, SHORT, Variant
-from perflint.verify.monitor import Monitor, disturbances, facts
-from perflint.verify.protocol import HORIZON, Look, Protocol, Schedule
+from perflint.verify.late import Shortcut
+from perflint.verify.messages import SHORT, Variant
+from perflint.verify.monitor import disturbances, facts
+from perflint.verify.planned import Planned
+from perflint.verify.protocol import HORIZON
 from perflint.verify.race import race
-from perflint.verify.recordings import Further, Records, Tell
-from perflint.verify.running import Fault, ProgramEnded
-from perflint.verify.runs import Course, Recorded
+from perflint.verify.recordings import Further
+from perflint.verify.running import Fault
+from perflint.verify.runs import Recorded
 from perflint.verify.sides import left_out, reach_of, side_of
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
 from perflint.verify.summary import seconds
-from perflint.verify.variants import FixKey, Variants, hunks
-from perflint.verify.verdict import FixVerdict, Hunk, Verdict, begun, weakest
+from perflint.verify.variants import FixKey, hunks
+from perflint.verify.verdict import FixVerdict, Hunk, Verdict, weakest
 
-_SLOW_START = 0.1  # of the budget
+_RUNS_FURTHER = 3  # the original twice, and the patch
 _NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
 
 
-class Examination:
-    """One verification: a program, its variants, the budget, a folder for records, and a callback for progress.
-
-    `asked` holds the fields of protocols that the user has set.
-    """
-
-    def __init__(
-        self,
-        course: Course,
-        variants: Variants,
-        budget: Budget,
-        folder: Path,
-        tell: Tell,
-        monitor: Monitor,
-        asked: Mapping[str, int] | None = None,
-        *,
-        by_class: bool = False,
-    ) -> None:
-        self.by_class = by_class
-        self._course, self._variants, self._budget, self._folder = course, variants, budget, folder
-        self.tell, self._monitor, self._asked = tell, monitor, asked or {}
-        self._whole = budget
-        self._original, self._first, self._period = variants.with_fixes(ORIGINAL, ()), 1, 1
-        self._keys: dict[str, FixKey] = {}  # by the names of the fixes
-        self._left_out: list[str] = []  # for want of time
-        self._known = begun(str(course.program))
-
-    @property
-    def fixes(self) -> tuple[FixKey, ...]:
-        """All fixes that are examined."""
-        return self._variants.fixes
-
-    def late(self) -> tuple[tuple[FixKey, ...], Shortcut]:
-        """The fixes that don't run within the horizon, and what to shorten so that they do; raises Fault and TimeUp."""
-        if not self._variants.fixes or "horizon" in self._asked:
-            return (), Shortcut()
-        look = self._look
-        keys = self._variants.late(look.ran) if not look.is_whole else ()
-        places = {key: (os.path.realpath(key.path), key.line) for key in keys}
-        found = shortcut(look.frames, places.values(), self._variants.paths) if keys else Shortcut()
-        return tuple(key for key, place in places.items() if place in found.reached), found
-
-    def has_room(self, fixes: int, share: Share) -> bool:
-        """Whether it is enough for so many fixes to have this share of the time that is left."""
-        return self._schedule.enough(fixes) <= share * self._budget.left
-
-    @property
-    def has_time(self) -> bool:
-        """Whether there is time to start the program once more, and to come to some steps."""
-        return self._look.until(HORIZON // 2) < self._budget.left
+class Examination(Planned):
+    """One verification: what a program and its variants compute, how fast they are, and what its verdict is."""
 
     def part(self, keys: Collection[FixKey], share: Share, shortened: Shortcut | None = None) -> Examination:
         """The examination of some fixes within a share of the time that is left, in a shortened copy if so asked."""
@@ -116,6 +64,9 @@ class Examination:
             look = self._look
             environment = {**self._known.environment, **look.versions}
             self._known = replace(self._known, device=look.device, environment=environment)
+            is_far = look.is_whole or len(look.steps) >= HORIZON
+            if is_far and not self._variants.loaded(look.ran):
+                return replace(self._known, is_idle=True)
             with deadline(Budget(self._whole.left + self._whole.of(Share.OVER))):
                 verdict = self._reached(self._known)
             more = self._whole.longer(self._schedule.enough(len(verdict.fixes)))
@@ -153,56 +104,106 @@ class Examination:
             yield self._variants.verdict(f"{key.rule} {number}", key, 0, reason)
 
     def _reached(self, blank: Verdict) -> Verdict:
+        if self._seen_first:
+            return self._raced_first(blank)
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
+        whole = self._recorded(everything)
+        fixes, own = self._seen(everything, whole), self._records.own
+        fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
+        right = [fix for fix in fixes if not fix.reason]
+        shared = replace(blank, own=own, reach=self._reach, fixes=tuple(fixes))
+        together = [fix for fix in fixes if fix.activations and self._variants.holds(everything, self._keys[fix.name])]
+        if not right:
+            effects = [self._variants.effect(self._keys[fix.name], everything, whole) for fix in fixes]
+            is_idle = all(each.obstacle and not each.times for each in effects)
+            return replace(shared, likeness=self._graded(together, whole), is_idle=is_idle)
+        self._known = replace(shared, likeness=worst([own, *(fix.likeness for fix in right)]))
+        settled = self._settled(right, self._reserve(right))
+        while later := self._wrong_later(settled):
+            self._known = self._known.having(_disproved(fix, later) for fix in settled.fixes if fix.name in later)
+            right = [fix for fix in right if fix.name not in later]
+            if not right:
+                return replace(self._known, likeness=worst(later.values()))
+            settled = self._settled(right, self._reserve(right))
+        if settled.fault:
+            return replace(self._known, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
+        first, is_whole = self._records.standard.run, {*_names(settled.patch)} == {*_names(together)}
+        if not settled.won:
+            shared = replace(self._known, likeness=worst(fix.likeness for fix in settled.patch), reach=self._reach)
+            return self._timed(shared, settled, first, whole if is_whole else None)
+        self._course.ledger.enter("recording")
+        self._records.course = self._course
+        return self._proved(settled, whole if is_whole else self._records.add([self._patched(settled.patch)])[0])
+
+    def _raced_first(self, blank: Verdict) -> Verdict:
+        """The verdict where time is short: on a race, and then on what the patch computes, unless it gains nothing."""
+        rest = list(self._unrecorded())
+        keys = dict(zip(_names(rest), self._variants.loaded(self._look.ran), strict=True))
+        self._keys = {name: key for name, key in keys.items() if key in self._seen_first}
+        fixes = [replace(fix, reason="") for fix in rest if fix.name in self._keys]
+        self._known = replace(blank, fixes=tuple(rest), likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)))
+        settled = self._settled(fixes, self._schedule.recorded / 2)  # of the original and the patch
+        if settled.fault:
+            return replace(self._known, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
+        raced = self._timed(self._known, settled)
+        if raced.outcome in (Outcome.SLOWER, Outcome.LEVEL):
+            return raced
+        self._known = raced.having(replace(fix, kept=False, reason=NO_TIME) for fix in settled.won)
+        patched = self._patched(settled.patch)
+        run = self._recorded(patched)
+        raced_together = [fix for fix in settled.fixes if fix.name in _names(settled.patch)]
+        effects = {fix.name: self._variants.effect(self._keys[fix.name], patched, run) for fix in raced_together}
+        if any(not each.times and not each.obstacle for each in effects.values()):
+            return self._known  # not all that was raced ran within the steps that there was time for
+        likeness = self._graded(raced_together, run)
+        idle = [replace(fix, kept=False, reason=effects[fix.name].obstacle) for fix in raced_together]
+        done = [fix for fix in raced_together if effects[fix.name].times]
+        done = [replace(fix, activations=effects[fix.name].times, likeness=likeness) for fix in done]
+        settled = replace(settled, fixes=[*idle, *done], patch=done)
+        self._known = replace(raced, own=self._records.own).having(settled.fixes)
+        if later := self._wrong_later(settled):
+            known = self._known.having(_disproved(fix, later) for fix in done if fix.name in later)
+            return replace(known, likeness=worst(later.values()))
+        return self._proved(settled, run)
+
+    def _recorded(self, variant: Variant) -> Recorded:
+        """What the variant computes, beside the original; raises TimeUp where nothing could be recorded."""
         self._course.prepared(recording=True)
         self._enter("recording", "recording what the original and the patch compute")
         if self._records.standard.run.is_lost:
             raise TimeUp
-        (whole,) = self._records.add([everything])
-        if whole.is_lost:
+        (run,) = self._records.add([variant])
+        if run.is_lost:
             raise TimeUp
-        fixes = self._seen(everything, whole)
-        own = self._records.own
-        later = self._wrong_later([fix for fix in fixes if not wrong(fix, own.grade)])
-        fixes = [replace(fix, likeness=later.get(fix.name, fix.likeness)) for fix in fixes]
-        fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
-        right = [fix for fix in fixes if not fix.reason]
-        shared = replace(blank, own=own, reach=self._reach)
-        graded = worst([own, *(fix.likeness for fix in right)])
-        self._known = replace(shared, fixes=tuple(fixes), likeness=graded)
-        together = [fix for fix in fixes if fix.activations and self._variants.holds(everything, self._keys[fix.name])]
-        if not right:
-            likeness = next(iter(later.values()), None) or self._graded(together, whole)
-            effects = [self._variants.effect(self._keys[fix.name], everything, whole) for fix in fixes]
-            is_idle = all(each.obstacle and not each.times for each in effects)
-            return replace(shared, likeness=likeness, fixes=tuple(fixes), is_idle=is_idle)
+        self._reach = reach_of(self._records.standard.run)
+        return run
+
+    def _settled(self, right: Sequence[FixVerdict], reserve: float) -> Settled:
+        """Race fixes, and note what is known by then; so many seconds are left for what comes after."""
         self._course.ledger.enter("race")
-        reserve = self._reserve(len(right))
         budget = self._budget.part(self._budget.left - reserve)
         hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
         contest = Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
         settled = contest.settle(right)
-        known = {fix.name: fix for fix in settled.fixes}
-        shared = replace(shared, fixes=tuple(known.get(fix.name, fix) for fix in fixes), earlier=settled.earlier)
-        self._known = replace(shared, likeness=graded, samples=settled.race.samples)
-        if settled.fault:
-            return replace(shared, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
-        is_whole = {fix.name for fix in settled.patch} == {fix.name for fix in together}
-        self._course.ledger.enter("recording")
-        self._records.course = self._course
-        final = whole if is_whole else self._records.add([self._patched(settled.patch)])[0]
-        return self._timed(shared, settled, final)
+        earlier, samples = (*self._known.earlier, *settled.earlier), settled.race.samples
+        self._known = replace(self._known, earlier=earlier, samples=samples).having(settled.fixes)
+        return settled
 
-    def _reserve(self, fixes: int) -> float:
-        """The seconds to leave for a recording of those fixes that are kept, where there is time to choose."""
-        needed = 1.5 * self._records.one
-        races = self._schedule.least(2 + fixes) + self._schedule.least(3)
-        return needed if fixes > 1 and races + needed <= self._budget.left else 0.0
+    def _reserve(self, right: Sequence[FixVerdict]) -> float:
+        """The seconds to leave for recordings of those fixes that are kept, where there is time to choose."""
+        races = self._schedule.least(3) + (self._schedule.least(2 + len(right)) if len(right) > 1 else 0.0)
+        together = 1.5 * self._records.one if len(right) > 1 else 0.0
+        room = self._budget.left - races
+        return next((each for each in (together + self._further, together) if each <= room), 0.0)
 
-    def _timed(self, verdict: Verdict, settled: Settled, final: Recorded) -> Verdict:
-        """The verdict with the results of the last race, and of the recording of its patch."""
-        race, first = settled.race, self._records.standard.run
-        likeness, reach = self._graded(settled.patch, final), self._reach
+    @property
+    def _further(self) -> float:
+        """About how many seconds it takes to look further: twice at the original, and at its patch."""
+        return _RUNS_FURTHER * (self._records.one + self._budget.of(Share.FURTHER))
+
+    def _proved(self, settled: Settled, final: Recorded) -> Verdict:
+        """The verdict on a patch that has won its race, or may, by a recording of it."""
+        likeness, reach, first = self._graded(settled.patch, final), self._reach, self._records.standard.run
         if final.is_lost:
             self._left_out.append(_NOT_TOGETHER)
             likeness = worst(fix.likeness for fix in settled.patch)
@@ -210,28 +211,31 @@ class Examination:
             reach = reach_of(first, final)
         else:
             later = (fix.likeness for fix in settled.patch if fix.likeness.grade is Grade.ROUNDING)
-            likeness = worst([likeness, *later, *said_otherwise(race.printed)])
-        is_kept = likeness.keeps(weakest(settled.patch), self._records.own.grade)
-        if not is_kept and likeness.grade is not Grade.UNKNOWN:
-            lost = next(iter(likeness.evidence), "the results differ")
-            fixes = tuple(replace(fix, kept=False, reason=lost) if fix.kept else fix for fix in verdict.fixes)
-            return replace(verdict, likeness=likeness, fixes=fixes)
-        before, after = side_of(race, ORIGINAL, first), side_of(race, PATCHED, final)
-        gpus, read = self._look.gpus, self._monitor.readings(self._look.gpus, race.since)
-        excluded = (*left_out(race, gpus, (before, after)), *disturbances(self._monitor.load, gpus, read))
+            likeness = worst([likeness, *later, *said_otherwise(settled.race.printed)])
+        verdict = replace(self._known, likeness=likeness, reach=reach)
+        if likeness.keeps(weakest(settled.patch), self._records.own.grade) or likeness.grade is Grade.UNKNOWN:
+            return self._timed(verdict, settled, first, final)
+        lost = next(iter(likeness.evidence), "the results differ")
+        return verdict.having(replace(fix, kept=False, reason=lost) for fix in verdict.fixes if fix.kept)
+
+    def _timed(
+        self, verdict: Verdict, settled: Settled, first: Recorded | None = None, final: Recorded | None = None
+    ) -> Verdict:
+        """The verdict with the results of the last race, of the original and the patch, as far as they are recorded."""
+        held = settled.race
+        before, after = side_of(held, ORIGINAL, first), side_of(held, PATCHED, final)
+        gpus, read = self._look.gpus, self._monitor.readings(self._look.gpus, held.since)
+        excluded = (*left_out(held, gpus, (before, after)), *disturbances(self._monitor.load, gpus, read))
         return replace(
             verdict,
             environment={**verdict.environment, **facts(read)},
-            unit=race.protocol.unit or "whole runs",
-            warm_up=race.protocol.warm_up,
-            samples=race.samples,
-            likeness=likeness,
-            reach=reach,
+            unit=held.protocol.unit or "whole runs",
+            warm_up=held.protocol.warm_up,
             before=before,
             after=after,
-            again=side_of(race, AGAIN, first),
+            again=side_of(held, AGAIN, first),
             hunks=tuple(self._hunks(settled.patch)),
-            excluded=(*reach.notes, *excluded),
+            excluded=(*verdict.reach.notes, *excluded),
             readings=read,
             strangers=self._monitor.strangers(gpus),
         )
@@ -242,54 +246,6 @@ class Examination:
         for path, file in self._original.plan.files.items():
             alone = {fix.name: self._patched([fix]).plan.files[path].text for fix in fixes if fix.path == path}
             yield from hunks(os.path.relpath(path), file.text, after[path].text, alone)
-
-    @cached_property
-    def _look(self) -> Look:
-        self._monitor.look_around()
-        with ThreadPoolExecutor(1) as meanwhile:
-            meanwhile.submit(import_module, "torch")  # which comparing needs
-            self._course.prepared()
-            self._enter("first look", "taking a first look at the program")
-            watched = self._variants.watched()
-            try:
-                look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
-            except ProgramEnded:
-                if not self._course.covers:
-                    raise
-                self.tell("the program fails with a copy of its folder: what is not written by Python stays in that")
-                self._course = replace(self._course, covers=False)
-                look = self._course.look(watched, self._budget.of(Share.LOOK), self._period)
-        if look.start > _SLOW_START * self._budget.seconds:
-            given = f"{self._budget.seconds:.0f} s"
-            self.tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
-        self._course = self._course.after(look)
-        places = [(key.path, key.line) for key in self.fixes] if self._variants.shortened else []
-        evaluating, training = (look.places.get(kind, ()) for kind in (EVALUATION, OPTIMIZER))
-        if is_evaluation(places, evaluating, training, self._variants.paths):
-            self._period = 1
-            return replace(look, chosen=EVALUATION, period=1)
-        return look
-
-    @cached_property
-    def _schedule(self) -> Schedule:
-        return Schedule(self._look, self._asked, available_cores())
-
-    @cached_property
-    def _protocol(self) -> Protocol:
-        """The protocol of recordings."""
-        return self._schedule.recordings(self._comparing.left)
-
-    @cached_property
-    def _comparing(self) -> Budget:
-        """The time there is to compare results: races need some, too."""
-        left = self._budget.left
-        kept = min(self._schedule.least(3), Share.RACE * left, max(0.0, left - self._schedule.recorded))
-        return self._budget.part(left - kept)
-
-    @cached_property
-    def _records(self) -> Records:
-        for_seeds, course = self._budget.of(Share.SEEDS), self._course.within(self._comparing)
-        return Records(course, self._original, self._protocol, self._folder, for_seeds, self.tell)
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike a run with these fixes is to the original; it may differ by what they have promised."""
@@ -363,29 +319,23 @@ class Examination:
             reason = f"it did not run in the first {count(run.last, 'step')}: a larger {larger} may reach it"
         return self._variants.verdict(name, key, effect.times, reason)
 
-    def _wrong_later(self, right: Sequence[FixVerdict]) -> Mapping[str, Likeness]:
-        """Of fixes that are bitwise the same over the first steps, how alike those are that are not so beyond them."""
+    def _wrong_later(self, settled: Settled) -> Mapping[str, Likeness]:
+        """Of fixes that won and are bitwise the same over the first steps, those that are not so beyond them."""
         first = self._records.standard.run
-        self._reach = reach_of(first)
-        exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
+        exact = [fix for fix in settled.won if fix.likeness.grade is Grade.BITWISE]
         if not exact or first.code is not None or self._period > 1:  # in short epochs, all of one was recorded
             return {}
-        longer = self._budget.of(Share.FURTHER)
-        if first.is_cut or 3 * (self._records.one + longer) > self._comparing.left:  # the original twice, and the patch
+        if first.is_cut or self._further > self._budget.left:
             self._left_out.append(f"results after step {first.last}: there was no time to record them")
             return {}
         self._enter("looking further", f"looking further than step {first.last}")
-        course = self._course.within(self._comparing)
+        course = self._course.within(self._budget)
+        longer = self._budget.of(Share.FURTHER)
         further = Further(course, self._original, self._protocol, self._folder, longer)
         whole, found = beyond_horizon(further, exact, self._patched, self._together)
         if whole.grade is not Grade.UNKNOWN:
             self._reach = reach_of(further.standard.run)
         return {name: alike for name, alike in found.items() if alike.grade in (Grade.DIFFERENT, Grade.ROUNDING)}
-
-    def _enter(self, part: str, telling: str) -> None:
-        """Begin a part of the verification."""
-        self._course.ledger.enter(part)
-        self.tell(telling)
 
     def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
@@ -394,3 +344,13 @@ class Examination:
         """The variant with these fixes, if none excludes another."""
         variant = self._patched(fixes, name)
         return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None
+
+
+def _names(fixes: Iterable[FixVerdict]) -> list[str]:
+    return [fix.name for fix in fixes]
+
+
+def _disproved(fix: FixVerdict, later: Mapping[str, Likeness]) -> FixVerdict:
+    """A fix that was kept, and computes something else beyond the first steps."""
+    found = replace(fix, kept=False, likeness=later[fix.name])
+    return replace(found, reason=wrong(found, Grade.BITWISE))

@@ -92,12 +92,16 @@ class Look:
 
     @property
     def usual(self) -> float:
-        """The seconds of a step once it is warm; there have to be some. A coarse clock may miss most of them."""
+        """The seconds of a step once it is warm; there have to be some. A coarse clock may miss most of them.
+
+        Steps may come in bursts, as behind the rollouts of reinforcement learning: then what is in between counts.
+        """
         warm = self.steps[len(self.steps) // 2 :]
         if self.period > 1:  # whole periods
             warm = warm[len(warm) % self.period if len(warm) > self.period else 0 :]
             return statistics.fmean(warm) or self.rest or _TICK
-        return statistics.median(warm) or statistics.fmean(warm) or self.rest or _TICK
+        mean = statistics.fmean(sorted(warm)[:-1] or warm)  # without the longest, which may be a stall
+        return max(statistics.median(warm), mean) or statistics.fmean(warm) or self.rest or _TICK
 
     @property
     def seconds(self) -> float:
@@ -188,6 +192,10 @@ class Schedule:
         recorded = (_RECORDINGS + fixes) * self._recording(HORIZON // 2)
         return self.look.seconds + recorded + _MORE * sum(map(self.least, races))
 
+    def is_tight(self, seconds: float) -> bool:
+        """Whether so many seconds are hardly enough to record what says something, and then to race."""
+        return self.recorded + _MORE * self.least(3) > seconds
+
     def least(self, variants: int) -> float:
         """About how many seconds the shortest race of so many variants takes."""
         shortest = self.protocol(variants, 0.0)
@@ -204,7 +212,8 @@ def patience(seconds: float) -> float:
 
 def _chosen(look: Look, variants: int, budget: float) -> Protocol:
     steps = look.steps
-    horizon = min(HORIZON, len(steps) + look.is_whole)  # where that is all, what comes after the steps, too
+    seen = len(steps) + 1 if look.is_whole else max(len(steps), _LEAST_HORIZON)  # what comes after the last step, too
+    horizon = min(HORIZON, seen)
     if not steps or (look.is_whole and len(steps) < _WHOLE):
         rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(budget / max(look.seconds * variants, 1e-9))))
         return Protocol("", 0, 1, 1, rounds, horizon)

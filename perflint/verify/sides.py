@@ -20,8 +20,8 @@ def reach_of(run: Recorded, other: Recorded | None = None) -> Reach:
     return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)
 
 
-def side_of(race: Race, variant: str, recorded: Recorded) -> Side:
-    """What is told of a variant: its start, its memory, its losses, and how its time was spent."""
+def side_of(race: Race, variant: str, recorded: Recorded | None) -> Side:
+    """What is told of a variant: its start, its memory, its losses if it was recorded, and how its time was spent."""
     starts = [start for start in race.starts if start.variant == variant]
     seen = next((start.timeline for start in starts if start.timeline), None)
     step = step_seconds(race.samples, [variant])
@@ -29,7 +29,7 @@ def side_of(race: Race, variant: str, recorded: Recorded) -> Side:
         next((start.seconds for start in starts if not math.isnan(start.seconds)), 0.0),
         max((start.device_bytes for start in starts), default=0),
         max((start.host_bytes for start in starts), default=0),
-        losses=losses(recorded.folder),
+        losses=losses(recorded.folder) if recorded else (),
         timeline=seen.scaled(step) if seen and step else None,
     )
 

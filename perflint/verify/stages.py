@@ -34,7 +34,8 @@ def verified(examination: Examination) -> Verdict:
     if second.failure and not first:
         return examination.verdict()
     fixes = (*second.fixes, *_unseen(examination, late, second))
-    second = replace(second, fixes=fixes, excluded=(*notes, *second.excluded), is_shortened=True)
+    told = () if second.failure else notes
+    second = replace(second, fixes=fixes, excluded=(*told, *second.excluded), is_shortened=True)
     return _merged(first, second) if first and first.fixes else second
 
 

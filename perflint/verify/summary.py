@@ -21,6 +21,7 @@ _LIKENESS = {
     Grade.ROUNDING: "gives the same results but for rounding",
     Grade.ALIKE: "gives statistically the same results",
 }
+_NOT_COMPARED = "was raced first, and not compared,"
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _WIDTH = 80  # where the output is not a terminal
@@ -65,10 +66,13 @@ def sentence(verdict: Verdict) -> str:
     if outcome is Outcome.FAILED:
         return closed(f"No verdict: {verdict.failure}")
     if outcome is Outcome.UNFIXED:
+        if verdict.is_idle and not verdict.fixes:
+            return "Nothing to fix: the program loads none of the files that perflint has fixes for."
         fixes = "none of the fixes takes effect in" if verdict.is_idle else "perflint has no fix for"
         return f"Nothing to fix: {fixes} this program."
     if outcome is Outcome.UNCHECKED and verdict.is_cut:
-        return f"Can't tell whether the results stay the same: {NO_TIME}."
+        known = f"the patched program is {ratio_with_interval(verdict.speed)} as fast, but " if verdict.speed else ""
+        return f"Can't tell{': ' if known else ' whether the results stay the same: '}{known}{NO_TIME}."
     if outcome in (Outcome.UNCHECKED, Outcome.DIFFERENT):
         said, likeness = "Rejected: the patch changes the results", verdict.likeness
         if outcome is Outcome.UNCHECKED:
@@ -79,7 +83,7 @@ def sentence(verdict: Verdict) -> str:
     step = ("evaluation batch", "evaluation batches") if verdict.unit == EVALUATION else ("step",)
     over = "" if reach.is_whole or not reach.steps else f" over the first {count(reach.steps, *step)}"
     where = "in a shortened copy, " if verdict.is_shortened else ""
-    same = f"{where}the patched program {_LIKENESS[verdict.likeness.grade]}{over}"
+    same = f"{where}the patched program {_LIKENESS.get(verdict.likeness.grade, _NOT_COMPARED)}{over}"
     if verdict.speed is None:
         return f"Can't tell: {same}, but there was no time to measure its speed."
     if verdict.strangers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -176,6 +176,11 @@ class Verdict:
     is_shortened: bool = False
     is_idle: bool = False
 
+    def having(self, fixes: Iterable[FixVerdict]) -> Verdict:
+        """The verdict with what is known of some fixes by now."""
+        known = {fix.name: fix for fix in fixes}
+        return replace(self, fixes=tuple(known.get(fix.name, fix) for fix in self.fixes))
+
     @cached_property
     def speed(self) -> Estimate | None:
         """How much faster the patch is."""
@@ -212,7 +217,8 @@ class Verdict:
         if not self.fixes or self.is_idle:
             return Outcome.UNFIXED
         if Grade.UNKNOWN in (self.own.grade, self.likeness.grade):
-            return Outcome.UNCHECKED
+            is_useless = self.is_cut and self._raced in (Outcome.SLOWER, Outcome.LEVEL)
+            return self._raced if is_useless else Outcome.UNCHECKED
         return self._raced if self.is_same else Outcome.DIFFERENT
 
     @property

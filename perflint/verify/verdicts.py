@@ -14,6 +14,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from perflint.documents.disk import write_text
+from perflint.engine.catalogue import rules_by_name
 from perflint.engine.errors import UserError
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.project.figures import VERDICTS, nearest
@@ -145,6 +146,18 @@ class Won:
         """The fixes in a file of verdicts; raises UserError."""
         won = (verdict for verdict in read(file) if verdict.outcome is Outcome.FASTER)
         return cls(tuple((fix, verdict) for verdict in won for fix in verdict.fixes if fix.kept))
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Those that such fixes are of: advice that won is worth applying, though nobody has selected it."""
+        known = rules_by_name()
+        return tuple(dict.fromkeys(fix.rule for fix, _ in self.fixes if fix.rule in known))
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The settings of whole programs that were kept, which no source has."""
+        known = rules_by_name()
+        return tuple(dict.fromkeys(fix.rule for fix, _ in self.fixes if fix.rule not in known))
 
     def places(self, result: RunResult) -> Mapping[str, frozenset[Place]]:
         """For each file, the findings whose fixes won and whose code has not changed since."""

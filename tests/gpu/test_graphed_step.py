@@ -170,6 +170,7 @@ def _planted(name: str) -> tuple[Callable[[Tensor, Tensor], Any], list[Any]]:
     if name == "module hook":
         model.register_forward_hook(lambda *_: seen.append(2))
     held: list[Tensor] = []
+    factor = torch.ones((), device=DEVICE, requires_grad=True) + 0
     tail = {
         "item": lambda x, loss: seen.append(loss.item()),
         "list": lambda x, loss: seen.append(loss.detach().clone()),
@@ -190,6 +191,8 @@ def _planted(name: str) -> tuple[Callable[[Tensor, Tensor], Any], list[Any]]:
     def step(x: Tensor, y: Tensor) -> Any:
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
+        if name == "history":
+            loss = loss * factor
         if name == "sparse":
             loss = loss + sparse(y).square().mean()
         if name == "lbfgs":
@@ -212,7 +215,19 @@ def _planted(name: str) -> tuple[Callable[[Tensor, Tensor], Any], list[Any]]:
 
 PLANTED = (
     *("item", "list", "branch", "counter", "schedule", "numpy", "host random", "host copy", "generator", "mask"),
-    *("nonzero", "writes argument", "rate", "holds", "lbfgs", "sparse", "scaler", "nonfinite", "hook", "grad hook"),
+    *(
+        "nonzero",
+        "writes argument",
+        "rate",
+        "holds",
+        "lbfgs",
+        "sparse",
+        "scaler",
+        "nonfinite",
+        "hook",
+        "history",
+        "grad hook",
+    ),
     *("module hook", "assigns", "adagrad"),
 )
 

@@ -16,7 +16,13 @@ if not torch.cuda.is_available():
 from perflint.runtime import step as steps  # noqa: E402
 from tests.fixture_cases import FIXTURES, load  # noqa: E402
 
-STEMS = [("launch_bound_step/steps", 14), ("launch_bound_step/unchecked", 1), ("decode_loop/graph_outlined", 3)]
+STEMS = [
+    ("launch_bound_step/steps", 14),
+    ("launch_bound_step/reported", 2),
+    ("launch_bound_step/carried", 6),
+    ("launch_bound_step/unchecked", 1),
+    ("decode_loop/graph_outlined", 3),
+]
 
 
 @pytest.mark.parametrize(("stem", "count"), STEMS)

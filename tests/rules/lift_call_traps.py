@@ -50,35 +50,6 @@ def run():
         outs.append(encoder(x[:, t]) + x[:, t + 1].mean())
     return torch.stack(outs, 1), x
 """,
-    "what is flattened after its first axis has no batch": """
-encoder = nn.Sequential(nn.Conv1d(2, 3, 2), nn.Flatten(), nn.Linear(5, 2))
-def run():
-    x = torch.randn(4, 2, 6)
-    outs = []
-    for t in range(4):
-        outs.append(encoder(x[t]))
-    return torch.stack(outs)
-""",
-    "a batch is normalized as a whole": """
-encoder = nn.Sequential(nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3))
-def run():
-    x = torch.randn(4, 5, 2, 6)
-    outs = []
-    for t in range(5):
-        outs.append(encoder(x[:, t]))
-    return torch.stack(outs, 1)
-""",
-    "an item of a batch may have no axis for the batch": """
-encoder = nn.Conv1d(2, 3, 2)
-def run():
-    x = torch.randn(4, 2, 6)
-    outs = []
-    for t in range(4):
-        outs.append(encoder(x[t]))
-    for t in range(4):
-        outs.append(encoder(x.unsqueeze(1)[t]).squeeze(0))
-    return torch.stack(outs)
-""",
     "a tensor that is given by keyword broadcasts, too, as a bound": """
 def run():
     x = torch.randn(2, 6, 3)
@@ -158,63 +129,6 @@ def run():
         more.append(x[:, t])
         outs.append(share(x[:, t]))
     return torch.stack(outs, 1)
-""",
-    "the first step goes on before its end, in a loop around": """
-def run():
-    sums = []
-    for x in (torch.randn(2, 5, 3), torch.randn(2, 4, 3)):
-        outs = []
-        for t in range(x.size(1)):
-            if t == 0:
-                continue
-            outs.append(x[:, t].tanh())
-        sums.append(torch.stack(outs, 1).sum())
-    return sums
-""",
-    "the first step ends a loop, in a loop around": """
-def run():
-    sums = []
-    for x in (torch.randn(2, 5, 3), torch.randn(2, 4, 3)):
-        outs = [x[:, 0]]
-        for t in range(x.size(1)):
-            if t == 0:
-                break
-            outs.append(x[:, t].tanh())
-        sums.append(torch.stack(outs, 1).sum())
-    return sums
-""",
-    "the first step changes what is walked": """
-def run():
-    x = torch.randn(2, 5, 3)
-    y = torch.randn(2, 5, 3)
-    outs = []
-    for t in range(x.size(1)):
-        if t == 0:
-            x = x[:, :2]
-            z = y[:, t]
-        else:
-            z = y[:, t].tanh()
-        outs.append(z)
-    return torch.stack(outs, 1)
-""",
-    "the length is kept by an object that the first step changes": """
-class Frames:
-    def __init__(self):
-        self.x = torch.randn(2, 5, 3)
-    def cut(self):
-        self.x = self.x[:, :1]
-    def walk(self, y: torch.Tensor):
-        outs = []
-        for t in range(self.x.size(1)):
-            if t == 0:
-                self.cut()
-                z = y[:, t]
-            else:
-                z = y[:, t].tanh()
-            outs.append(z)
-        return torch.stack(outs, 1)
-def run():
-    return Frames().walk(torch.randn(2, 5, 3))
 """,
     "each step has a head of its own": stack(
         """

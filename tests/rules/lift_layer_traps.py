@@ -63,64 +63,6 @@ for t in range(seq_len):
 """,
         layers=0,
     ),
-    "dropout in between": stack("""
-for t in range(seq_len):
-    inp = x[:, t]
-    for i, cell in enumerate(self.cells):
-        h[i] = cell(inp, h[i])
-        inp = h[i]
-        if i < self.num_layers - 1:
-            inp = self.drop(inp)
-    outs.append(inp)
-"""),
-    "choice of input": stack("""
-for t in range(seq_len):
-    for i, cell in enumerate(self.cells):
-        inp = x[:, t] if i == 0 else h[i - 1]
-        h[i] = cell(inp, h[i])
-    outs.append(h[-1])
-"""),
-    "choice of input, wrong way": stack(
-        """
-for t in range(seq_len):
-    for i, cell in enumerate(self.cells):
-        inp = x[:, t] if i != 0 else h[i - 1][:, :4]
-        h[i] = self.one(inp, h[i])
-    outs.append(h[-1])
-""",
-        built="self.one = nn.GRUCell(4, 5)",
-    ),
-    "choice by if": stack("""
-for t in range(seq_len):
-    for i, cell in enumerate(self.cells):
-        if i > 0:
-            inp = h[i - 1]
-        else:
-            inp = x[:, t]
-        h[i] = cell(inp, h[i])
-    outs.append(h[-1])
-"""),
-    "below after": stack("""
-for t in range(seq_len):
-    inp = x[:, t]
-    for i, cell in enumerate(self.cells):
-        h[i] = cell(inp, h[i])
-        inp = h[i]
-        if i > 0:
-            inp = inp + h[i - 1]
-    outs.append(inp)
-"""),
-    "residual above first": stack("""
-for t in range(seq_len):
-    inp = x[:, t]
-    for i, cell in enumerate(self.cells):
-        h[i] = cell(inp, h[i])
-        if i > 0:
-            inp = inp + h[i]
-        else:
-            inp = h[i]
-    outs.append(inp)
-"""),
     "norms": stack(
         """
 for t in range(seq_len):
@@ -132,14 +74,6 @@ for t in range(seq_len):
 """,
         built="self.norms = nn.ModuleList([nn.LayerNorm(hidden) for _ in range(num_layers)])",
     ),
-    "kept of each layer": stack("""
-for t in range(seq_len):
-    inp = x[:, t]
-    for i, cell in enumerate(self.cells):
-        h[i] = cell(inp, h[i])
-        inp = h[i]
-        outs.append(inp)
-"""),
     "mlp of modules": stack(
         """
 for t in range(seq_len):
@@ -220,17 +154,6 @@ for t in range(seq_len):
         y = y * s
     outs.append(y * s)
 """),
-    "from one": stack(
-        """
-for t in range(1, seq_len):
-    inp = x[:, t - 1]
-    for i, cell in enumerate(self.cells):
-        h[i] = cell(inp, h[i])
-        inp = h[i]
-    outs.append(inp)
-""",
-        gives="joined, h",
-    ),
     "inner assigns a name used before": stack("""
 last = torch.zeros(batch, 5)
 for t in range(seq_len):
@@ -298,50 +221,6 @@ for t in range(seq_len):
         h[i] = self.same[i](inp, h[i])
         inp = inp * 2
     outs.append(h[-1])
-""",
-        width=5,
-        built="self.same = nn.ModuleList([nn.GRUCell(5, 5) for _ in range(num_layers)])",
-    ),
-    "test on step and layer": stack(
-        """
-for t in range(seq_len):
-    inp = x[:, t]
-    for i in range(self.num_layers):
-        h[i] = self.same[i](inp, h[i])
-        inp = h[i] if i < t else h[i] * 2
-    outs.append(inp)
-""",
-        width=5,
-        built="self.same = nn.ModuleList([nn.GRUCell(5, 5) for _ in range(num_layers)])",
-    ),
-    "layer skipped": stack(
-        """
-for t in range(seq_len):
-    inp = x[:, t]
-    for i in range(self.num_layers):
-        if i != 1:
-            h[i] = self.same[i](inp, h[i])
-            inp = h[i]
-    outs.append(inp)
-""",
-        width=5,
-        built="self.same = nn.ModuleList([nn.GRUCell(5, 5) for _ in range(num_layers)])",
-    ),
-    "nested if": stack(
-        """
-for t in range(seq_len):
-    inp = x[:, t]
-    for i in range(self.num_layers):
-        h[i] = self.same[i](inp, h[i])
-        inp = h[i]
-        if i == 0:
-            inp = inp * 2
-        elif i == 1:
-            if self.training:
-                inp = inp * 3
-        else:
-            inp = torch.tanh(inp)
-    outs.append(inp)
 """,
         width=5,
         built="self.same = nn.ModuleList([nn.GRUCell(5, 5) for _ in range(num_layers)])",

@@ -57,17 +57,6 @@ def run():
         total = total + x[:, t].max() + x[:, t].std() + x[:, t].norm()
     return total
 """,
-    "a letter for time is none of those in use": """
-def run():
-    x = torch.randn(2, 5, 4)
-    w = torch.randn(4, 3)
-    a, b, c = [], [], []
-    for t in range(5):
-        a.append(torch.einsum("tu,uv->tv", x[:, t], w))
-        b.append(torch.einsum("...d,de->...e", x[:, t], w))
-        c.append(torch.einsum("bd,de", x[:, t], w))
-    return torch.stack(a, 1), torch.stack(b, 1), torch.stack(c, 1)
-""",
     "a row of numbers is picked by a mask of another number each time": """
 def run():
     x = torch.randn(2, 5, 4)
@@ -191,46 +180,6 @@ def collect(x: torch.Tensor, wanted):
 def run():
     x = torch.randn(2, 5, 4)
     return collect(x, True), collect(x, False)
-""",
-    "a list is empty in the first step alone": """
-def run():
-    x = torch.randn(2, 5, 3)
-    outs = []
-    for t in range(5):
-        if outs:
-            v = x[:, t].detach().numpy().sum() + x[:, t]
-        else:
-            v = x[:, t]
-        outs.append(v)
-    return torch.stack(outs, 1)
-""",
-    "a sequence has one step, which is the first": """
-rnn = nn.GRU(3, 4, batch_first=True)
-def decode(x: torch.Tensor):
-    batch, steps, width = x.shape
-    h = None
-    outs = []
-    for t in range(steps):
-        if t == 0:
-            v = torch.zeros(batch, 3)
-        else:
-            v = x[:, t - 1]
-        out, h = rnn(v.unsqueeze(1), h)
-        outs.append(out.squeeze(1))
-    return torch.stack(outs, 1), h
-def run():
-    return decode(torch.randn(2, 1, 3)), decode(torch.randn(2, 4, 3))
-""",
-    "a loop may have no first step": """
-def decode(x: torch.Tensor, steps):
-    outs = [x[:, 0]]
-    for t in range(steps):
-        v = x[:, 0] if t == 0 else x[:, t - 1] * 2
-        outs.append(v)
-    return torch.stack(outs, 1)
-def run():
-    x = torch.randn(2, 5, 3)
-    return decode(x, 0), decode(x, 4)
 """,
     "a test that is asked in two places": """
 def run(answer=True):

@@ -1,36 +1,24 @@
-"""Operations of a random program that move, join, part or drop the axes of a step."""
+"""Operations of a random program that move, join or drop the axes of a step."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
-from itertools import permutations
 
 from tests.rules.lift_programs import Shape, Value, Writer
 
 
 def moved(writer: Writer) -> None:
-    """Axes change places, or are joined."""
+    """Axes change places."""
     value = writer.choose(writer.values)
     rank, shape, text = len(value.shape), value.shape, value.text
     if not rank:
         return
     one, other = writer.choose([*range(-rank, rank)]), writer.choose([*range(-rank, rank)])
-    order = writer.choose([*permutations(range(rank))])
     swapped = [*shape]
     swapped[one], swapped[other] = shape[other], shape[one]
-    permuted = tuple(shape[axis] for axis in order)
-    first, last = sorted((one % rank, other % rank))
-    joined = (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
-    written = (first - rank, last - rank) if writer.choose([True, False]) else (first, last)
     options: list[tuple[str, Shape]] = [
         (f"{text}.transpose({one}, {other})", tuple(swapped)),
         (f"torch.transpose({text}, {one}, dim1={other})", tuple(swapped)),
-        (f"{text}.permute({', '.join(map(str, order))})", permuted),
-        (f"{text}.permute(({', '.join(map(str, order))},))", permuted),
-        (f"torch.flatten({text}, {first})", (*shape[:first], math.prod(shape[first:]))),
-        (f"{text}.flatten({written[0]}, {written[1]})", joined),
     ]
     made, new = writer.choose(options)
     writer.keep(Value(made, new, value.whole))
@@ -67,29 +55,6 @@ def picked(writer: Writer) -> None:
     writer.keep(Value(made, new))
 
 
-def parted(writer: Writer) -> None:
-    """Two halves of an axis."""
-    found = [each for each in writer.floats(1) if any(size % 2 == 0 for size in each.shape)]
-    if not found:
-        return
-    value = writer.choose(found)
-    axis = writer.choose([axis for axis, size in enumerate(value.shape) if size % 2 == 0])
-    shape = (*value.shape[:axis], value.shape[axis] // 2, *value.shape[axis + 1 :])
-    one, other = writer.name("p"), writer.name("p")
-    writer.body.append(f"{one}, {other} = {value.text}.chunk(2, dim={writer.choose([axis, axis - len(value.shape)])})")
-    writer.values += [Value(one, shape), Value(other, shape)]
-
-
-def widened(writer: Writer) -> None:
-    """The same numbers several times."""
-    value = writer.choose(writer.values)
-    shape = value.shape
-    many = ", ".join(map(str, (2, *[1] * len(shape))))
-    same = ", ".join(map(str, (2, *[-1] * len(shape))))
-    ways = [f"{value.text}.repeat({many})", f"{value.text}.expand({same})"]
-    writer.keep(Value(writer.choose(ways), (2, *shape), value.whole))
-
-
 def stacked(writer: Writer) -> None:
     """Values of one shape in a new axis."""
     if not (found := writer.floats()):
@@ -117,15 +82,10 @@ def attended(writer: Writer) -> None:
     forms = [
         f"torch.bmm({memory}, {query.text}.unsqueeze(2)).squeeze(2)",
         f"({query.text}.unsqueeze(1) @ {memory}.transpose(1, 2)).squeeze(1)",
-        f'torch.einsum("bd,bsd->bs", {query.text}, {memory})',
-        f"({query.text}.unsqueeze(1).expand(-1, 3, -1) * {memory}).sum(dim=2)",
+        f"({query.text}.unsqueeze(1) * {memory}).sum(dim=2)",
     ]
     writer.body.append(f"{scores} = F.softmax({writer.choose(forms)}, dim=1)")
-    ways = [
-        f"torch.bmm({scores}.unsqueeze(1), {memory}).squeeze(1)",
-        f'torch.einsum("bs, bsd -> bd", {scores}, {memory})',
-    ]
-    writer.body.append(f"{context} = {writer.choose(ways)}")
+    writer.body.append(f"{context} = torch.bmm({scores}.unsqueeze(1), {memory}).squeeze(1)")
     writer.values += [Value(scores, (writer.batch, 3)), Value(context, query.shape)]
 
 
@@ -158,12 +118,8 @@ def asked(writer: Writer) -> None:
         return
     one = writer.choose(found)
     other = writer.choose([each for each in found if each.shape == one.shape])
-    test, name = writer.choose(["t == 0", "t > 0", "flag", "flag"]), writer.name("v")
-    if test == "flag":
-        test = writer.name("f")
-        writer.before.append(f"{test} = {writer.choose([True, False])}")
-    elif not any(re.search(r"\bt\b", each) for each in writer.body):
-        return
+    test, name = writer.name("f"), writer.name("v")
+    writer.before.append(f"{test} = {writer.choose([True, False])}")
     forms = [
         "{0} = {1} * 2 if {3} else {2}",
         "if {3}:\n    {0} = {1} * 2\nelse:\n    {0} = {2}",
@@ -176,8 +132,6 @@ def asked(writer: Writer) -> None:
 LAYOUTS: list[Callable[[Writer], None]] = [
     moved,
     picked,
-    parted,
-    widened,
     stacked,
     attended,
     chosen,

@@ -32,35 +32,6 @@ for t in range(seq_len):
         cell="LSTMCell",
         gives="joined, h, c",
     ),
-    "first outside, returned": stack(
-        """
-for t in range(seq_len):
-    h[0], c[0] = self.cells[0](x[:, t], (h[0], c[0]))
-    for i in range(1, self.num_layers):
-        # a layer
-        h[i], c[i] = self.cells[i](h[i - 1], (h[i], c[i]))  # above
-    outs.append(h[-1])
-""",
-        cell="LSTMCell",
-        gives="joined, h, c",
-    ),
-    "first outside one layer": stack(
-        """
-for t in range(seq_len):
-    h[0] = self.cells[0](x[:, t], h[0])
-    for i in range(1, self.num_layers):
-        h[i] = self.cells[i](h[i - 1], h[i])
-    outs.append(h[self.num_layers - 1])
-""",
-        layers=1,
-        gives="joined, h",
-    ),
-    "range from one, none below": stack("""
-for t in range(seq_len):
-    for i in range(1, self.num_layers):
-        h[i] = self.cells[i](h[i - 1], h[i])
-    outs.append(h[-1] * x[:, t].sum())
-"""),
     "twice over one list": stack(
         """
 for t in range(seq_len):
@@ -119,17 +90,6 @@ for t in range(seq_len):
         inp = h[i]
     outs.append(h[-1] + inp)
 """),
-    "chunks new lists": stack("""
-for part in x.chunk(2, 1):
-    for t in range(part.size(1)):
-        inp = part[:, t]
-        new = []
-        for i, cell in enumerate(self.cells):
-            inp = cell(inp, h[i])
-            new.append(inp)
-        h = new
-        outs.append(inp)
-"""),
     "captured list": stack(
         """
 show = lambda: h
@@ -187,22 +147,6 @@ for t in range(seq_len):
     for i, cell in enumerate(self.cells):
         states[i][0], states[i][1] = cell(inp, (states[i][0], states[i][1]))
         inp = states[i][0]
-    outs.append(inp)
-""",
-        cell="LSTMCell",
-        gives="joined, states",
-    ),
-    "pairs, new list": stack(
-        """
-states = [(torch.zeros(batch, self.hidden), torch.zeros(batch, self.hidden)) for _ in self.cells]
-for t in range(seq_len):
-    inp = x[:, t]
-    new = []
-    for i, cell in enumerate(self.cells):
-        h, c = cell(inp, states[i])
-        new.append((h, c))
-        inp = h
-    states = new
     outs.append(inp)
 """,
         cell="LSTMCell",
@@ -307,86 +251,6 @@ for t in range(seq_len):
     outs.append(inp)
 """,
         width=5,
-        built="self.same = nn.ModuleList([nn.GRUCell(5, 5) for _ in range(num_layers)])",
-    ),
-    "new list in front": stack(
-        """
-new = []
-for t in range(seq_len):
-    inp = x[:, t]
-    for i in range(self.num_layers):
-        inp = self.same[i](inp, h[i])
-        new.append(inp)
-    h = new
-    outs.append(h[-1])
-""",
-        width=5,
-        built="self.same = nn.ModuleList([nn.GRUCell(5, 5) for _ in range(num_layers)])",
-    ),
-    "new list twice filled": stack(
-        """
-for t in range(seq_len):
-    inp = x[:, t]
-    new = []
-    for i in range(self.num_layers):
-        inp = self.same[i](inp, h[i])
-        new.append(inp)
-        new.append(inp)
-    h = new
-    outs.append(inp)
-""",
-        width=5,
-        built="self.same = nn.ModuleList([nn.GRUCell(5, 5) for _ in range(num_layers)])",
-    ),
-    "new list from the second on": stack(
-        """
-for t in range(seq_len):
-    inp = x[:, t]
-    new = []
-    for i in range(1, self.num_layers):
-        inp = self.same[i](inp, h[i])
-        new.append(inp)
-    h = [h[0]] + new
-    outs.append(inp)
-""",
-        width=5,
-        built="self.same = nn.ModuleList([nn.GRUCell(5, 5) for _ in range(num_layers)])",
-    ),
-    "new lists of each other": stack(
-        """
-g = [torch.ones(batch, 5) for _ in range(self.num_layers)]
-for t in range(seq_len):
-    inp = x[:, t]
-    nh, ng = [], []
-    for i in range(self.num_layers):
-        a = self.same[i](inp, h[i])
-        b = self.same[i](a, g[i])
-        nh.append(b)
-        ng.append(a)
-        inp = b
-    h, g = nh, ng
-    outs.append(inp)
-""",
-        width=5,
-        built="self.same = nn.ModuleList([nn.GRUCell(5, 5) for _ in range(num_layers)])",
-    ),
-    "new lists, two cells": stack(
-        """
-g = [torch.ones(batch, 5) for _ in range(self.num_layers)]
-for t in range(seq_len):
-    inp = x[:, t]
-    nh, ng = [], []
-    for i in range(self.num_layers):
-        a = self.same[i](inp, h[i])
-        b = self.same[i](a, g[i])
-        nh.append(a)
-        ng.append(b)
-        inp = b
-    h, g = nh, ng
-    outs.append(inp)
-""",
-        width=5,
-        gives="joined, h, g, ng",
         built="self.same = nn.ModuleList([nn.GRUCell(5, 5) for _ in range(num_layers)])",
     ),
 }

@@ -17,7 +17,7 @@ from perflint.engine.rule import Fix
 from perflint.syntax.walk import PlainLoop, integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import expression, plus, statement
-from perflint.transforms.vectorize import axes, expressions, indexing, layers, results, rewrite, states, values
+from perflint.transforms.vectorize import axes, indexing, layers, results, rewrite, values
 from perflint.transforms.vectorize.unswitch import Conditional, vectorized_or_unswitched
 from tests.fixture_cases import cases, load
 from tests.rules.lift_layouts import LAYOUTS
@@ -136,11 +136,6 @@ def other_way_round(scope: object, value: Any, axis: int, *, is_cat: bool) -> as
     return JOINED(scope, value, 1 - axis if axis in (0, 1) and value.least else axis, is_cat=is_cat)
 
 
-def not_late(scope: Any, node: ast.Name) -> Any:
-    found = EARLIER(scope, node)
-    return found and next(each.outputs for each in scope.values.values() if getattr(each, "path", "") == node.id)
-
-
 def from_the_bottom(scope: Any, name: str, entry: Any, node: object) -> list[ast.stmt]:
     scope.values[name] = entry
     return []
@@ -155,18 +150,16 @@ ANSWERED: Callable[..., PlainLoop] = Conditional.answered
 SHIFTED: Callable[..., ast.expr] = plus
 LAST_VALUES: Callable[..., Any] = rewrite._last_values
 JOINED: Callable[..., ast.expr | None] = results._joined
-EARLIER: Callable[..., Any] = states.earlier
 MUTANTS: dict[str, tuple[object, str, object, int]] = {  # with the seed of a program that tells it
-    "the steps are left along the axis where they were": (values, "moved", stay, 5),
+    "the steps are left along the axis where they were": (values, "moved", stay, 30),
     "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on, 9),
     "an axis of a step keeps its number where time is in front": (axes, "shifted", as_it_was, 15),
-    "one branch of a test is taken for the other": (Conditional, "answered", other_branch, 79),
-    "the step before is this step": (indexing, "plus", now, 37),
+    "one branch of a test is taken for the other": (Conditional, "answered", other_branch, 73),
+    "the step before is this step": (indexing, "plus", now, 30),
     "the first step is taken for the last": (rewrite, "_last_values", backwards, 74),
-    "what is stacked stands along another axis": (results, "_joined", other_way_round, 5),
-    "what is stacked shares its memory": (results, "_apart", shared, 5),
-    "what a step left is read as what the next one leaves": (expressions, "earlier", not_late, 74),
-    "each layer gets what the lowest gets": (layers, "_back_edge_value", from_the_bottom, 253),
+    "what is stacked stands along another axis": (results, "_joined", other_way_round, 48),
+    "what is stacked shares its memory": (results, "_apart", shared, 84),
+    "each layer gets what the lowest gets": (layers, "_back_edge_value", from_the_bottom, 199),
 }
 
 

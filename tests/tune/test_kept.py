@@ -22,6 +22,7 @@ from perflint.shim.summary import preview, summary
 from perflint.tune.kept import keep, plan_of
 from perflint.tune.ladder import ladder
 from perflint.tune.trials import fresh, trials
+from perflint.verify.agent.steps import host
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.verdict import FixVerdict, Verdict
 
@@ -98,7 +99,20 @@ def a_profile(project: Project, regime: Regime) -> Profile:
     roofline = Roofline((), None, {}, 0.0, 0.0)
     shares = {regime.value: 1.0}
     return Profile(
-        "train.py", "2026-11-23T10:00", "GPU", True, {}, "step", 20, 3.0, 1.1, shares, (), (), roofline, files
+        "train.py",
+        "2026-11-23T10:00",
+        host(),
+        True,
+        {"torch": str(torch.__version__)},
+        "step",
+        20,
+        3.0,
+        1.1,
+        shares,
+        (),
+        (),
+        roofline,
+        files,
     )
 
 
@@ -107,9 +121,11 @@ def test_the_regime_of_a_profile_says_what_is_tried_and_what_is_tried_first(proj
     small = trials(frozenset(Safety), fresh(project.root, "train.py"))
     keep_profile(project.root, a_profile(project, Regime.COMPUTE))
     busy = trials(frozenset(Safety), fresh(project.root, "train.py"))
-    assert small.first == small.rules == ("launch-bound-step",)
-    assert (busy.first, busy.rules, busy.instead) == ((), (), ())
-    assert small.instead == ("compile", "compile-graphs")
+    assert small.first == small.rules == ("launch-bound-step", "optimizer-not-fused")
+    assert busy.first == busy.rules == ("precision-left",)
+    assert busy.instead == {"tf32": ["precision-left"]}
+    graph, fused = ["launch-bound-step"], ["optimizer-not-fused"]
+    assert small.instead == {"fused-optimizer": fused, "compile": graph, "compile-graphs": graph}
     assert "bfloat16" in busy.settings and "bfloat16" not in small.settings and "compile" in small.settings
     assert busy.note.startswith(
         "a step is compute 100% (2026-11-23); not tried, as it shortens what takes less than 10%"
@@ -131,7 +147,7 @@ def test_a_profile_of_what_has_changed_prunes_nothing(project: Project) -> None:
     keep_profile(project.root, a_profile(project, Regime.COMPUTE))
     (project.root / "train.py").write_text("print()\n")
     assert fresh(project.root, "train.py") is None and fresh(project.root, "other.py") is None
-    assert trials(frozenset(Safety)).rules == ("launch-bound-step",)
+    assert trials(frozenset(Safety)).rules == ("launch-bound-step", "optimizer-not-fused", "precision-left")
 
 
 def test_the_ladder_names_every_class() -> None:

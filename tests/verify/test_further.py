@@ -58,7 +58,7 @@ def test_fixes_are_blamed_that_are_wrong_alone_or_else_all_that_are_so_together(
     vars(examination).update(
         _records=records, _comparing=Budget(60.0), _protocol=None, _keys={name: name for name in "ABCD"}
     )
-    assert "".join(sorted(examination._wrong_later(FIXES))) == blamed
+    assert "".join(sorted(examination._wrong_later(cast(Any, SimpleNamespace(won=FIXES))))) == blamed
     assert examination._reach == Reach(400)
 
 

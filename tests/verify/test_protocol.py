@@ -27,6 +27,13 @@ def test_a_clock_that_misses_most_steps_is_enough_for_a_protocol() -> None:
     assert Schedule(look(step=0.0)).protocol(3, 600.0).window > 1
 
 
+def test_what_lies_between_bursts_of_steps_counts_and_one_stall_does_not() -> None:
+    burst = [Passage(OPTIMIZER, 0.3), *(Passage(OPTIMIZER, 0.003) for _ in range(15))]
+    assert Look(3.0, tuple(burst * 8), is_whole=False).usual == pytest.approx(0.02, rel=0.2)
+    stalls = [*look(step=0.02).passages, Passage(OPTIMIZER, 2.0)]
+    assert Look(3.0, tuple(stalls), is_whole=False).usual == pytest.approx(0.02)
+
+
 def test_with_time_there_are_eight_rounds_of_ten_windows_long_enough_to_outweigh_stalls() -> None:
     protocol = Schedule(look(step=0.02)).protocol(3, 600.0)
     assert (protocol.rounds, protocol.pairs) == (8, 10)

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from multiprocessing.process import current_process
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -155,6 +157,12 @@ def test_what_is_printed_is_kept_up_to_a_limit() -> None:
     subprocess.run([sys.executable, "-c", source], stdout=output.file, check=True)
     assert output.text.startswith("aaa") and output.text.endswith("aend")
     assert len(output.text) < 2_200_000 and " bytes ...\n" in output.text
+
+
+def test_the_sockets_of_workers_lie_in_the_folder_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current_process(), "_config", {})
+    steps.keep_sockets(tmp_path)
+    assert get_temp_dir() == str(tmp_path)
 
 
 def test_a_verifier_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:

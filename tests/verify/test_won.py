@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from perflint.cli.commands import cli
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.project.figures import FOLDER, VERDICTS
 from perflint.project.files import discover
@@ -28,6 +30,13 @@ import torch
 def add(context: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     context = torch.zeros(3, 1, 5)
     return context.repeat(1, 7, 1) + x
+"""
+
+TRAINING = """\
+import torch
+
+model = torch.nn.Linear(3, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """
 
 
@@ -119,3 +128,23 @@ def test_what_won_as_the_program_ran_is_applied_by_whatever_its_finding_offers(f
     assert places == {(finding(folder).rule, finding(folder).start.line, ANY)}
     (places,) = verified(folder, title="another").places(checked(folder)).values()
     assert (finding(folder).rule, finding(folder).start.line, "another") in places
+
+
+def test_advice_that_won_is_written_though_nobody_selects_it_and_settings_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "perflint.toml").touch()
+    program = tmp_path / "train.py"
+    program.write_text(TRAINING)
+    chosen = replace(settings(tmp_path), select=("optimizer-not-fused",))
+    (file,) = check_files(discover([tmp_path], chosen), chosen).files
+    (found,) = file.diagnostics
+    won = fix(
+        rule=found.rule, path=str(program), line=4, title=found.fixes[0].title, fingerprint=found.fingerprint, kept=True
+    )
+    setting = replace(won, name="compile", rule="compile", path=str(tmp_path), line=0, at_run_time=True)
+    verdicts.add(tmp_path / FOLDER / VERDICTS, replace(verdict(2.0, (won,)), fixes=(won, setting)))
+    monkeypatch.chdir(tmp_path)
+    told = CliRunner().invoke(cli, ["fix", "--apply", "--verified", "--no-cache"])
+    assert program.read_text() == TRAINING.replace("lr=0.1)", "lr=0.1, fused=True)"), told.output
+    assert "kept, but in no file: compile; `perflint run --tuned` makes them" in " ".join(told.output.split())

@@ -103,6 +103,12 @@ def runs_module(program: Program, node: ast.Call) -> bool:
     return is_method and getattr(node.func, "attr", "") not in MODULE_SELF | _OWN_PARTS
 
 
+def is_loss(program: Program, node: ast.expr) -> bool:
+    """Is it a module that computes a loss or a metric, as its class or its names tell?"""
+    name = program.value(node).name
+    return torch_ops.class_kind(name) == "loss" or _LOSS.search(path_of(node) + name) is not None
+
+
 def _gives_results(program: Program, node: ast.Call) -> bool:
     """Is it a call of a module, or of a method for what that returns, rather than for what it does to the module?"""
     callee = program.value(node.func)
@@ -185,9 +191,16 @@ class Effects:
         self._program = program
         self._graph, self._modes = program.get(ModuleCalls), program.get(GradModes)
         self._reached: dict[tuple[ast.AST, bool, bool], Sequence[ast.AST]] = {}
+        self._known: dict[tuple[ast.AST, Effect], list[ast.AST]] = {}
 
     def of(self, root: ast.AST, effect: Effect) -> list[ast.AST]:
         """The nodes that have `effect`, of those that running `root` may reach in this file."""
+        key = root, effect
+        if key not in self._known:
+            self._known[key] = self._of(root, effect)
+        return self._known[key]
+
+    def _of(self, root: ast.AST, effect: Effect) -> list[ast.AST]:
         if effect is Effect.RUNS_MODULE or effect is Effect.RECORDS:
             recorded = effect is Effect.RECORDS
             nodes = self.reached(root, inside=False, recorded=recorded)
@@ -206,6 +219,11 @@ class Effects:
         if self.of(function, Effect.DIFFERENTIATES):
             return Likelihood.CERTAIN
         return Likelihood.POSSIBLE if self.of(function, Effect.UNSEEN) else Likelihood.NO
+
+    def records(self, function: Function) -> bool:
+        """Does a call of `function` run modules, and record gradients in all of them?"""
+        recorded = self.of(function, Effect.RECORDS)
+        return bool(recorded) and recorded == self.of(function, Effect.RUNS_MODULE)
 
     def reached(self, root: ast.AST, *, inside: bool = True, recorded: bool = False) -> Sequence[ast.AST]:
         """What running `root` may run, in functions too, and with `inside` in modules.
@@ -241,9 +259,8 @@ class Effects:
         return self._modes.of(node, callers=False) is not GradMode.ON
 
     def _runs_model(self, node: ast.Call) -> bool:
-        callee = self._program.value(node.func)
-        is_loss = torch_ops.class_kind(callee.name) == "loss" or _LOSS.search(path_of(node.func) + callee.name)
-        return runs_module(self._program, node) and _gives_results(self._program, node) and not is_loss
+        is_run = runs_module(self._program, node) and _gives_results(self._program, node)
+        return is_run and not is_loss(self._program, node.func)
 
     def _may_be_quiet_itself(self, node: ast.Call) -> bool:
         """Is it an unanalysed method, which may switch gradients off, as `model.generate` does, or one that does?"""
@@ -251,7 +268,7 @@ class Effects:
         forward = _body_of(callee.node) if callee.kind is Kind.MODULE else None
         callees = self._graph.callees(node) or ([forward] if forward is not None else [])
         if not callees:
-            return callee.kind is Kind.METHOD
+            return callee.kind is Kind.METHOD and not self._program.records_elsewhere(self._graph.targets(node))
         return any(self._modes.of(each, callers=False) is not GradMode.ON for each in map(_end_of, callees))
 
     def _trains(self, node: ast.AST) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from perflint.analysis.autograd.found import Effect, Fate, GradMode
 from perflint.analysis.facts import Program
+from perflint.analysis.links import Manner
 from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import LOOPS, PlainLoop, own_nodes, path_of
@@ -16,7 +17,6 @@ _EVALUATION = re.compile(
     r"(^|_)(eval|val(?!u)|test|infer|predict|score|extract|sampl|generat|decod|visuali|render)", re.IGNORECASE
 )
 _INHERITED = frozenset({"forward", "__call__", "__init__", "__getitem__", "loss", "step"})
-_MODES = ("eval(", "train(")
 _OPEN = frozenset({Fate.DIFFERENTIATED, Fate.KEPT, Fate.RETURNED, Fate.LOST})
 
 
@@ -31,8 +31,10 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, PlainLoop | ast.Fu
             around = program.function_of(loop)
             is_all = isinstance(around, ast.FunctionDef) and _only_evaluates(program, around)
             yield loop, around if is_all and isinstance(around, ast.FunctionDef) else loop
-    sets_modes, trains = any(word in program.text for word in _MODES), "backward(" in program.text
     functions: Sequence[ast.FunctionDef] = program.of_type(ast.FunctionDef)
+    given = [each for each in functions if program.is_called(each, Manner.EVALUATED)]
+    sets_modes = bool(given) or any(map(_sets_mode, program.of_type(ast.Call)))
+    trains = "backward(" in program.text
     for function in functions:
         may_be = sets_modes or (trains and _EVALUATION.search(function.name))
         if may_be and function.name not in _INHERITED and _is_evaluation(program, function):
@@ -41,6 +43,12 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, PlainLoop | ast.Fu
     for other in others if sets_modes else ():
         if _modes(program, other) == {False} and _evaluates(program, other):
             yield other, other
+
+
+def _sets_mode(call: ast.Call) -> bool:
+    """May it put a module into evaluation mode?"""
+    method = getattr(call.func, "attr", "")
+    return method == "eval" or (method == "train" and bool(call.args or call.keywords))
 
 
 def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
-from perflint.syntax.arguments import bind
+from perflint.analysis.links import Manner
+from perflint.syntax.arguments import bind, parameters_of
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import Function, last_name, own_nodes, path_of
 
@@ -91,6 +92,10 @@ class TrainingModes:
     def _by_callers(self, function: Function, depth: int) -> dict[str, bool]:
         """The modes on which all known callers agree, by the paths that the modules have in `function`."""
         found: list[dict[str, bool]] = []
+        is_evaluated = self._program.is_called(function, Manner.EVALUATED)
+        if is_evaluated and not self._program.is_called(function, Manner.TRAINED):
+            modules = (each.arg for each in parameters_of(function))
+            found.append(dict.fromkeys(modules, False))
         for site in self._program.call_sites(function):
             modes = self.at(site, depth - 1)
             given = self._program.arguments(site, function).given

@@ -44,8 +44,10 @@ class Attributes:
     def edits(self) -> set[str]:
         """The attributes that are bound, or whose values are written, of objects that may be of a foreign class."""
         found = {name for name in self._bound if any(map(self._may_be_foreign, self._bound[name]))}
-        nodes = (each for nodes in self._named.values() for each in nodes)
-        return found | {each.attr for each in nodes if self._is_edited(each) and self._may_be_foreign(each.value)}
+        return found | {name for name, nodes in self._named.items() if any(map(self._is_foreign_edit, nodes))}
+
+    def _is_foreign_edit(self, node: ast.Attribute) -> bool:
+        return self._is_edited(node) and self._may_be_foreign(node.value)
 
     def _is_edited(self, node: ast.Attribute) -> bool:
         """Is it bound, or its value written: an item of it, in place, by a function whose name says so?"""

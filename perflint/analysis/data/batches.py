@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perflint.analysis.data.iteration import Iteration, name_of
-from perflint.analysis.data.loaders import LoaderCall, Loaders
+from perflint.analysis.data.loaders import LoaderCall, Loaders, State
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
+from perflint.analysis.values.values import Value
 from perflint.syntax.walk import name_called, receiver_of
 
 _INNER = (ast.For, ast.AsyncFor, ast.comprehension)
@@ -20,10 +21,19 @@ _INNER = (ast.For, ast.AsyncFor, ast.comprehension)
 
 @dataclass(frozen=True)
 class Batch:
-    """What loaders hand out: `loaders` are all that may; `wholes` are the expressions of which it is a part or all."""
+    """What loaders hand out: `loaders` are all that may; `wholes` are the expressions of which it is a part or all.
+
+    Where `is_foreign`, a loader that another file makes, with pinned memory, may hand it out, too.
+    """
 
     loaders: tuple[LoaderCall, ...]
     wholes: tuple[ast.expr, ...]
+    is_foreign: bool = False
+
+    @property
+    def is_pinned(self) -> bool:
+        """Does one of the loaders pin it?"""
+        return self.is_foreign or any(each.pinned.state is State.ON for each in self.loaders)
 
 
 class Batches:
@@ -42,7 +52,7 @@ class Batches:
         """
         statement = self._program.statement_of(node)
         loaders: dict[LoaderCall, None] = {}
-        wholes = [self._whole(node)]
+        wholes, is_foreign = [self._whole(node)], False
         for whole in wholes:  # which grows meanwhile
             for origin in self._origins.of(whole):
                 if self._stored.get(origin, set()) - {statement}:
@@ -51,11 +61,14 @@ class Batches:
                 if found := [self._loaders[each] for each in handed if each in self._loaders]:
                     loaders |= dict.fromkeys(found)
                     continue
+                if isinstance(origin, ast.For) and _is_pinned_elsewhere(self._program.value(origin.iter)):
+                    is_foreign = True
+                    continue
                 parts = [self._whole(each) for each in _outer(self._program, origin)]
                 if not parts:
                     return None
                 wholes += [each for each in parts if each not in wholes]
-        return Batch(tuple(loaders), tuple(wholes)) if loaders else None
+        return Batch(tuple(loaders), tuple(wholes), is_foreign) if loaders or is_foreign else None
 
     def _walked(self, origin: ast.AST) -> Iterator[ast.AST]:
         """What makes that which a loop, or next(), takes `origin` out of."""
@@ -83,6 +96,11 @@ class Batches:
             if found is None or found.tensor is None or "view" not in found.traits or "move" in found.traits:
                 return node
             node = found.tensor
+
+
+def _is_pinned_elsewhere(loader: Value) -> bool:
+    """Is it a loader that another file makes, and pins the batches of?"""
+    return loader.pinned and loader.node is None
 
 
 def _iterator(program: Program, origin: ast.AST) -> ast.expr | None:

@@ -52,7 +52,7 @@ class Iteration:
                 seen.update(parts)
 
     def walks(self, made: ast.AST) -> list[ast.AST]:
-        """What may ask what the call `made` makes for an iterator: loops, comprehensions, `iter` and `yield from`."""
+        """What may ask what the call `made` makes for an iterator: loops, comprehensions, `iter`, `yield from`, `*`."""
         return self._walks[made]
 
     @cached_property
@@ -76,6 +76,7 @@ class Iteration:
         for call in self._program.of_type(ast.Call):
             if call.args and self._program.qualified(call.func) == "builtins.iter":
                 yield call, call.args[0]
+            yield from ((call, each.value) for each in call.args if isinstance(each, ast.Starred))
 
     def _sources(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
         """What `origin` is made of, as far as it may be a loader, or hold one."""

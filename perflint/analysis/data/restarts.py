@@ -67,8 +67,8 @@ def _hands(program: Program, loop: Loop, walk: ast.AST, made: ast.Call) -> bool:
     if names.isdisjoint(each.arg for each in parameters_of(function) if each.arg != "self"):
         return True
     parts = (each for each in ast.walk(loop) if isinstance(each, ast.Name | ast.Attribute))
-    reached = (origin for each in parts for origin, _, _ in program.get(Iteration).reached(each))
-    return any(origin is made for origin in reached)
+    reached = (found for each in parts for found in program.get(Iteration).reached(each))
+    return any(origin is made and not held for origin, held, _ in reached)
 
 
 def _is_endless(program: Program, loader: LoaderCall) -> bool:
@@ -93,12 +93,18 @@ def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:
 
 
 def _is_for_training(program: Program, loader: LoaderCall) -> bool:
-    """Is it made for training: does it shuffle, drop a rest, is it called so, or made beside one, for validation?"""
+    """Is it made for training: does it shuffle, drop a rest, is it called so, or made beside one, for validation?
+
+    What is called so but told to keep the order is likely walked for features.
+    """
     name = _name(program, loader.call)
     if _ONCE.search(name) or _trains_for_one_epoch(program) or _is_unused(program, loader.call):
         return False
-    if _TRAINING.search(name) or _shuffles(program, loader):
+    if _shuffles(program, loader):
         return True
+    if _TRAINING.search(name):
+        is_in_order = program.get(Loaders).setting(loader.call, "shuffle", loader.offset).state is State.OFF
+        return not is_in_order or loader.argument("sampler") is not None
     function = program.function_of(loader.call)
     loaders = program.get(Loaders)
     others = [each for each in (*loaders.calls, *loaders.of_graphs) if program.function_of(each.call) is function]

@@ -31,6 +31,7 @@ from perflint.syntax.walk import (
     returned_values,
 )
 
+_STARTING = (ast.Call, ast.For, ast.AsyncFor, ast.YieldFrom, ast.comprehension, *COMPREHENSIONS)
 _ITERATES = frozenset(
     f"builtins.{name}"
     for name in "iter next list tuple set sorted enumerate zip map filter sum max min dict any all".split()
@@ -91,8 +92,9 @@ class Starts:
 
     def by_calling(self, function: Function) -> Likelihood:
         """How sure it is that every call of `function` starts processes, whatever it is given."""
-        nodes = (node for node in self._running_nodes(body_of(function)) if not self._is_conditional(node, function))
-        return max((_likelihood(self._reason(node)) for node in nodes), default=Likelihood.NO)
+        nodes = (node for node in self._running_nodes(body_of(function)) if isinstance(node, _STARTING))
+        always = (node for node in nodes if not self._is_conditional(node, function))
+        return max((_likelihood(self._reason(node)) for node in always), default=Likelihood.NO)
 
     def _is_conditional(self, node: ast.AST, function: Function) -> bool:
         around = itertools.takewhile(lambda each: each is not function, self._program.ancestors(node))

@@ -128,7 +128,7 @@ class Heats:
     def _of_itself(self, function: Function) -> _Hot:
         """How often the body of `function` runs whatever calls it in this file."""
         call = self._program.call_from_outside(function)
-        if self._is_hot_by_convention(function):
+        if self._is_hot_by_convention(function) or _is_kept_by_module(self._program, function):
             return _Hot(Heat.STEP, function)
         return _COLD if call is None else _Hot(Heat(call.heat), call.by)
 
@@ -142,6 +142,18 @@ class Heats:
         if owner.is_a("differentiable"):
             return name in ("forward", "backward")
         return name in STEP_METHODS and self._program.is_module(owner)
+
+
+def _is_kept_by_module(program: Program, function: Function) -> bool:
+    """Is it a module's method that is kept with some of its arguments, so that a `forward` can call it?
+
+    What is handed on at once, as to `apply`, or by its name initialises, is called where the module is made.
+    """
+    owner = program.class_of(function)
+    if owner is None or "init" in getattr(function, "name", "") or not owner.is_a("module"):
+        return False
+    sites = (each for each in program.call_sites(function) if program.qualified(each.func) == "functools.partial")
+    return any(isinstance(program.parent(each), ast.Assign) for each in sites)
 
 
 def _heat_of(hot: _Hot) -> Heat:

@@ -10,6 +10,7 @@ from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync, storage_of, syncs
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Outer
+from perflint.analysis.links import Manner
 from perflint.syntax.walk import FUNCTIONS
 
 _PARTIAL = frozenset(
@@ -89,8 +90,10 @@ def _needs_host(program: Program, call: ast.Call) -> bool:
 
 def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth: int) -> bool:
     if isinstance(statement, ast.Return):
-        sites = program.call_sites(program.function_of(statement))
-        return any(is_needed(program, site, depth - 1) for site in sites)
+        function = program.function_of(statement)
+        if function is not None and program.is_called(function, Manner.NEEDED):
+            return True
+        return any(is_needed(program, site, depth - 1) for site in program.call_sites(function))
     if isinstance(statement, ast.Assign) and value is statement.value:
         uses = program.get(Flow).graph(statement).uses
         bound = (use for target in statement.targets for node in ast.walk(target) for use in uses.get(node, ()))

@@ -118,7 +118,9 @@ class Graph:
         return last in behind and not (last is wall and stop < order)
 
     def dominates(self, one: ast.AST, other: ast.AST) -> bool:
-        """Does `one` run whenever `other` does, and before it?"""
+        """Does `one` run whenever `other` does, and before it? False where the graph lacks one."""
+        if one not in self.places or other not in self.places:
+            return False
         (block, order), (behind, later) = self.places[one], self.places[other]
         return order < later if block is behind else behind not in self._reached_past([self.blocks[0]], block)
 

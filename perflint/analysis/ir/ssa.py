@@ -79,12 +79,23 @@ class Variables:
         """Let the value that a phi always is stand for the phi."""
         while pending:
             phi = pending.pop()
-            operands = {self.current(value) for value in phi.operands.values()} - {phi}
-            if phi in self._replaced or len(operands) != 1:
+            only = self._only_operand(phi) if phi not in self._replaced else None
+            if only is None:
                 continue
-            (only,) = operands
             self._replaced[phi] = only
             self._graph.phis[phi.block].remove(phi)
             if isinstance(only, Phi):
                 only.users += phi.users
             pending += [user for user in phi.users if user.operands]
+
+    def _only_operand(self, phi: Phi) -> Value | None:
+        """The one value, besides itself, that a phi always is; None where it may be several."""
+        only: Value | None = None
+        for operand in phi.operands.values():
+            value = self.current(operand)
+            if value is phi or value is only:
+                continue
+            if only is not None:
+                return None
+            only = value
+        return only

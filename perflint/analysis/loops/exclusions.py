@@ -10,8 +10,10 @@ from perflint.analysis.autograd.effects import differentiates
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.test_files import imports_framework
+from perflint.analysis.loops.calls import sort_of
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import RANGES
+from perflint.analysis.loops.indices import proven_tensors
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, path_of, receiver_of
 
@@ -75,6 +77,16 @@ def solves(loop: Loop) -> bool:
         each.value for each in nodes_of_body(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
     ]
     return any(_GRID_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read))
+
+
+def may_compute(program: Program, loop: Loop) -> bool:
+    """May the loop run a model, or operations on tensors? Where it can't, nobody has to follow its data."""
+    nodes = list(ast.walk(loop))
+    sorts = (sort_of(program, node) for node in nodes if isinstance(node, ast.Call))
+    if any(sort.model or sort.launches for sort in sorts):
+        return True
+    kinds = {program.value(node).kind for node in nodes if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare)}
+    return Kind.TENSOR in kinds or (Kind.UNKNOWN in kinds and bool(proven_tensors(program, loop)))
 
 
 def _sequences(node: ast.expr) -> list[ast.expr]:

@@ -47,6 +47,8 @@ class Loops:
         if found is not None:
             self._time_loops[loop] = found
             return LoopKind.TIME
+        if isinstance(loop, ast.For) and _is_written_out(loop.iter):
+            return LoopKind.OTHER
         nodes = list(self._one_iteration(loop.body))
         is_step = any(isinstance(node, ast.Call) and self._marks_a_step(node) for node in nodes)
         if self._is_rollout(nodes) or (self._is_epoch(nodes) if is_step else not self._is_evaluation(loop, nodes)):
@@ -126,3 +128,9 @@ class Loops:
         return any(
             steps_an_environment(self._program, node) for each in inner for node in self._one_iteration(each.body)
         )
+
+
+def _is_written_out(walked: ast.expr) -> bool:
+    """Is it a list of constants, such as sizes to try out?"""
+    parts = (ast.List, ast.Tuple, ast.Constant, ast.Load, ast.UnaryOp, ast.USub)
+    return isinstance(walked, ast.List | ast.Tuple) and all(isinstance(each, parts) for each in ast.walk(walked))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.body import loop_flow
 from perflint.analysis.loops.evidence import Evidence
-from perflint.analysis.loops.exclusions import never_over_time, solves
+from perflint.analysis.loops.exclusions import may_compute, never_over_time, solves
 from perflint.analysis.loops.flow import CHOICE, MODEL
 from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE, TimeLoop
 from perflint.analysis.loops.header import read_header
@@ -21,7 +21,7 @@ Verdict = tuple[str, str]  # a kind, and because of what
 def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
     """`loop` as a loop over time, or None if it is none."""
     header = read_header(program, loop)
-    if header.is_other or never_over_time(program, loop, header) or solves(loop):
+    if header.is_other or never_over_time(program, loop, header) or solves(loop) or not may_compute(program, loop):
         return None
     flow = loop_flow(program, loop, header)
     evidence = Evidence(program, loop, header, flow, flow.states())

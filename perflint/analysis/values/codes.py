@@ -1,8 +1,8 @@
 """Encodes values in a few characters, for the summaries that files exchange.
 
 D is a tensor on the device, H one on the host, T one wherever the arguments are; small where it is only likely. g is a
-guess, n a Python number, s a string, a an array of numpy. (..) holds the parts of a tuple, [.] the items of a list and
-{.} the values of a mapping. Anything else is -.
+guess, n a Python number, s a string, a an array of numpy, m a module, l a loader, p one with pinned memory. (..) holds
+the parts of a tuple, [.] the items of a list and {.} the values of a mapping. Anything else is -.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from perflint.analysis.values.values import (
     GUESSED,
     GUESSED_TENSOR,
+    LIKELY_LOADER,
     NUMBER,
     NUMPY,
     STRING,
@@ -35,15 +36,19 @@ _TENSORS = {
     (Place.UNKNOWN, True): "T",
     (Place.UNKNOWN, False): "t",
 }
-_SIMPLE = {Kind.NUMBER: "n", Kind.STRING: "s", Kind.NUMPY: "a"}
+_SIMPLE = {Kind.NUMBER: "n", Kind.STRING: "s", Kind.NUMPY: "a", Kind.MODULE: "m"}
 _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.items()} | {
     _GUESS: GUESSED_TENSOR,
     "n": NUMBER,
     "s": STRING,
     "a": NUMPY,
+    "m": Value(Kind.MODULE, sure=False),
+    "l": LIKELY_LOADER,
+    "p": LIKELY_LOADER._replace(pinned=True),
 }
 _AT_HOME = str.maketrans("DdTt", "HhHh")
-_TOLD = frozenset("DdHhTnsa")  # what says more than a caller would guess
+_TOLD = frozenset("DdHhTnsalp")  # what says more than a caller would guess
+SHARED = frozenset({"m", "l", "p"})  # which functions are given once, and use in every step
 ON_DEVICE = frozenset({"D", "d", _GUESS})
 
 
@@ -83,6 +88,8 @@ def _code(value: Value, depth: int) -> str:
         return f"[{_code(value.item or UNKNOWN, depth - 1)}]"
     if value.kind is Kind.MAPPING and depth:
         return f"{{{_code(value.item or UNKNOWN, depth - 1)}}}"
+    if value.kind is Kind.LOADER:
+        return "p" if value.pinned else "l"
     return _SIMPLE.get(value.kind, _UNKNOWN)
 
 

@@ -37,6 +37,7 @@ from perflint.analysis.values.values import (
 from perflint.syntax.walk import children, path_of
 
 _FIELDS = frozenset({"values", "indices"})  # of the pairs that torch.max and the like give
+_OF_DISTRIBUTION = frozenset({"probs", "logits", "loc", "scale"})  # its parameters
 _CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 BUILTINS = frozenset(dir(builtins))
 
@@ -156,6 +157,8 @@ class Evaluator(ABC):
             return base.item
         if base.name == "argparse.Namespace":
             return UNKNOWN
+        if base.name == "distribution" and name in _OF_DISTRIBUTION:
+            return tensor(base.place)
         if base.kind is Kind.MAPPING and name in base.keys:
             return base.entry(literal(name))
         if name == "saved_tensors":  # of the context of a torch.autograd.Function

@@ -150,7 +150,8 @@ class Executor(Evaluator):
         values_of: dict[str, list[Value]] = {}
         for call in self.calls:
             if call.target == name:
-                info.outside = max(filter(None, (info.outside, call)), key=lambda each: each.heat)
+                if call.heat:
+                    info.outside = max(filter(None, (info.outside, call)), key=lambda each: each.heat)
                 positional, keywords = arguments_of(call)
                 bound = received(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
                 for parameter, value in bound.items():
@@ -312,16 +313,23 @@ class Executor(Evaluator):
         before = self.frame.env
         known_exit = self._loop_exits.get(node)
         self.frame.env = joined([before, known_exit]) if known_exit else dict(before)
+        entry = dict(self.frame.env)
         if isinstance(node, ast.While):
             self.evaluate(node.test)
         else:
             self.assign(node.target, element_of(iterated))
         after = self._branch(node.body, self.frame.env)
         self._loop_exits[node] = after if after is not None else self.frame.env
-        self.frame.is_open |= self._loop_exits[node] != known_exit
         self.frame.env = joined([before, self._loop_exits[node]])
+        self.frame.is_open |= any(self._is_news(name, value, entry) for name, value in self.frame.env.items())
         self.frame.dead = False
         self._block(node.orelse)
+
+    def _is_news(self, name: str, value: Value, entry: dict[str, Value]) -> bool:
+        """Would another iteration, which begins with `value`, find more under a name than one from `entry` did?"""
+        if name in entry:
+            return entry[name] is not value and entry[name] != value
+        return "." in name or (None, name) in self.frame.reads
 
     def _run_with(self, node: ast.With | ast.AsyncWith) -> None:
         for item in node.items:

@@ -28,6 +28,7 @@ from perflint.analysis.values.values import (
     sequence_of,
     tensor,
 )
+from perflint.syntax.walk import path_of
 
 _NUMBERS = frozenset(
     "len int float bool abs round hash id isinstance issubclass hasattr callable ord pow any all".split()
@@ -165,6 +166,13 @@ def _place_of_result(evaluator: Evaluator, entry: torch_ops.Operation, arguments
     return common_place(arguments.tensors) if arguments.tensors else evaluator.usual_place
 
 
+def _is_pinned(node: ast.Call, arguments: Arguments) -> bool:
+    """Does the loader that is built here surely pin its batches where there is a device?"""
+    given = next((each.value for each in node.keywords if each.arg == "pin_memory"), None)
+    value = arguments.keywords.get("pin_memory", UNKNOWN)
+    return value.literal is True or (isinstance(given, ast.Call) and path_of(given.func) == "torch.cuda.is_available")
+
+
 def _torch_instance(evaluator: Evaluator, name: str, kind: str, node: ast.Call, arguments: Arguments) -> Value:
     given, first = arguments.positional, arguments.first
     if name.endswith(_WRAPPERS) and first.kind is Kind.MODULE:
@@ -176,7 +184,7 @@ def _torch_instance(evaluator: Evaluator, name: str, kind: str, node: ast.Call, 
     if kind == "loader":
         on_device = first.kind is Kind.DATASET and first.item is not None and first.item.on_device
         batch = sequence_of(first.item or UNKNOWN) if on_device else tensor(Place.HOST, sure=False)
-        return Value(Kind.LOADER, name=name, item=batch, node=node)
+        return Value(Kind.LOADER, name=name, item=batch, node=node, pinned=_is_pinned(node, arguments))
     if kind in ("dataset", "iterable-dataset"):
         inner = join_all(given)
         return Value(Kind.DATASET, name=name, item=inner if inner.kind is Kind.TENSOR else None)

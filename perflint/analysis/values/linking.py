@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from perflint.analysis.autograd.effects import Effects
+from perflint.analysis.autograd.effects import Effects, is_loss
 from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.attributes import edits_of
@@ -22,12 +22,15 @@ from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Man
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.layout_use import asks_for_layout_in_file
 from perflint.analysis.values.call_targets import ELSEWHERE, named_functions
-from perflint.analysis.values.codes import argument_code, result_code
+from perflint.analysis.values.codes import SHARED, argument_code, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import path_of
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
 _SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
+_MODES = (".eval()", ".train(")
 _DEPTH = 3  # of calls through which an action is followed
 
 
@@ -79,9 +82,9 @@ def _summary(
         trains and program.get(CallGraph).reaches(function, draws_data),
     )
     if name in context.asked:
-        differentiates = program.get(Effects).summary(function)
-        summary = replace(summary, memory=program.get(Memory).exported(function), differentiates=differentiates)
-        summary = replace(summary, decorates=exported(program, function))
+        effects = program.get(Effects)
+        summary = replace(summary, memory=program.get(Memory).exported(function), decorates=exported(program, function))
+        summary = replace(summary, differentiates=effects.summary(function), records=effects.records(function))
     if not program.get(_may_start):
         return summary
     starts = program.get(Starts)
@@ -138,9 +141,10 @@ def _membership(program: Program) -> tuple[tuple[str, ...], Says]:
 
 def _hot_calls(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat]) -> Iterator[HotCall]:
     for node, targets in reaching:
-        if (heat := heats[node]) and not _is_needed(program, node):
-            positional = "".join(argument_code(program.value(argument)) for argument in node.args)
-            keywords = tuple((k.arg, argument_code(program.value(k.value))) for k in node.keywords if k.arg is not None)
+        positional = "".join(argument_code(program.value(argument)) for argument in node.args)
+        keywords = tuple((k.arg, argument_code(program.value(k.value))) for k in node.keywords if k.arg is not None)
+        heat = heats[node]
+        if heat or not SHARED.isdisjoint(positional) or any(not SHARED.isdisjoint(code) for _, code in keywords):
             by = program.hot_by(node)
             for target in targets:
                 yield HotCall(target, int(heat), positional, keywords, by or NOWHERE)
@@ -156,7 +160,7 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
 
 def _manners(program: Program, context: Context, reaching: Reaching) -> tuple[tuple[str, Manner], ...]:
     """What is called in another manner than plainly: without gradients as the function around the call has it."""
-    switches = any(word in program.text for word in _SWITCHES)
+    switches, sets_modes = (any(word in program.text for word in words) for words in (_SWITCHES, _MODES))
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
     for node, targets in () if program.is_test else reaching:
         manner = Manner.PLAIN
@@ -164,11 +168,26 @@ def _manners(program: Program, context: Context, reaching: Reaching) -> tuple[tu
             manner |= Manner.QUIET
         if any(handlers_in_file(program, node)):
             manner |= Manner.HANDLED
+        if _is_needed(program, node):
+            manner |= Manner.NEEDED
+        if sets_modes:
+            manner |= _mode_given(program, node)
         if Manner.LAID_OUT in context.inquiries and asks_for_layout_in_file(program, node):
             manner |= Manner.LAID_OUT
         for target in targets if manner else ():
             found[target] |= manner
     return tuple(sorted(found.items()))
+
+
+def _mode_given(program: Program, node: ast.Call) -> Manner:
+    """Whether the modules that a call is given are in training mode, or in evaluation mode."""
+    given = (*node.args, *(each.value for each in node.keywords))
+    modules = [each for each in given if program.value(each).kind is Kind.MODULE and not is_loss(program, each)]
+    if not modules:
+        return Manner.PLAIN
+    modes = program.training_modes(node)
+    is_evaluated = all(modes.get(path_of(each)) is False for each in modules)
+    return Manner.EVALUATED if is_evaluated else Manner.TRAINED
 
 
 def _overridden(program: Program, node: ast.Call) -> Iterator[str]:
@@ -180,4 +199,8 @@ def _overridden(program: Program, node: ast.Call) -> Iterator[str]:
 
 def _is_needed(program: Program, node: ast.Call) -> bool:
     """Does what the call gives go into an environment's step? Then the function has to bring it to the host."""
-    return ".step(" in program.text and is_needed(program, node, _DEPTH)
+    return program.get(_may_step) and is_needed(program, node, _DEPTH)
+
+
+def _may_step(program: Program) -> bool:
+    return ".step(" in program.text

@@ -13,9 +13,11 @@ from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.values.values import GUESSED, Kind, Place
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, bindings_of, own_nodes, path_of, returned_values
 
 _READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())
+_MOVES = (".to(", ".cuda(")
 _OPEN = frozenset({Kind.UNKNOWN, Kind.METHOD, Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING})  # what may be a tensor
 
 
@@ -23,12 +25,12 @@ Reaching = Sequence[tuple[ast.Call, Sequence[str]]]  # calls, with what they may
 
 
 def result_queries(program: Program, reaching: Reaching) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The functions of other files that may return what hot code of this one reads or passes to others.
+    """The functions of other files that may return what hot code of this one reads, walks or passes to others.
 
     First those with unknown results, then those whose results are guessed to be tensors.
     """
     sources = _Sources(program)
-    for value in (*_hot_reads(program), *_guessed_arguments(program, reaching)):
+    for value in (*_hot_reads(program), *_guessed_arguments(program, reaching), *_walked(program)):
         sources.follow(value)
     return tuple(sorted(sources.unknown)), tuple(sorted(sources.likely))
 
@@ -53,6 +55,15 @@ def _hot_reads(program: Program) -> Iterator[ast.expr]:
         read = [each for each in _read_by(program, node) if program.value(each).kind in _OPEN]
         if read and program.heat(node) is not Heat.ONCE:
             yield from read
+
+
+def _walked(program: Program) -> Iterator[ast.expr]:
+    """What loops take batches out of that the file moves to the device, where it may be a loader of another file's."""
+    loops: Sequence[ast.For] = program.of_type(ast.For)
+    for loop in loops if any(move in program.text for move in _MOVES) else ():
+        value = program.value(loop.iter)
+        if value.kind in (Kind.UNKNOWN, Kind.METHOD, Kind.LOADER) and not (value.sure and value.kind is Kind.LOADER):
+            yield loop.iter
 
 
 def _guessed_arguments(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
@@ -110,7 +121,7 @@ class _Sources:
                     continue
                 self._seen.add(node)
                 if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    pending += self._bound.get(self._key(node), ())
+                    pending += self._bound.get(self._key(node)) or self._handed(node)
                 elif isinstance(node, ast.Call):
                     callee = self._program.callee(node)
                     if callee is not None:
@@ -118,11 +129,18 @@ class _Sources:
                     else:
                         self._query(node)
 
+    def _handed(self, node: ast.expr) -> list[ast.expr]:
+        """What calls in this file hand over for a parameter."""
+        function = self._program.function_of(node) if isinstance(node, ast.Name) else None
+        parameters = parameters_of(function) if function is not None else ()
+        given = [self._program.given(each) for each in parameters if each.arg == path_of(node)]
+        return [value for sites in given for _, value in sites if value is not None]
+
     def _query(self, node: ast.Call) -> None:
         value = self._program.value(node)
         if value.kind is Kind.TENSOR and (not value.sure or value.place is Place.UNKNOWN):
             self.likely.update(self._program.targets(node))
-        elif value.kind in (Kind.UNKNOWN, Kind.METHOD):
+        elif value.kind in (Kind.UNKNOWN, Kind.METHOD) or (value.kind is Kind.LOADER and not value.sure):
             self.unknown.update(self._program.targets(node))
 
     def _key(self, node: ast.AST) -> tuple[ast.AST | None, str]:

@@ -52,6 +52,7 @@ class Value(NamedTuple):
     `sure` is False where the kind is the likely one (what an unknown call on device tensors gives, say), not a proven
     one. `items` are the parts of a tuple of known length or the values of a mapping, whose keys are then in `keys`;
     `item` is what iteration yields. `literal` holds a constant where `is_literal`. `periodic`: true once in many steps.
+    `pinned`: a loader whose batches lie in pinned memory for sure.
     """
 
     kind: Kind
@@ -67,6 +68,7 @@ class Value(NamedTuple):
     is_literal: bool = False
     literal: Constant = None
     periodic: bool = False
+    pinned: bool = False
 
     @property
     def is_blank(self) -> bool:
@@ -224,6 +226,7 @@ def _join_plain(a: Value, b: Value) -> Value:
         node=a.node if a.node is b.node else None,
         owner=a.owner if a.owner == b.owner else None,
         periodic=a.periodic and b.periodic,
+        pinned=a.pinned and b.pinned,
     )
 
 

@@ -24,7 +24,7 @@ from perflint.shim.counts import Tally
 from perflint.shim.hooks import AfterImport, Finder, replace
 from perflint.shim.session import RUN
 from perflint.verify.agent.journal import Journal
-from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER, Steps, platform_of, synchronize
+from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER, Steps, keep_sockets, platform_of, synchronize
 
 _PATIENT = {OPTIMIZER: 1, BATCH: 3, BACKWARD: 3, CALLS: 12}  # times the warm-up: a better kind may come
 _SLOW, _FEW = 1.0, 3  # seconds of a step, and how many of slow ones are timed and traced
@@ -37,6 +37,7 @@ _MODULE = "torch.nn.modules.module"
 def join() -> None:
     """Take part in a profile as the environment orders."""
     run = Path(os.environ[RUN])
+    keep_sockets(run)
     orders: Orders = pickle.loads((run / ORDERS).read_bytes())
     watched: dict[str, AfterImport] = {"torch": Agent(orders, run).watch}
     if orders.journal:

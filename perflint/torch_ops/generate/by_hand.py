@@ -260,8 +260,6 @@ AXES = {
         "dim:-1": "glu",
         "dims:": "flip",
         "dim0:,dim1:": "transpose",
-        "start_dim:0,end_dim:-1": "flatten",
-        "chunks,dim:0": "chunk",
         "dim:,index": "select index_select",
         "dim:,start,length": "narrow",
         "shifts,dims:": "roll",

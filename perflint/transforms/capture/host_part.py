@@ -14,7 +14,17 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.operations import move
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import keyword_of
-from perflint.syntax.walk import COMPREHENSIONS, Loop, own_nodes, path_of, receiver_of
+from perflint.syntax.walk import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    LOOPS,
+    Loop,
+    elements_of,
+    integer,
+    own_nodes,
+    path_of,
+    receiver_of,
+)
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.late import is_setting
 
@@ -26,6 +36,18 @@ _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
 def is_within(graph: Graph, node: ast.AST, around: Around) -> bool:
     """Does a node of the scope run anew for each step?"""
     return isinstance(around, ast.FunctionDef) or graph.is_within(node, around)
+
+
+def outermost_of(program: Program, around: Around) -> Around:
+    """The outermost loop around a step in its function, or that function."""
+    if isinstance(around, ast.FunctionDef):
+        return around
+    found = around
+    for each in program.ancestors(around):
+        if isinstance(each, FUNCTIONS):
+            break
+        found = each if isinstance(each, LOOPS) else found
+    return found
 
 
 def detaches(program: Program, statement: ast.stmt) -> bool:
@@ -110,8 +132,8 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
     """
     graph, inside = program.get(Flow).graph(statement), set[ast.AST]()
 
-    def given(node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and any(is_within(graph, each, around) for each in graph.reaching(node))
+    def given(node: ast.AST, loop: Around = around) -> bool:
+        return isinstance(node, ast.Name) and any(is_within(graph, each, loop) for each in graph.reaching(node))
 
     for node in own_nodes(statement):
         if node in inside:
@@ -121,9 +143,9 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
             name = "is_due" if any(map(given, own_nodes(node))) else ""
         elif isinstance(node, ast.Call) and always:
             name = _name_of_move(program, node)
-        elif isinstance(node, ast.Subscript) and given(node.slice) and not given(node.value):
-            name = _name_of_choice(program, node)
-        elif isinstance(node, ast.Attribute) and given(node.value) and always:
+        elif isinstance(node, ast.Subscript) and not any(map(given, own_nodes(node.value))):
+            name = _name_of_choice(program, node, [each for each in elements_of(node.slice) if given(each)])
+        elif isinstance(node, ast.Attribute) and always and given(node.value, outermost_of(program, around)):
             name = "" if _is_of_self(node, around) else _name_of_part(program, node)
         if name and isinstance(node, ast.expr):
             inside |= set(own_nodes(node))
@@ -195,23 +217,30 @@ def _name_of_move(program: Program, node: ast.Call) -> str:
     return moved.tensor.id if program.value(moved.tensor).place is not Place.DEVICE else ""
 
 
-def _name_of_choice(program: Program, node: ast.Subscript) -> str:
-    """A name for `rows[indices]`."""
-    base, index = node.value, node.slice
+def _name_of_choice(program: Program, node: ast.Subscript, given: list[ast.expr]) -> str:
+    """A name for `rows[indices]` or `rows[:, indices]`, whose index is `given`."""
+    base, number = node.value, ""
     while isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and not (base.args or base.keywords):
         base = base.func.value  # of `rows.long()`
-    if not isinstance(node.ctx, ast.Load) or not isinstance(base, ast.Name) or not isinstance(index, ast.Name):
+    if isinstance(base, ast.Subscript) and integer(base.slice) is not None:
+        number = f"_{integer(base.slice)}".replace("-", "")  # of `states[0]`
+        base = base.value
+    others = (each for each in elements_of(node.slice) if each not in given)
+    if not isinstance(node.ctx, ast.Load) or not isinstance(base, ast.Name) or len(given) != 1:
         return ""
-    kinds = (Kind.NUMPY, Kind.SEQUENCE, Kind.TENSOR)
+    if not all(isinstance(each, ast.Slice) and not (each.lower or each.upper or each.step) for each in others):
+        return ""
+    index = given[0]
     if (
-        program.value(node.value).kind is not Kind.TENSOR
-        or program.value(base).kind is not Kind.TENSOR
-        or program.value(index).kind not in kinds
+        not isinstance(index, ast.Name)
+        or program.value(node.value).kind is not Kind.TENSOR
+        or program.value(base).kind not in (Kind.TENSOR, Kind.SEQUENCE)
+        or program.value(index).kind not in (Kind.NUMPY, Kind.SEQUENCE, Kind.TENSOR)
     ):
         return ""
     first, _, rest = index.id.partition("_")
     short, _, stem = base.id.partition("_")
-    return f"{first if rest else 'batch'}_{stem if stem and len(short) == 1 else base.id}".lower()
+    return f"{first if rest else 'batch'}_{stem if stem and len(short) == 1 else base.id}{number}".lower()
 
 
 def _name_of_part(program: Program, node: ast.Attribute) -> str:

@@ -19,7 +19,8 @@ from perflint.transforms.host_reads import item_of
 from perflint.transforms.output import is_output
 
 _PURE = frozenset(f"builtins.{name}" for name in "len int float str round max min abs sum bool tuple list".split())
-_CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "datetime.datetime.now"})
+_CLOCKS = frozenset(f"time.{name}" for name in "time perf_counter monotonic ctime strftime localtime gmtime".split())
+_CLOCKS |= {"datetime.datetime.now", "datetime.timedelta"}
 _HOST_MATH = ("math.", "numpy.")
 _GROWS = frozenset({"append", "extend"})
 _FIXED = (Kind.NUMBER, Kind.STRING, Kind.TENSOR, Kind.LIBRARY, Kind.FUNCTION)  # what no call of the host fills

@@ -15,11 +15,11 @@ from perflint.analysis.memory.locations import Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
-from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, reachable
+from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
-from perflint.transforms.capture.host_part import Around, is_within
+from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
@@ -54,6 +54,7 @@ class Outline:
         self._names = sorted(names, key=lambda each: (each.lineno, each.col_offset))
         self._stores = [each for each in self._names if not isinstance(each.ctx, ast.Load)]
         self._stored = {each.id for each in self._stores}
+        self._kept = {each.name for each in region.kept}
         check_scope(program, region, self._outermost)
         self._check_writes()
         if not region.quiet:
@@ -62,14 +63,7 @@ class Outline:
     @cached_property
     def _outermost(self) -> Around:
         """The outermost loop around the region in its function, or that function."""
-        found = self.region.around
-        if isinstance(found, ast.FunctionDef):
-            return found
-        for each in self.program.ancestors(found):
-            if isinstance(each, FUNCTIONS):
-                break
-            found = each if isinstance(each, LOOPS) else found
-        return found
+        return outermost_of(self.program, self.region.around)
 
     # -- parameters and results
 
@@ -114,7 +108,8 @@ class Outline:
         """Is the value bound in the innermost loop, or what may be a tensor in one around that?"""
         if not isinstance(value, Definition):
             return False
-        around = self._outermost if self.program.value(name).kind in _OF_TENSORS else self.region.around
+        is_tensor = self.program.value(name).kind in _OF_TENSORS or name.id in self._kept
+        around = self._outermost if is_tensor else self.region.around
         return is_within(self._graph, value.node, around)
 
     def _check_parameter(self, name: ast.Name, values: Sequence[Value]) -> None:
@@ -127,7 +122,7 @@ class Outline:
         is_loaded = any(isinstance(each, Definition) and each.source is walked for each in values)
         if value.kind is Kind.TENSOR and value.place is Place.HOST and is_loaded:
             raise Blocked(f"`{name.id}` lies on the host: move it to the device in front of the step", name)
-        if value.kind in _OF_HOST and name.id in self._stored:
+        if value.kind in _OF_HOST and name.id in self._stored - self._kept:
             raise Blocked(f"`{name.id}` is computed on the host in each iteration: do that outside of the step", name)
 
     @cached_property
@@ -149,7 +144,8 @@ class Outline:
         for each in self._stores:
             value = self._graph.value(each)
             is_shape = isinstance(value, Definition) and value.given is not None
-            if each.id in found and self.program.value(each).kind in _OF_HOST and not is_shape:
+            is_of_host = self.program.value(each).kind in _OF_HOST and each.id not in self._kept
+            if each.id in found and is_of_host and not is_shape:
                 raise Blocked(f"`{each.id}` is a value of the host: set it outside of the step", each)
         sure = surely_bound_names(self.region.captured) | set(self.parameters)
         for each in self._stores:
@@ -183,6 +179,7 @@ class Outline:
                 name = each.name if each.name not in used else self._taken.fresh(each.name)
                 found[code] = (name, each.value)
                 used.add(name)
+                self._taken.names.add(name)
         return found
 
     # -- checks
@@ -276,8 +273,12 @@ class Outline:
         region = self.region
         for fetched in region.fetched:
             yield Replace(fetched.value, reference(self._fetched[ast.dump(fetched.value)][0]))
+        for number in region.kept:
+            yield from number.replaced(self.program)
         for call in region.unchecked:
             yield AddKeywords(call, (("validate_args", expression("False")),))
+        for call, tensor in region.unplaced:
+            yield AddKeywords(call, (("device", expression("{tensor}.device", tensor=tensor)),))
         for read, name in self._late_values.items():
             yield Replace(read, expression(f"{name}.item()"))
         for part in region.parts:

@@ -14,7 +14,7 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, integer, own_nodes
+from perflint.syntax.walk import FUNCTIONS, LOOPS, integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.host_part import (
@@ -26,9 +26,11 @@ from perflint.transforms.capture.host_part import (
     is_within,
     only_fetches,
 )
+from perflint.transforms.capture.kept import Kept, kept
 from perflint.transforms.capture.late import Late, late
 from perflint.transforms.capture.parts import Part, names_in, runs, steps
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
+from perflint.transforms.shown import shown
 
 _PROCESSES = (
     r"\b(DDP|DistributedDataParallel|init_process_group)\(|\b(import torch\.distributed|from torch\.distributed)"
@@ -55,13 +57,16 @@ class Region:
     """What is to be one graph, in the iterations of a loop or the calls of a function, `around`.
 
     Those are `parts` that follow each other in `block`. `unchecked` are the distributions that have to be told not to
-    check their arguments. A `quiet` one runs where no gradients are recorded.
+    check their arguments, `unplaced` the indices that have to be made on the device of the tensors that they belong to.
+    `kept` are the numbers that are to stay on the device. A `quiet` one runs where no gradients are recorded.
     """
 
     around: Around
     parts: tuple[Part, ...]
     block: tuple[Part, ...]
     unchecked: tuple[ast.Call, ...] = ()
+    unplaced: tuple[tuple[ast.Call, ast.expr], ...] = ()
+    kept: tuple[Kept, ...] = ()
     quiet: bool = False
 
     @property
@@ -160,16 +165,17 @@ def _is_backward(program: Program, statement: ast.stmt) -> bool:
 
 def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Region]:
     """The regions of the steps in `block`; raises Blocked at what is in the way where there is none."""
-    parts = _parts(program, block, around, quiet=False)
+    numbers = kept(program, block, around)
+    parts = _parts(program, block, around, numbers, quiet=False)
     found = [run for run in runs(program, around, parts) if _is_whole(program, run)]
     if not found:
         raise _obstacle(program, parts)
-    return [_region(program, Region(around, tuple(run), tuple(parts))) for run in found]
+    return [_region(program, Region(around, tuple(run), tuple(parts), kept=tuple(numbers))) for run in found]
 
 
 def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
     """The region that holds a statement, where no gradients are recorded; raises Blocked."""
-    parts = _parts(program, program.block_of(inner), around, quiet=True)
+    parts = _parts(program, program.block_of(inner), around, [], quiet=True)
     run = next((each for each in runs(program, around, parts) if any(part.statement is inner for part in each)), None)
     if run is None:
         blocked = next((part.blocked for part in parts if part.statement is inner), None)
@@ -177,11 +183,11 @@ def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
     return _region(program, Region(around, tuple(run), tuple(parts), quiet=True))
 
 
-def _parts(program: Program, block: list[ast.stmt], around: Around, *, quiet: bool) -> list[Part]:
+def _parts(program: Program, block: list[ast.stmt], around: Around, numbers: list[Kept], *, quiet: bool) -> list[Part]:
     for pattern, reason in _UNCAPTURED:
         if match := re.search(pattern, program.text):
             raise Blocked(reason, ast.Pass(lineno=program.source.position(match.start())[0], col_offset=0))
-    reader = _Reader(program, block, around, quiet=quiet)
+    reader = _Reader(program, block, around, numbers, quiet=quiet)
     return [reader.part(each) for each in block]
 
 
@@ -204,8 +210,13 @@ def _is_whole(program: Program, run: Sequence[Part]) -> bool:
 class _Reader:
     """Tells of each statement of a block what becomes of it."""
 
-    def __init__(self, program: Program, block: list[ast.stmt], around: Around, *, quiet: bool) -> None:
+    def __init__(
+        self, program: Program, block: list[ast.stmt], around: Around, numbers: list[Kept], *, quiet: bool
+    ) -> None:
         self._program, self._block, self._around = program, block, around
+        self._kept, self._reads = {each.name for each in numbers}, _reads_of(numbers)
+        parts = (each for each in own_nodes(around) if isinstance(each, ast.Attribute))
+        self._assigned = {path_of(each) for each in parts if not isinstance(each.ctx, ast.Load)} - {""}
         self._graph = program.get(Flow).graph(block[0])
         self._obstacles = StepObstacles(program, quiet=quiet)
 
@@ -213,10 +224,10 @@ class _Reader:
         """The statement, with what stands in the way."""
         part = Part(statement)
         try:
-            found = late(self._program, statement)
+            found = self._late(statement)
             is_needed = found is None or bool(found.reads)
             part.fetched = list(fetched(self._program, statement, self._around)) if is_needed else []
-            self._obstacles.opaque = {node for each in part.fetched for node in own_nodes(each.value)}
+            self._obstacles.opaque = {node for each in part.fetched for node in own_nodes(each.value)} | self._reads
             if part.fetched and only_fetches(self._program, statement, part.fetched):
                 raise Blocked("it fetches what the step computes with", statement)
             if detaches(self._program, statement) and not self._is_of_step(statement):
@@ -242,7 +253,7 @@ class _Reader:
             for each in statement.body:
                 yield from self._check(each)
             return
-        found = late(self._program, statement)
+        found = self._late(statement)
         if found is None:
             self._check_numbers(statement)
             self._check_sums(statement)
@@ -252,6 +263,10 @@ class _Reader:
             self._obstacles.check([tensor], self._around)
         yield found
 
+    def _late(self, statement: ast.stmt) -> Late | None:
+        is_kept = isinstance(statement, ast.Assign) and statement.value in self._reads
+        return late(self._program, statement) if not is_kept else None
+
     def _are_modes(self, statement: ast.With) -> bool:
         names = {self._program.qualified(called(item.context_expr)) for item in statement.items}
         return names <= MODES and not any(item.optional_vars for item in statement.items)
@@ -260,19 +275,25 @@ class _Reader:
         """Raise Blocked where a statement reads what the host has, another one in each iteration."""
         nodes = list(own_nodes(statement))
         inside = set(nodes)
-        for name in nodes:
-            is_read = isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
-            if not is_read or not isinstance(name, ast.Name) or name in self._obstacles.opaque:
+        for node in nodes:
+            if node in self._obstacles.opaque or not isinstance(getattr(node, "ctx", None), ast.Load):
                 continue
-            if self._is_of_host(name, inside):
+            if isinstance(node, ast.Attribute) and path_of(node) in self._assigned:
+                reason = "is assigned in each iteration, and a graph belongs to one object: give the step a variable"
+                raise Blocked(f"{shown(self._program, node)} {reason}", node)
+            if isinstance(node, ast.Name) and node.id not in self._kept and self._is_of_host(node, inside):
                 reason = "is another value of the host in each iteration, which a replay would not see"
-                raise Blocked(f"`{name.id}` {reason}: keep what depends on it outside of the step", name)
+                raise Blocked(f"`{node.id}` {reason}: keep what depends on it outside of the step", node)
 
-    def _is_of_host(self, name: ast.Name, inside: Set[ast.AST]) -> bool:
+    def _is_of_host(self, name: ast.Name, inside: Set[ast.AST], asked: Set[ast.AST] = frozenset()) -> bool:
         """May the variable have a value of the host, set in the loop by what is no constant, and no tensor's shape?
 
-        What is set `inside` of the statement is what a replay sets, for what it is computed of is the same.
+        What is set `inside` of the statement is what a replay sets, for what it is computed of is the same. There is a
+        graph for either answer of a test, and for each item of a list that is written out. What is computed of itself
+        is loop-carried: `asked` holds the reads that the question began with.
         """
+        if name in asked:
+            return True
         for value in (each for each in self._graph.definitions(name) if getattr(each, "node", None) not in inside):
             if not isinstance(value, Definition) or isinstance(value.node, ast.arg):
                 continue  # which is in the key
@@ -280,35 +301,69 @@ class _Reader:
                 continue
             given = value.given
             kinds = {self._program.value(each).kind for each in (name, given or name)}
-            is_steady = given is not None and (is_metadata(given) or self._program.value(given).is_literal)
-            if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not is_steady:
+            if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not (
+                self._is_steady(given, asked | {name}) or _is_listed(value)
+            ):
                 return True
         return False
+
+    def _is_steady(self, given: ast.expr | None, asked: Set[ast.AST]) -> bool:
+        """Is a number computed of constants, and of shapes, which tell one graph from another?"""
+        if given is None or is_metadata(given) or self._program.value(given).is_literal:
+            return given is not None
+        if isinstance(given, ast.Compare) or (isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.Not)):
+            return self._program.value(given).kind is Kind.NUMBER
+        if isinstance(given, ast.BinOp):
+            return self._is_steady(given.left, asked) and self._is_steady(given.right, asked)
+        if isinstance(given, ast.Subscript):
+            return is_metadata(given.value) and self._is_steady(given.slice, asked)
+        return isinstance(given, ast.Name) and not self._is_of_host(given, set(), asked)
 
     def _check_sums(self, statement: ast.stmt) -> None:
         """Raise Blocked where a tensor is added to, in place, that the iteration before left."""
         for node in own_nodes(statement):
             if not isinstance(node, ast.AugAssign) or not isinstance(node.target, ast.Name):
                 continue
-            inside = {part for each in self._block for part in ast.walk(each)}
-            for value in self._graph.definitions(node.target):
-                if value is self._graph.value(node.target):
-                    value = value.updates if isinstance(value, Definition) and value.updates else value
-                if not isinstance(value, Definition) or value.node not in inside or value.node is node.target:
-                    name = node.target.id
-                    raise Blocked(f"`{name}` is changed in place: write `{name} = {name} + ...` or the like", node)
+            inside = {part for each in self._block for part in own_nodes(each)}
+            if not any(self._graph.dominates(each, node.target) for each in self._started(node.target.id, inside)):
+                name = node.target.id
+                raise Blocked(f"`{name}` is changed in place: write `{name} = {name} + ...` or the like", node)
+
+    def _started(self, name: str, inside: Set[ast.AST]) -> Iterator[ast.AST]:
+        """Where the block gives a variable a value of its own, in each iteration."""
+        for each in self._graph.bindings.get(name, ()):
+            if each.node in inside and each.updates is None:
+                yield each.node
 
 
-def without_rest(program: Program, region: Region) -> Region:
-    """The region up to its last step of an optimizer: what is computed behind that may be another step's."""
-    last = max(n for n, each in enumerate(region.parts) if steps(program, each.statement))
-    return _region(program, replace(region, parts=region.parts[: last + 1], unchecked=()))
+def _is_listed(value: Definition) -> bool:
+    """Is it an item of a list of constants that a loop walks?"""
+    items = value.source.elts if isinstance(value.source, ast.List | ast.Tuple) and value.steps == ("each",) else []
+    return bool(items) and all(isinstance(each, ast.Constant) for each in items)
+
+
+def _reads_of(numbers: Sequence[Kept]) -> set[ast.AST]:
+    """The reads that are left out, without what they read."""
+    return {node for each in numbers for read in each.reads for node in (read, read.func)}
+
+
+def shortened(program: Program, region: Region) -> Iterator[Region]:
+    """The region up to each step of an optimizer, from the last on: what is behind that may be another step's."""
+    yield region
+    for number in reversed(range(len(region.parts))):
+        parts = region.parts[: number + 1]
+        if steps(program, parts[-1].statement) and _is_whole(program, parts):
+            yield _region(program, replace(region, parts=parts, unchecked=(), unplaced=()))
 
 
 def _region(program: Program, found: Region) -> Region:
     """The region, with what has to change in the functions that it calls."""
     obstacles = StepObstacles(program, quiet=found.quiet)
     everything = {node for part in found.parts for node in own_nodes(part.statement)}
-    obstacles.opaque = everything - found.nodes
+    obstacles.opaque = (everything - found.nodes) | _reads_of(found.kept)
     obstacles.check([*found.captured, *(each for late in found.late for each in late.read)], found.around)
-    return replace(found, unchecked=tuple(obstacles.unchecked))
+    names = {node.id for node in found.nodes if isinstance(node, ast.Name)}
+    numbers = tuple(each for each in found.kept if each.name in names)
+    return replace(
+        found, kept=numbers, unchecked=tuple(obstacles.unchecked), unplaced=tuple(obstacles.unplaced.items())
+    )

@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from perflint import torch_ops
 from perflint.analysis.autograd.effects import ModuleCalls, runs_backward
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.python import FILLS, TAKES
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import keyword_of
-from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, path_of, receiver_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import argument_names
@@ -44,11 +45,12 @@ class StepObstacles(Obstacles):
 
     What the step writes to in place may be known to others, for a replay writes to it, too. `opaque` are expressions
     that are evaluated before the step; `unchecked` are the distributions that check their arguments on the host, unless
-    they are told not to.
+    they are told not to; `unplaced` the indices that are made on the host, each with the tensor that they belong to.
     """
 
     opaque: set[ast.AST] = field(default_factory=set)
     unchecked: list[ast.Call] = field(default_factory=list)
+    unplaced: dict[ast.Call, ast.expr] = field(default_factory=dict)
 
     def check(self, parts: Iterable[ast.AST], region: ast.AST) -> None:
         """Check parts of `region`, a function, or the loop around the step."""
@@ -119,12 +121,16 @@ class StepObstacles(Obstacles):
                 self.check_function(body)
         elif is_model(program, func):
             pass  # of another file: what it keeps of a call, its run shows
+        elif isinstance(func, ast.Attribute) and self._is_of_model(node, func):
+            pass  # so is that
         elif isinstance(func, ast.Attribute) and func.attr in ("requires_grad_", "detach_"):
             if not is_own(program, region, func.value):
                 raise Blocked(
                     f"{shown(program, func.value)} is changed, which a replay would not do: do that behind the step",
                     node,
                 )
+        elif (indexed := self._indexed(node)) is not None:
+            self.unplaced[node] = indexed
         elif is_output(program, node):
             raise Blocked(f"{shown(program, func)} puts out what a replay would not: do that behind the step", node)
         elif value.kind is Kind.LIBRARY and name.partition(".")[0] not in _KNOWN:
@@ -158,8 +164,27 @@ class StepObstacles(Obstacles):
             raise Blocked(
                 "a GradScaler decides on the host whether to step: autocast to bfloat16, which needs none", node
             )
-        is_part = func.attr in _OWN_PARTS and owner.kind is Kind.MODULE
+        is_own = owner.kind is Kind.MODULE or owner.is_blank or owner.kind is Kind.METHOD  # of another file's module
+        is_part = func.attr in _OWN_PARTS and is_own
         return is_part or (func.attr in ("values", "items", "keys") and owner.kind is Kind.MODULE and not node.args)
+
+    def _is_of_model(self, node: ast.Call, func: ast.Attribute) -> bool:
+        """Does a method of a model of another file compute something?"""
+        is_used = not isinstance(self.program.parent(node), ast.Expr)
+        of_tensor = torch_ops.of_method(func.attr) is not None
+        return is_used and not of_tensor and self.program.callee(node) is None and is_model(self.program, func.value)
+
+    def _indexed(self, node: ast.Call) -> ast.expr | None:
+        """The tensor in the index of which the host makes another one, as in `rows[torch.arange(n), columns]`."""
+        entry = torch_ops.of_function(self.program.qualified(node.func))
+        if entry is None or not entry.does("factory") or entry.does("of_data") or entry.does("random"):
+            return None
+        around = self.program.parent(node)
+        index = self.program.parent(around) if isinstance(around, ast.Tuple) else around
+        is_index = isinstance(index, ast.Subscript) and index.slice in (node, around)
+        if not isinstance(index, ast.Subscript) or not is_index or keyword_of(node, "device") is not None:
+            return None
+        return index.value if path_of(index.value) and self.program.value(index.value).kind is Kind.TENSOR else None
 
     def _distribution(self, node: ast.Call, name: str) -> None:
         if not name:
@@ -206,10 +231,13 @@ def is_model(program: Program, func: ast.expr) -> bool:
 
 
 def _models(program: Program) -> frozenset[str]:
-    """The paths of what is used as a module is."""
+    """The paths of what is used as a module is: trained, asked for its parameters, or moved and called."""
     funcs = (each.func for each in program.of_type(ast.Call) if not each.args and not each.keywords)
     used = (each for each in funcs if isinstance(each, ast.Attribute) and each.attr in ("parameters", "train", "eval"))
-    return frozenset(map(path_of, (each.value for each in used))) - {""}
+    moved = (each for each in program.of_type(ast.Assign) if receiver_of(each.value, "to", "cuda") is not None)
+    called = {path_of(each.func) for each in program.of_type(ast.Call)}
+    paths = {path_of(target) for each in moved for target in each.targets} & called
+    return frozenset(map(path_of, (each.value for each in used))) | paths - {""}
 
 
 def leaves(statement: ast.stmt) -> Iterator[ast.AST]:

@@ -11,8 +11,9 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Value
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Effect, GradMode, Program
+from perflint.analysis.values.operations import move
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import own_nodes, reachable, receiver_of
+from perflint.syntax.walk import own_nodes, reachable
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.host_part import Around, detaches, is_within
 from perflint.transforms.capture.region import Region
@@ -40,19 +41,38 @@ class _Tape:
 
     def check_before(self, reads: Iterable[tuple[ast.Name, list[Value]]]) -> None:
         """Raise Blocked where what is differentiated is computed in front of the region."""
-        if not any(
-            self._program.effects(each, Effect.RECORDS) or _runs(self._program, each) for each in self._region.captured
-        ):
+        if not (self._records() or self._is_computed_inside()):
             first = self._region.parts[0]
             before = [each.blocked for each in self._region.block[: self._region.block.index(first)] if each.blocked]
             none = Blocked("it runs no model that is known: a step begins with a forward pass", first.statement)
             raise before[-1] if before else none
+        runs_model = self._records()
         given = (value for name, values in reads if not is_cut(self._program, name) for value in values)
         for value in reachable(given, lambda each: self._computed_of(each) if self._may_have_graph(each) else []):
             if isinstance(value, Definition) and value.source is not None and self._may_have_graph(value):
                 is_run = self._program.effects(value.source, Effect.RECORDS) or _runs(self._program, value.source)
-                if is_run or self._may_record(value.source):
+                if is_run or self._may_record(value.source) or not (runs_model or self._is_moved(value)):
                     raise self._reason(value.source)
+
+    def _is_moved(self, value: Definition) -> bool:
+        """Is it no tensor, as far as is known, or one that was only copied to the device?"""
+        is_tensor = isinstance(value.node, ast.Name) and self._program.value(value.node).kind is Kind.TENSOR
+        moves = [each for each in own_nodes(value.source or value.node) if isinstance(each, ast.Call)]
+        return not is_tensor or (bool(moves) and all(move(self._program, each) for each in moves))
+
+    def _records(self) -> bool:
+        """Does the region run a model with gradients?"""
+        return any(
+            self._program.effects(each, Effect.RECORDS) or _runs(self._program, each) for each in self._region.captured
+        )
+
+    def _is_computed_inside(self) -> bool:
+        """Does the region compute all that it differentiates, be it of parameters alone?"""
+        calls = [
+            each for each in self._region.nodes if isinstance(each, ast.Call) and runs_backward(self._program, each)
+        ]
+        values = [self._values_in(each) for each in calls]
+        return bool(values) and all(each and all(map(self._is_inside, each)) for each in values)
 
     def _may_have_graph(self, value: Value) -> bool:
         """Is it computed in front of the region, in the same iteration, and its graph neither cut nor switched off?"""
@@ -75,8 +95,9 @@ class _Tape:
 
     def _reason(self, node: ast.expr) -> Blocked:
         """Why the region doesn't begin before `node`."""
-        for part in self._region.block:
-            if part.blocked is not None and part.statement.lineno >= node.lineno:
+        parts = self._region.block
+        for part in parts[: parts.index(self._region.parts[0])]:
+            if part.blocked is not None and (part.statement.end_lineno or 0) >= node.lineno:
                 return part.blocked
         return Blocked("it runs a model with gradients, and a graph can't begin before it", node)
 
@@ -107,11 +128,17 @@ class _Tape:
 
 
 def is_cut(program: Program, name: ast.Name) -> bool:
-    """Is no more read of a tensor than its values without their history, or its shape?"""
+    """Is no more read of a tensor than values without their history, or its shape?"""
     around = program.parent(name)
     call = program.parent(around) if isinstance(around, ast.Attribute) else None
-    is_detached = isinstance(call, ast.Call) and receiver_of(call, "detach") is name
-    return is_detached or any(isinstance(each, ast.expr) and is_metadata(each) for each in (around, call))
+    is_shape = any(isinstance(each, ast.expr) and is_metadata(each) for each in (around, call))
+    return is_shape or any(_detaches(program, each) for each in program.ancestors(name))
+
+
+def _detaches(program: Program, node: ast.AST) -> bool:
+    """Is it what `.detach()` is called on?"""
+    around = program.parent(node) if isinstance(node, ast.Attribute) and node.attr == "detach" else None
+    return isinstance(around, ast.Call) and around.func is node
 
 
 def _runs(program: Program, node: ast.AST) -> bool:

@@ -14,7 +14,7 @@ from perflint.transforms.capture.captured import DISTRIBUTION, RUNTIME, is_captu
 from perflint.transforms.capture.host_part import Around
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
-from perflint.transforms.capture.region import Region, regions, training_blocks, without_rest
+from perflint.transforms.capture.region import Region, regions, shortened, training_blocks
 from perflint.transforms.imports import importing
 from perflint.transforms.names import taken_around
 from perflint.transforms.remedy import TrainingStep
@@ -47,7 +47,8 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     changes = [each for outline in outlines for each in outline.operations(name)]
     optimizers = {program.value(each.func.value).name for region in found for each in region.steps
                   if isinstance(each.func, ast.Attribute)}  # fmt: skip
-    safety = Safety.EXACT if optimizers <= _EXACT else Safety.ROUNDING  # of an optimizer in its capturable form
+    is_exact = optimizers <= _EXACT and not any(region.kept for region in found)
+    safety = Safety.EXACT if is_exact else Safety.ROUNDING  # of an optimizer in its capturable form, say
     title = "run the training step as one CUDA graph"
     if any(region.unchecked for region in found):
         safety, title = Safety.BEHAVIOUR, f"{title}, with distributions that no longer check their arguments"
@@ -72,7 +73,7 @@ def _outlines(program: Program, found: list[Region]) -> list[Outline]:
     outlines, reasons = [], []
     taken = taken_around(program, found[0].scope)  # by the functions of one block, too
     for region in found:
-        for part in (region, without_rest(program, region)):
+        for part in shortened(program, region):
             try:
                 outlines.append(Outline(program, part, taken))
                 break

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import string
 from dataclasses import replace
 
 from perflint.transforms.blocked import Blocked
@@ -73,8 +72,6 @@ def product(values: Operands, name: str, node: ast.expr) -> Batched:
     """The product of two tensors, called `name` ("matmul" for `@`), in all steps; raises Blocked."""
     if not _batched(values):
         raise Blocked("no step of a sequence is multiplied", node)
-    if name == "dot":
-        return _dot(values)
     left, right = (_fitted(value, _RANKS.get(name)) for value in values)
     ranks = (left.rank, right.rank)
     code = expression("{x} @ {y}", x=left.code, y=right.code)
@@ -86,32 +83,6 @@ def product(values: Operands, name: str, node: ast.expr) -> Batched:
     if len({value.rank for value in steps}) > 1 or any((rank or 0) > (steps[0].rank or 0) for rank in ranks):
         raise Blocked("the factors have more axes than the steps", node)
     return steps[0].computed(code, fresh=True)
-
-
-def _dot(values: Operands) -> Batched:
-    """The product of two vectors."""
-    first, second = (value.code for value in (_fitted(each, 1) for each in values))
-    steps = _batched(values)
-    if len(steps) == 2:
-        return Batched(expression("({x} * {y}).sum(1)", x=first, y=second), 0, 0, 0, own=True)
-    matrix, vector = (first, second) if steps[0] is values[0] else (second, first)
-    return Batched(expression("{x} @ {y}", x=matrix, y=vector), 0, 0, 0, own=True)
-
-
-def einsum(scope: Scope, formula: str, values: Operands, node: ast.Call) -> Batched:
-    """`torch.einsum("bd,de->be", x, w)`, with one more letter for time; raises Blocked."""
-    inputs, arrow, output = formula.replace(" ", "").partition("->")
-    letters = inputs.split(",")
-    if not arrow or "." in formula or len(letters) != len(values):
-        raise Blocked("which axes are summed is not known", node)
-    if not _batched(values):
-        raise Blocked("no step of a sequence is multiplied", node)
-    time = next(letter for letter in string.ascii_letters[19:] + string.ascii_letters if letter not in formula)
-    parts = [_fitted(value, len(names)).code for value, names in zip(values, letters, strict=True)]
-    terms = [f"{time * isinstance(value, Batched)}{names}" for value, names in zip(values, letters, strict=True)]
-    formula = f"{','.join(terms)}->{time}{output}"
-    code = expression("{f}({formula}, {*x})", f=scope.code(node.func), formula=ast.Constant(formula), x=parts)
-    return Batched(code, 0, len(output), len(output), own=True)
 
 
 def _fitted(value: Batched | Invariant, rank: int | None) -> Batched | Invariant:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
@@ -75,9 +74,9 @@ class _Call:
 
     @property
     def fewer(self) -> int | None:
-        """How many axes go where one is named and not kept; None where the sizes tell."""
+        """How many axes go where one is named and not kept; None where the size tells."""
         does = self.operation.does
-        if does.name in ("flatten", "squeeze"):
+        if does.name == "squeeze":
             return None
         reduces = does.does("reduction") or "keepdim" in does.axes or does.name == "select"
         return 1 if reduces else -1 if does.name == "unsqueeze" else 0
@@ -93,10 +92,6 @@ class _Call:
 
 def along_axes(scope: Scope, operation: Operation, value: Batched) -> Value:
     """An operation on the axes of one tensor, all else being the same in every step; raises Blocked."""
-    if operation.name == "permute":
-        return _permuted(operation, value.in_front())
-    if operation.name in ("expand", "repeat"):
-        return _widened(scope, operation, value.in_front())
     call = _read(operation)
     if not call.axes:
         return _in_total(operation, value.in_front())
@@ -106,7 +101,8 @@ def along_axes(scope: Scope, operation: Operation, value: Batched) -> Value:
     if operation.name == "squeeze" and value.kept and axis == value.axis:
         return value.squeezed()
     placed, shift = _placed(call, value)
-    return _RULES.get(operation.name, _made)(scope, call, placed, _told(scope, call, placed, shift))
+    code = _told(scope, call, placed, shift)
+    return _squeezed(scope, call, placed, code) if operation.name == "squeeze" else _made(scope, call, placed, code)
 
 
 def _read(operation: Operation) -> _Call:
@@ -142,14 +138,10 @@ def _axes(given: ast.expr | None, default: str, operation: Operation) -> tuple[i
         return (int(default),)
     if given is None:
         raise Blocked(f"`{operation.name}` is told no axis", operation.node)
-    return _constants(given.elts if isinstance(given, ast.Tuple | ast.List) else [given], operation.node)
-
-
-def _constants(parts: list[ast.expr], node: ast.AST) -> tuple[int, ...]:
-    """The axes that expressions name; raises Blocked where they are no constants."""
+    parts = given.elts if isinstance(given, ast.Tuple | ast.List) else [given]
     found = [axis for part in parts if (axis := integer(part)) is not None]
     if len(found) != len(parts) or not found:
-        raise Blocked("which axis is meant is no constant", node)
+        raise Blocked("which axis is meant is no constant", operation.node)
     return tuple(found)
 
 
@@ -212,58 +204,10 @@ def _made(scope: Scope, call: _Call, value: Batched, code: ast.expr) -> Value:
     return Parts(tuple(made.named(expression("{pair}[{at}]", pair=pair, at=at)) for at in (0, 1)))
 
 
-def _chunks(scope: Scope, call: _Call, value: Batched, code: ast.expr) -> Parts:
-    parts = integer(call.given.get("chunks"))
-    if parts is None or parts < 1:
-        raise Blocked("it is not known how many parts there are", call.node)
-    chunks = scope.bound(code)
-    return Parts(tuple(value.with_axes(0, expression("{x}[{at}]", x=chunks, at=at)) for at in range(parts)))
-
-
 def _squeezed(scope: Scope, call: _Call, value: Batched, code: ast.expr) -> Batched:
     """An axis of another size than 1 stays: it is the same in each step."""
     of = f"{ast.unparse(code)} {scope.program.span(call.node)}"
     return replace(value.with_axes(-1, code), most=value.most, of=of)
-
-
-def _flattened(scope: Scope, call: _Call, value: Batched, code: ast.expr) -> Batched:
-    first, last = call.all_axes
-    if value.least <= max(first, 0):
-        raise Blocked("a step is not known to have an axis", call.node)
-    if first >= 0 and last == -1:
-        return replace(value, code=code, least=first + 1, most=first + 1, dense=False, of="")
-    if (first < 0) is not (last < 0):
-        raise Blocked("it is not known how many axes are left", call.node)
-    return value.with_axes(first - last, code)
-
-
-_RULES: dict[str, Callable[[Scope, _Call, Batched, ast.expr], Value]] = {"chunk": _chunks, "flatten": _flattened}
-_RULES["squeeze"] = _squeezed
-
-
-def _permuted(operation: Operation, value: Batched) -> Batched:
-    axes = _constants(operation.sizes, operation.node)
-    if operation.node.keywords:
-        raise Blocked("the new order of the axes is not known", operation.node)
-    order = [number(shifted(axis, 1)) for axis in axes]
-    code = expression("{x}.permute(0, {*order})", x=value.code, order=order)
-    return value.narrowed(len(axes), len(axes)).with_axes(0, code)
-
-
-def _widened(scope: Scope, operation: Operation, value: Batched) -> Batched:
-    """`x.expand(2, -1)` and `x.repeat(1, 3)`: new axes come after time."""
-    sizes, node, is_view = operation.sizes, operation.node, operation.does.does("view")
-    if value.rank is None or len(sizes) < value.rank or node.keywords:
-        raise Blocked("it is not known how many axes a step has", node)
-    if any(isinstance(size, ast.Starred) for size in sizes) or scope.varies(*sizes):
-        raise Blocked("the new shape is not known to be the same in each step", node)
-    if len(sizes) == 1 and integer(sizes[0]) is None:
-        raise Blocked("the new shape is not known", node)
-    more = len(sizes) - value.rank
-    shape = [number(-1 if is_view else 1), *(invariant(scope, size).code for size in sizes)]
-    template = "{x}" + ".unsqueeze(1)" * more + ".{name}({*shape})"
-    made = value.with_axes(more, expression(template, x=value.code, name=operation.name, shape=shape))
-    return made if is_view else made.computed(made.code)
 
 
 def reshaped(scope: Scope, operation: Operation, value: Batched) -> Batched:

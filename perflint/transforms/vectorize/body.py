@@ -6,24 +6,21 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from perflint.syntax.walk import PlainLoop, own_nodes, path_of
+from perflint.syntax.walk import PlainLoop, path_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.template import assignment, expression, reference
+from perflint.transforms.template import assignment, reference
 from perflint.transforms.vectorize import rnns
-from perflint.transforms.vectorize.layers import lift_choice, lift_layers
-from perflint.transforms.vectorize.paths import appended, place_of, root_of
+from perflint.transforms.vectorize.layers import lift_layers
+from perflint.transforms.vectorize.paths import place_of
 from perflint.transforms.vectorize.results import lift_result
 from perflint.transforms.vectorize.scope import Line, Scope, tensor
-from perflint.transforms.vectorize.states import collected, is_left, is_of, may_be_named
-from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Layers, Parts, State, Value, is_named
-
-Order = tuple[list[ast.stmt], frozenset[ast.AST]]
+from perflint.transforms.vectorize.states import is_left, is_of, may_be_named
+from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Parts, State, Value, is_named
 
 
 def lift_body(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
     """The statements that take the place of the loop's; raises Blocked."""
-    statements, late = _in_order(scope, statements)
-    yield from _lines(replace(scope, late=late), statements)
+    yield from _lines(scope, statements)
     for path in sorted(scope.draft.consumed):
         if not is_left(scope.values, path):
             raise Blocked(f"`{path}` goes into an RNN, and is not what it returns", statements[-1])
@@ -33,8 +30,6 @@ def _lines(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
     for node in statements:
         if isinstance(node, ast.For):
             yield from lift_layers(scope, node, _lines)
-        elif isinstance(node, ast.If) and scope.layer is not None:
-            yield from lift_choice(scope, node, _lines)
         else:
             new = _lifted(scope, node)
             yield Line(node, (*scope.draft.before, *new))
@@ -50,8 +45,6 @@ def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.s
 
 
 def _lifted(scope: Scope, node: ast.stmt) -> tuple[ast.stmt, ...]:
-    if (kept := collected(scope, node)) is not None:
-        return kept
     result = lift_result(scope, node) if scope.layer is None else None
     if result is not None:
         return (result,)
@@ -89,8 +82,9 @@ def _assigned(scope: Scope, target: ast.expr, value: ast.expr, node: ast.stmt) -
     parts = of_states.elts if isinstance(of_states, ast.Tuple | ast.List) else [of_states]
     if len(parts) != len(states):
         raise Blocked("the state that goes in is not the one that came out", node)
-    bound = (_bind_state(scope, part, state, node) for part, state in zip(parts, states, strict=True))
-    return (made, *(new for each in bound for new in each))
+    for part, state in zip(parts, states, strict=True):
+        _bind_state(scope, part, state, node)
+    return (made,)
 
 
 def _bind(scope: Scope, target: ast.expr, value: Value, node: ast.stmt) -> Iterator[ast.stmt]:
@@ -106,8 +100,8 @@ def _bind(scope: Scope, target: ast.expr, value: Value, node: ast.stmt) -> Itera
                 scope.values[place_of(part)] = item
             else:
                 yield from _bind(scope, part, item, node)
-    elif isinstance(value, State | Parts | Layers):
-        yield from _bind_state(scope, target, value, node)
+    elif isinstance(value, State | Parts):
+        _bind_state(scope, target, value, node)
     else:
         step = tensor(value, target)
         if not isinstance(target, ast.Name):
@@ -159,91 +153,11 @@ def _check_no_exchange(targets: list[ast.expr], values: tuple[Value, ...], node:
         given.add(path_of(target))
 
 
-def _bind_state(scope: Scope, target: ast.expr, value: State | Parts | Layers, node: ast.stmt) -> Iterator[ast.stmt]:
-    """Let `target` stand for the state that an RNN left, or for a list of those of its layers."""
+def _bind_state(scope: Scope, target: ast.expr, value: State | Parts, node: ast.stmt) -> None:
+    """Let `target` stand for the state that an RNN left."""
     name = place_of(target)
-    if value == Parts(()) and isinstance(target, ast.Name):
-        value = Layers(reference(name), is_kept=_reaches_live_out(scope, name))
-        if value.is_kept:
-            yield assignment(name, expression("[]"))
-    elif not name or not (is_of(value, name) or (isinstance(target, ast.Name) and may_be_named(value))):
+    if not name or not (is_of(value, name) or (isinstance(target, ast.Name) and may_be_named(value))):
         raise Blocked("a state is loop-carried under another name", node)
-    elif scope.callee is None and is_of(value, name) and not (isinstance(value, State) and value.is_output):
+    if scope.callee is None and is_of(value, name) and not (isinstance(value, State) and value.is_output):
         scope.draft.final.add(name)
-    if isinstance(value, Layers) and not is_named(value.code, name) and name in scope.facts.live_out:
-        yield assignment(name, value.code)
     scope.values[name] = value
-
-
-def _reaches_live_out(scope: Scope, name: str) -> bool:
-    """Does code after the loop read the variable, or one that the loop gives its value?"""
-    reads = (use for use in scope.uses(name, inside=True) if isinstance(use.ctx, ast.Load))
-    statements = (scope.program.statement_of(use) for use in reads)
-    targets = (target for each in statements if isinstance(each, ast.Assign) for target in each.targets)
-    given = (part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
-    return not scope.facts.live_out.isdisjoint({name, *given})
-
-
-# -- the order of statements: what reads a Cell's state as the step before left it goes after the call of the Cell
-
-
-def _in_order(scope: Scope, body: list[ast.stmt]) -> Order:
-    """The statements of a step, and the names in them that stand for what the step before left.
-
-    A Cell whose input depends on such a name stays where it is: no order tells its state in time.
-    """
-    late: frozenset[ast.AST] = frozenset()
-    for place, statement in enumerate(body):
-        for name in _states(scope, statement):
-            given = [each for each in body if name in _names([each], ast.Store)]
-            if len(given) == 1 and given[0] not in body[:place]:
-                body, found = _behind(body, statement, name)
-                late |= found
-    return body, late
-
-
-def _states(scope: Scope, node: ast.stmt) -> list[str]:
-    """The variables that a Cell called here finds its state in."""
-    if not isinstance(node, ast.Assign) or not rnns.is_recurrent(scope, node.value):
-        return []
-    assert isinstance(node.value, ast.Call)
-    state = rnns.state_argument(node.value)
-    return [part.id for part in getattr(state, "elts", [state]) if isinstance(part, ast.Name)]
-
-
-def _behind(body: list[ast.stmt], update: ast.stmt, name: str) -> Order:
-    """The statements with those that read `name` after the Cell, `update`, where this changes nothing else."""
-    place = body.index(update)
-    stay: list[ast.stmt] = []
-    moved: list[ast.stmt] = []
-    for each in [*body[:place], update]:
-        reads, writes, behind = _names([each], ast.Load), _written([each]), _written(moved)
-        is_late = each is not update and (name in reads or reads & behind)
-        others = {name} if each is update else set()
-        clashes = (writes - others) & (_names(moved, ast.Load) | behind) or reads & behind
-        if clashes and not is_late:
-            return body, frozenset()
-        (moved if is_late else stay).append(each)
-    nodes = (node for each in moved for node in own_nodes(each))
-    late = frozenset(node for node in nodes if isinstance(node, ast.Name) and node.id == name)
-    return [*stay, *moved, *body[place + 1 :]], late
-
-
-def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[str]:
-    """The variables that statements read, or store to."""
-    nodes = (node for each in statements for node in own_nodes(each))
-    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
-
-
-def _written(statements: list[ast.stmt]) -> set[str]:
-    """The variables that get another value, or whose value may be changed."""
-    found = _names(statements, ast.Store)
-    for each in statements:
-        kept = appended(each)
-        if kept is not None:
-            found.add(root_of(kept[0]))
-        elif isinstance(each, ast.Expr):
-            found |= _names([each], ast.Load)
-        parts = (node for node in own_nodes(each) if isinstance(node, ast.Subscript | ast.Attribute))
-        found |= {root_of(ast.unparse(part)) for part in parts if isinstance(part.ctx, ast.Store)}
-    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,17 +14,15 @@ from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
-from perflint.transforms.vectorize import batches, inline
-from perflint.transforms.vectorize.arithmetic import einsum, pointwise, product
+from perflint.transforms.vectorize import inline, losses
+from perflint.transforms.vectorize.arithmetic import pointwise, product
 from perflint.transforms.vectorize.axes import Operation, along_axes, joined, measured, reshaped, with_axes_after
 from perflint.transforms.vectorize.indexing import Split, selected
 from perflint.transforms.vectorize.invariants import called_module, called_operation, check_invariant, invariant
 from perflint.transforms.vectorize.modules import Module, module_built
 from perflint.transforms.vectorize.scope import Scope, tensor
-from perflint.transforms.vectorize.states import stacked_layers
 from perflint.transforms.vectorize.values import Batched, Invariant, State, Value
 
-_POOL = re.compile(r"(adaptive_)?(?:max|avg)_pool([123])d")
 _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
 
 
@@ -33,13 +30,11 @@ def lift_call(scope: Scope, node: ast.Call) -> Value:
     """The value of a call in all steps; raises Blocked."""
     if not scope.varies(node):
         return invariant(scope, node)
-    if (layers := stacked_layers(scope, node)) is not None:
-        return layers
     if rnn_kind(scope.program, node.func):
         raise Blocked("an RNN's output and state are not kept apart", node)
     module = called_module(scope, node)
-    if batches.is_loss(scope, node):
-        return batches.lift_loss(scope, node, [scope.tensor(each) for each in node.args])
+    if losses.is_loss(scope, node):
+        return losses.lift_loss(scope, node, [scope.tensor(each) for each in node.args])
     if module is not None:
         return _of_module(scope, node, module)
     function = inline.callee_of(scope, node)
@@ -68,8 +63,6 @@ def _of_torch(scope: Scope, node: ast.Call, does: torch_ops.Operation) -> Value:
     if does.does("like") and does.does("same_shape") and not does.does("random"):
         value = _steps(scope, operation)
         return value.computed(operation.written(scope, value))
-    if (pool := _POOL.fullmatch(does.name)) is not None:
-        return _pooled(scope, operation, most=2 if pool[1] else 6, axes=int(pool[2]))
     if does.name in _RULES:
         return _RULES[does.name](scope, operation)
     if does.does("random"):
@@ -164,13 +157,6 @@ def _multiplied(scope: Scope, operation: Operation) -> Value:
     return product([scope.tensor(each) for each in operation.operands], operation.name, operation.node)
 
 
-def _summed_by_letters(scope: Scope, operation: Operation) -> Value:
-    formula, *factors = operation.operands
-    if not isinstance(formula, ast.Constant) or not isinstance(formula.value, str):
-        raise Blocked("which axes are summed is not known", operation.node)
-    return einsum(scope, formula.value, [scope.tensor(each) for each in factors], operation.node)
-
-
 def _dropped(scope: Scope, operation: Operation) -> Value:
     """F.dropout, which may give back its input."""
     value = _steps(scope, operation)
@@ -207,20 +193,10 @@ def _looked_up(scope: Scope, operation: Operation) -> Value:
     return value.with_axes(1, code).computed(code)
 
 
-def _pooled(scope: Scope, operation: Operation, *, most: int, axes: int) -> Value:
-    """F.max_pool2d and its like, where they give no indices."""
-    if len(operation.operands) > most or any(each.arg == "return_indices" for each in operation.node.keywords):
-        raise Blocked(f"`{operation.name}` may give indices, too", operation.node)
-    value = _steps(scope, operation)
-    return batches.folded(scope, operation.node, axes, value, lambda code: operation.written(scope, value.named(code)))
-
-
 _RULES: dict[str, Callable[[Scope, Operation], Value]] = {  # of what no trait describes
     "alpha_dropout": _dropped,
     "dim": _measured,
-    "dot": _multiplied,
     "dropout": _dropped,
-    "einsum": _summed_by_letters,
     "embedding": _looked_up,
     "layer_norm": _normalized,
     "linear": _linear,
@@ -245,8 +221,6 @@ def _of_module(scope: Scope, node: ast.Call, module: Module) -> Batched:
         return _sequential(scope, node, module, value)
     if module.is_pointwise or module.is_dropout:
         return _of_each_number(scope, node, module, value)
-    if batches.is_of_batch(module):
-        return batches.as_batch(scope, node, [module], value)
     if module.name == "Embedding":
         if len(module.built.args) > 3 or {each.arg for each in module.built.keywords} - _EMBEDDING:
             raise Blocked(f"{called} does more than look up", node)
@@ -276,7 +250,7 @@ def _of_each_number(scope: Scope, node: ast.Call, module: Module, value: Batched
 
 
 def _sequential(scope: Scope, node: ast.Call, module: Module, value: Batched) -> Batched:
-    """`nn.Sequential` of modules that work on single numbers, on the last axis, or on items of a batch."""
+    """`nn.Sequential` of modules that work on single numbers, or on the last axis."""
     called = ast.unparse(scope.code(node.func))
     if scope.program.get(Modules).is_changed(node.func):
         raise Blocked(f"`{called}` is changed after it was built", node)
@@ -284,8 +258,6 @@ def _sequential(scope: Scope, node: ast.Call, module: Module, value: Batched) ->
     known = [part for part in parts if part is not None]
     if any(part.is_dropout for part in known):
         scope.draft.changes.add(f"`{called}` draws other random numbers")
-    if len(known) == len(parts) and any(map(batches.is_of_batch, known)):
-        return batches.as_batch(scope, node, known, value)
     by_itself = (part.is_pointwise or part.is_dropout or part.reads_last_axis(scope.program) for part in known)
     if len(known) < len(parts) or any(part.is_in_place for part in known) or not all(by_itself):
         raise Blocked(f"`{called}` holds modules for which there is no rule", node)

@@ -16,10 +16,8 @@ from perflint.transforms.vectorize.arithmetic import pointwise, product
 from perflint.transforms.vectorize.axes import measured
 from perflint.transforms.vectorize.indexing import selected, sliced, split_of
 from perflint.transforms.vectorize.invariants import invariant
-from perflint.transforms.vectorize.layers import chosen, is_last
 from perflint.transforms.vectorize.scope import Scope, counter, tensor
-from perflint.transforms.vectorize.states import below, earlier
-from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Layers, Parts, State, Value, written
+from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Parts, State, Value, written
 
 _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
 _PAIR = {"values": 0, "indices": 1}
@@ -30,8 +28,6 @@ def lift(scope: Scope, node: ast.expr) -> Value:
     found = scope.read(node) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else None
     if isinstance(found, Carried) and isinstance(node, ast.Name) and node.id in scope.facts.shifted:
         return _shifted_in(scope, node)
-    if isinstance(found, Carried) and isinstance(node, ast.Name) and (before := earlier(scope, node)) is not None:
-        return before
     if found is not None:
         return found
     if isinstance(node, ast.Tuple | ast.List):
@@ -41,9 +37,7 @@ def lift(scope: Scope, node: ast.expr) -> Value:
     if not scope.varies(node):
         return invariant(scope, node)
     if isinstance(node, ast.Subscript):
-        return below(scope, node) or _subscript(scope, node)
-    if isinstance(node, ast.IfExp):
-        return chosen(scope, node)
+        return _subscript(scope, node)
     if isinstance(node, ast.Attribute):
         base = scope.lift(node.value)
         if isinstance(base, Parts) and node.attr in _PAIR and len(base.items) == 2:
@@ -83,10 +77,6 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
         if index is None or not -len(base.items) <= index < len(base.items):
             raise Blocked("which of the values is meant is no constant", node)
         return base.items[index]
-    if isinstance(base, Layers):  # `h[-1]` after the loop over layers
-        if base.top is None or not (integer(node.slice) == -1 or is_last(scope, node.slice, base.path)):
-            raise Blocked(f"`{ast.unparse(node)}` is not known to be the state of the top layer", node)
-        return base.top
     if isinstance(base, State) and not base.is_output:
         return _state_part(base, node)
     if isinstance(base, Invariant):

@@ -20,7 +20,7 @@ from perflint.transforms.vectorize.expressions import lift
 from perflint.transforms.vectorize.inline import intercepts
 from perflint.transforms.vectorize.results import check_apart, stacked
 from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of
-from perflint.transforms.vectorize.values import Batched, Induction, Layers, Parts, State, picked
+from perflint.transforms.vectorize.values import Batched, Induction, Parts, State, picked
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,6 @@ def vectorized(program: Program, loop: PlainLoop) -> Fix:
     """The fix that computes all steps of `loop` at once; raises Blocked, which says what stands in the way."""
     made = vectorize(program, loop)
     return Fix(made.title, made.safety, rewrite(program, ReplaceStatements((loop,), made.statements), *made.others))
-
-
-def check_head(program: Program, loop: PlainLoop) -> None:
-    """Raise Blocked unless the head of `loop` tells its steps, and the body leaves them as they are."""
-    head.bound(scope_of(program, loop, lift, inner_statements), loop)
 
 
 def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
@@ -80,7 +75,7 @@ def _last_values(scope: Scope) -> Iterator[ast.stmt]:
         if isinstance(value, State) and value.is_output:
             value = value.outputs
         is_counted = isinstance(value, Induction) and isinstance(loop, ast.While)
-        if isinstance(value, State | Parts | Layers | Induction) and not is_counted:
+        if isinstance(value, State | Parts | Induction) and not is_counted:
             raise Blocked(f"`{name}` is read after the loop", loop)
         if isinstance(value, Induction):
             yield assignment(name, value.stop)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import bind
 from perflint.syntax.scopes import bound_names
 from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
@@ -36,8 +37,7 @@ def is_recurrent(scope: Scope, node: ast.expr) -> bool:
 
 def state_argument(node: ast.Call) -> ast.expr | None:
     """What an RNN or a Cell is given as its state."""
-    given = [keyword.value for keyword in node.keywords if keyword.arg == "hx"]
-    return given[0] if given else node.args[1] if len(node.args) > 1 else None
+    return bind(node, ("input", "hx")).get("hx")
 
 
 def _module(scope: Scope, node: ast.Call) -> Module:

@@ -19,7 +19,7 @@ from perflint.transforms.names import Taken, name_of_torch, taken_around
 from perflint.transforms.operations import derived, standing_for
 from perflint.transforms.template import assignment, reference
 from perflint.transforms.vectorize.paths import place_of, root_of, shifted_inputs, written_paths
-from perflint.transforms.vectorize.values import Batched, Carried, Induction, Invariant, Layers, State, Value
+from perflint.transforms.vectorize.values import Batched, Carried, Induction, Invariant, State, Value
 
 _CLOSED = (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)
 
@@ -61,7 +61,7 @@ class Draft:
     `before` are statements that the next one needs before it; `changes` what becomes different besides rounding;
     `consumed` the states that RNNs were given; `shifted` the names that were read one step late; `final` what has its
     last value after the new statements already; `outputs` the names of what Cells put out, by the path of their state;
-    `below` the axis along which a layer took those of the one below to be; `lists` are the lists of results.
+    `lists` are the lists of results.
     """
 
     taken: Taken
@@ -71,7 +71,6 @@ class Draft:
     shifted: set[str] = field(default_factory=set)
     final: set[str] = field(default_factory=set)
     outputs: dict[str, str] = field(default_factory=dict)
-    below: dict[str, int] = field(default_factory=dict)
     lists: list[Appended] = field(default_factory=list)
 
     def outputs_of(self, path: str) -> str:
@@ -95,20 +94,6 @@ class Callee:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A loop inside of a step, as over the layers of a stack, which counts by `index`: empty where it does not.
-
-    It begins at `first`. `is_above`: the layer is known not to be the first one. `axis`: along which the layers put out
-    their steps, where that is known.
-    """
-
-    index: str
-    first: int = 0
-    is_above: bool = False
-    axis: int | None = None
-
-
-@dataclass(frozen=True)
 class Line:
     """The `new` statements that take the place of an old one; of its head, where `last` is the last line of that."""
 
@@ -121,9 +106,9 @@ class Line:
 class Scope:
     """The values, by path, of what one function has given a value so far: the loop's, or one that its body calls.
 
-    `assigned` are all paths that the loop gives a value, `targets` what its head alone does, `late` the names that
-    stand for what the step before left, wherever they are. Where it is replaced with changes, both go on with the same
-    `draft` and, unless they are changed, `values`.
+    `assigned` are all paths that the loop gives a value, `targets` what its head alone does. `layer` counts in a loop
+    inside of a step, as over the layers of a stack: empty where nothing does, None outside of one. Where it is replaced
+    with changes, both go on with the same `draft` and `values`.
     """
 
     facts: Facts
@@ -132,8 +117,7 @@ class Scope:
     targets: Mapping[str, Value] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
     callee: Callee | None = None
-    layer: Layer | None = None
-    late: frozenset[ast.AST] = frozenset()
+    layer: str | None = None
 
     @property
     def program(self) -> Program:
@@ -161,7 +145,7 @@ class Scope:
     def read(self, node: ast.expr) -> Value | None:
         """The value of a variable, or an item of a list, that the body or the loop's head sets; None for any other."""
         place = place_of(node)
-        if place in self.values and node not in self.late:
+        if place in self.values:
             return self.values[place]
         if place in self.assigned or (isinstance(node, ast.Subscript) and place and self._is_item(node)):
             return Carried(place)
@@ -170,7 +154,7 @@ class Scope:
     def _is_item(self, node: ast.Subscript) -> bool:
         """Is it the same item, in each step, of what the step before left?"""
         is_fixed = (integer(node.slice) or 0) >= 0 and isinstance(node.slice, ast.Constant)
-        is_layer = self.layer is not None and isinstance(node.slice, ast.Name) and node.slice.id == self.layer.index
+        is_layer = isinstance(node.slice, ast.Name) and node.slice.id == self.layer
         base = self.read(node.value)
         return (is_fixed or is_layer) and isinstance(base, Carried) and base.path not in self.facts.shifted
 
@@ -252,8 +236,7 @@ class Scope:
         """Does code after the loop read the variable, or the list that `path` is an item of?"""
         root = root_of(path)
         if path == root or self.is_rebound(path):
-            lists = (value for value in self.values.values() if isinstance(value, Layers))
-            return root in self.facts.live_out or any(each.is_kept for each in lists)
+            return root in self.facts.live_out
         uses = self.uses(root, inside=False)
         is_repeated = self.graph.regions[self.facts.loop].outer is not None
         return is_repeated or any(self.graph.runs_after(use, self.facts.loop) for use in uses)
@@ -333,8 +316,6 @@ def tensor(value: Value, node: ast.AST) -> Batched | Invariant:
         raise Blocked(f"the step needs `{value.path}` of the step before", node)
     if isinstance(value, Induction):
         raise Blocked("the number of the step is used as data", node)
-    if isinstance(value, Layers):
-        raise Blocked("the states of all layers are read together", node)
     raise Blocked("the RNN's state of each step is not among its outputs", node)
 
 

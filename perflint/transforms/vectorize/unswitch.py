@@ -1,17 +1,15 @@
-"""Loop unswitching by a test whose answer is loop-invariant, and peeling of a first step that has another answer."""
+"""Loop unswitching by a test whose answer is loop-invariant."""
 
 from __future__ import annotations
 
 import ast
 import copy
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.program import Kind, Program
-from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.edits import Fix
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import PlainLoop, own_nodes, path_of, variables_in
@@ -24,17 +22,15 @@ from perflint.transforms.operations import (
     new,
     same_code,
     standing_for,
-    without_comments,
 )
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.shown import shown
-from perflint.transforms.template import expression, statement
+from perflint.transforms.template import expression
 from perflint.transforms.vectorize.paths import written_paths
-from perflint.transforms.vectorize.rewrite import Vectorized, check_head, vectorize, vectorized
+from perflint.transforms.vectorize.rewrite import vectorize, vectorized
 
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
 _OPPOSITES |= {opposite: each for each, opposite in _OPPOSITES.items()}
-_ZERO = ast.Constant(0)
 _PLAIN = (ast.Constant, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.cmpop, ast.expr_context)
 _BY_HAND = (
     "drawn once a sequence, before the loop (a change of training that is yours to make),"
@@ -49,9 +45,6 @@ def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
     except Blocked:
         if not (tests := list(_tests_of(loop))):
             raise
-    for node in tests:
-        if (first := _in_first_step(program, loop, node.test)) is not None:
-            return _peeled(Conditional(program, loop, node.test), first=first)
     return _unswitched(Conditional(program, loop, _invariant_test(program, loop, tests)))
 
 
@@ -150,9 +143,6 @@ def _negated(test: ast.expr) -> ast.expr:
     return located(expression("not {test}", test=test), test)
 
 
-# -- unswitching
-
-
 def _unswitched(conditional: Conditional) -> Fix:
     """The fix that asks before the loop, and computes all steps at once for one answer."""
     conditional.check_layout()
@@ -182,30 +172,22 @@ def _with_answer(conditional: Conditional, *, answer: bool) -> Fix:
     made = vectorize(conditional.among([both]), own)
     forget_comments(made.statements, conditional.branch(answer=answer) if drops else set())
     chosen = new(ast.If(condition, list(made.statements), [other]))
-    return _fix(conditional, [chosen], made, f"where `{ast.unparse(condition)}`, {made.title}")
-
-
-def _fix(conditional: Conditional, statements: list[ast.stmt], made: Vectorized, title: str) -> Fix:
-    replaced = ReplaceStatements((conditional.loop,), tuple(statements))
+    replaced = ReplaceStatements((conditional.loop,), (chosen,))
+    title = f"where `{ast.unparse(condition)}`, {made.title}"
     return Fix(title, made.safety, rewrite(conditional.program, replaced, *made.others))
 
 
 def _may_drop(conditional: Conditional) -> bool:
     """Does nothing that a step does change the answer: is it told by local variables that are read for it alone?"""
     names = {path_of(part) for part in ast.walk(conditional.test) if isinstance(part, ast.Name | ast.Attribute)}
-    if not _are_local(conditional.program, conditional.loop, names):
+    around = conditional.program.function_of(conditional.loop)
+    if around is None or not names <= local_names(around):
+        return False
+    shared = (node for node in ast.walk(around) if isinstance(node, ast.Global | ast.Nonlocal))
+    if any(names & {*node.names} for node in shared):
         return False
     tests = {part for node in conditional.tests for part in ast.walk(node.test)}
     return all(node in tests for node in own_nodes(conditional.loop) if isinstance(node, ast.Name) and node.id in names)
-
-
-def _are_local(program: Program, loop: PlainLoop, paths: set[str]) -> bool:
-    """Are these variables of the function around `loop`, to which no other function may give a value?"""
-    around = program.function_of(loop)
-    if around is None or not paths <= local_names(around):
-        return False
-    shared = (node for node in ast.walk(around) if isinstance(node, ast.Global | ast.Nonlocal))
-    return not any(paths & {*node.names} for node in shared)
 
 
 def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.IfExp]) -> ast.expr:
@@ -249,61 +231,3 @@ def _draws(program: Program, node: ast.AST) -> bool:
     name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
     entry = torch_ops.of_function(name) if name else None
     return name.startswith(("random.", "numpy.random.")) or (entry is not None and entry.does("random"))
-
-
-# -- peeling
-
-
-def _peeled(conditional: Conditional, *, first: bool) -> Fix:
-    """The fix that takes the first step, which has this answer, by itself and the others at once; raises Blocked."""
-    loop = conditional.loop
-    assert isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call)
-    conditional.check_layout()
-    whole = conditional.answered(first)
-    if left := [node for node in own_nodes(whole) if isinstance(node, ast.Break | ast.Continue)]:
-        raise Blocked("the first step may be left before its end", left[0])
-    check_head(conditional.among([whole]), whole)
-    others = conditional.answered(not first)
-    assert isinstance(others, ast.For)
-    stop = loop.iter.args[-1]
-    others.iter = located(expression("{range}(1, {stop})", range=loop.iter.func, stop=stop), loop.iter)
-    vectorize(conditional.among([others]), others)
-    _leave_comments(whole.body, conditional.branch(answer=first))
-    start = located(statement("{index} = 0", index=loop.target), loop)
-    test = located(expression("{stop} > 1", stop=stop), loop.iter)
-    rest = ast.copy_location(ast.If(test, [others], []), loop)
-    made = vectorize(conditional.among([start, *whole.body, rest]), others)
-    behind = new(ast.If(test, list(made.statements), []))
-    return _fix(conditional, [start, *whole.body, behind], made, f"after the first step, {made.title}")
-
-
-def _leave_comments(statements: Sequence[ast.stmt], lines: set[int]) -> None:
-    """Let the statements leave their comments to others, but for those on these lines."""
-    for each in statements:
-        forget_comments([each], lines if each.lineno in lines else set())
-        if each.lineno not in lines:
-            without_comments(each)
-
-
-def _in_first_step(program: Program, loop: PlainLoop, test: ast.expr) -> bool | None:
-    """What the first step answers to a test that tells it from all others, of a loop over a sequence's length."""
-    if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name) or not isinstance(loop.iter, ast.Call):
-        return None
-    if not isinstance(test, ast.Compare) or len(test.ops) > 1 or not same_code(test.comparators[0], _ZERO):
-        return None
-    if not isinstance(test.left, ast.Name) or test.left.id != loop.target.id or loop.iter.lineno != loop.lineno:
-        return None
-    stops = [each for each in loop.iter.args if not same_code(each, _ZERO)]
-    if program.qualified(loop.iter.func) != "builtins.range" or len(stops) != 1 or stops[0] is not loop.iter.args[-1]:
-        return None
-    is_length = re.search(r"\.-?\d+$", program.get(Shapes).size(stops[0]))  # there is a first step
-    if not is_length or not _are_local(program, loop, _names_of_sizes(stops[0])):  # which leaves it as it is
-        return None
-    tells_zero = isinstance(test.ops[0], ast.Eq | ast.NotEq | ast.Gt)
-    return isinstance(test.ops[0], ast.Eq) if tells_zero else None
-
-
-def _names_of_sizes(stop: ast.expr) -> set[str]:
-    """The variables that tell how long a sequence is."""
-    paths = {path_of(part) for part in ast.walk(stop) if isinstance(part, ast.Name | ast.Attribute)}
-    return {re.sub(r"\.(size|shape)$", "", path) for path in paths} - {"len"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 
 from perflint.transforms.operations import new, same_code
 from perflint.transforms.template import expression
@@ -146,34 +146,7 @@ class Parts:
     items: tuple[Value, ...]
 
 
-@dataclass(frozen=True)
-class Layers:
-    """A list of what the Cells of a stack left, which the step after finds under `path`; empty where `path` is.
-
-    `code` gives it; `top` is its last item, where that is known to be of the top layer. `is_kept`: code after the
-    loop reads it, or a variable that it is assigned to.
-    """
-
-    code: ast.expr
-    path: str = ""
-    top: State | Parts | None = None
-    is_kept: bool = False
-
-
-Value = Invariant | Batched | Induction | Carried | State | Parts | Layers
-
-
-def alike(one: Value, other: Value) -> bool:
-    """Is it the same value, written alike?"""
-    return _key(one) == _key(other)
-
-
-def _key(value: object) -> object:
-    if isinstance(value, ast.AST):
-        return ast.dump(value)
-    if isinstance(value, tuple):
-        return tuple(map(_key, value))
-    return (type(value), *(_key(getattr(value, each.name)) for each in fields(value))) if is_dataclass(value) else value
+Value = Invariant | Batched | Induction | Carried | State | Parts
 
 
 def written(value: Invariant | Batched) -> str:

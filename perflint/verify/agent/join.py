@@ -25,7 +25,7 @@ from perflint.verify.agent import determinism
 from perflint.verify.agent.cover import is_covered
 from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.recorder import Recorder
-from perflint.verify.agent.steps import Gate, Steps, calls, frames
+from perflint.verify.agent.steps import Gate, Steps, calls, frames, keep_sockets
 from perflint.verify.messages import GATE, ORDERS, SHORT, Loop, Orders
 
 _COUNTED = "__perflint_counted__"
@@ -35,6 +35,7 @@ _SECOND = 2
 def join() -> Agent:
     """Take part in a verification as the environment orders."""
     run = Path(os.environ[RUN])
+    keep_sockets(run)
     agent = Agent(pickle.loads((run / ORDERS).read_bytes()), run)
     agent.install()
     return agent

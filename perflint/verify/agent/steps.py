@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.process import current_process
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -202,6 +204,12 @@ def platform_of() -> Platform:
 def host() -> str:
     """The name of the device of programs that use no GPU."""
     return f"CPU, {os.cpu_count()} cores"
+
+
+def keep_sockets(run: Path) -> None:
+    """Have multiprocessing keep its sockets in the folder of a run, which goes with it however this process ends."""
+    config: dict[str, object] = current_process()._config  # type: ignore[attr-defined]
+    config.setdefault("tempdir", str(run))  # children inherit it
 
 
 def rank_and_ranks() -> tuple[int, int]:

@@ -165,7 +165,8 @@ def serve(address: str) -> tuple[Order, list[int]]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address)
         listener.listen(64)
-        os.write(1, b"!")  # ready
+        with suppress(BrokenPipeError):  # whoever has started this is gone, and so its input has ended
+            os.write(1, b"!")  # ready
         waits: list[Any] = [listener, 0]
         while listener in select.select(waits, [], [])[0]:
             _reap()
@@ -267,6 +268,7 @@ if __name__ == "__main__":
     LOADED = Loaded(wanted)
     if not is_safe():
         if len(wanted) == _USUAL:
+            shutil.rmtree(Path(socket_path).parent, ignore_errors=True)
             sys.exit()
         os.execv(sys.executable, [sys.executable, __file__, socket_path, *wanted[:_USUAL]])
     gc.freeze()  # and leave the pages as they are
