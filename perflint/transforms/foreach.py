@@ -82,9 +82,9 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     if any(handlers(program, loop)):  # which leaves some tensors updated, and raises another error
         reason = reason or "no exception is caught half-way"
     reason = reason or ("" if lists.are_separate() else "the lists share no memory, and are of the same types")
-    if reason := reason or ("there is memory for a copy of all of them" if lists.copies else ""):
-        return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)
-    return Fix(title, Safety.ROUNDING if lists.divides else Safety.EXACT, change)
+    reason = reason or ("there is memory for a copy of all of them" if lists.copies else "")
+    reason = reason or "functions that torch calls private may be called"
+    return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)
 
 
 def _is_in_step(program: Program, loop: ast.For) -> bool:
@@ -145,7 +145,7 @@ class _Lists:
         self.program, self.loop = program, loop
         self.lists: dict[str, tuple[str, ast.expr]] = {}
         self.code: list[ast.stmt] = []
-        self.unsure, self.divides, self.copies = "", False, False
+        self.unsure, self.copies = "", False
         self._own = variables_in(loop.target)
         self.named: dict[str, ast.expr] = {}
         self._written: list[ast.expr] = []
@@ -253,7 +253,6 @@ class _Lists:
         self.code.append(statement("{call}", call=self._foreach(name, [own, *given])))
 
     def _foreach(self, name: str, given: Sequence[ast.expr]) -> ast.expr:
-        self.divides |= name in ("div", "div_")  # a single tensor is multiplied by the reciprocal
         self.copies |= not name.endswith("_")
         function = of_torch(self.program, f"_foreach_{name}", self.loop)
         return expression("{function}({*given})", function=function, given=given)

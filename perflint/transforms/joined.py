@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,10 +25,11 @@ from perflint.transforms.accumulator import alone_in
 from perflint.transforms.aliases import is_made_in, names_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import taken_around
-from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
+from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, derived, new, standing_for
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression, statement
 
+_CAMELS = re.compile(r"[a-z]+[A-Z]\w*")
 _SWITCH = "torch.set_grad_enabled"
 
 
@@ -64,7 +66,7 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     for part in update.parts:
         result = update.name if update.starts is not None else ""
         _check_own(program, part, inner, update.statement, loop, result=result)
-    kept = taken_around(program, loop).fresh(f"{update.name}_parts")
+    kept = taken_around(program, loop).fresh(f"{update.name}{'Parts' if _CAMELS.fullmatch(update.name) else '_parts'}")
     change = rewrite(
         program,
         _start(program, update, loop, kept),
@@ -187,7 +189,10 @@ def _append(update: _Update, kept: str) -> ast.stmt:
 
 def _join(update: _Update, kept: str) -> ast.stmt:
     parts = expression("{kept}[::-1]" if update.prepends else "{kept}", kept=kept)
-    joined = new(ast.Call(update.join.func, [parts, *update.join.args[1:]], update.join.keywords))
+    if update.join.lineno == update.join.end_lineno:
+        joined = derived(update.join, {update.join.args[0]: parts})  # which keeps blanks around keywords
+    else:
+        joined = new(ast.Call(update.join.func, [parts, *update.join.args[1:]], update.join.keywords))
     template = "{name} = {joined} if {kept} else None" if update.starts is not None else "{name} = {joined}"
     return statement(template, name=update.name, joined=joined, kept=kept)
 
