@@ -66,6 +66,8 @@ class DataParallel(Rule):
                 devices = api.bind(call, ("module", "inputs", "device_ids")).get("device_ids")
             if isinstance(devices, ast.List | ast.Tuple) and len(devices.elts) < 2:
                 continue
-            message = "one process copies the model to all devices in each step: DistributedDataParallel keeps it there"
+            message = (
+                "DataParallel copies the model to all devices in each step: DistributedDataParallel keeps it there"
+            )
             blocked = "processes have to be started, and data divided among them"
             yield self.finding(api.call_span(program, call), message, kind="wrapper", blocked=blocked)

@@ -67,10 +67,10 @@ is taken then, and the loop is rewritten for the answer that allows it. A test t
 *mixed* loops and recurrences are tried at once first; where both ways are open, `perflint verify` races them. They and
 the other kinds are captured as CUDA graphs by `perflint.runtime.graphs`: `exact` where no gradients are recorded, else
 `rounding`, and a candidate that waits for `--unsafe`, because the program then depends on perflint-torch. A function
-that does nothing but compute on the device is decorated with `cuda_graph`, below its other decorators. Under
-`torch.no_grad()`, a loop beside other work becomes, with what computes around it, a function of its own under
-`graphed_step`, if no name or view of its memory is changed by others. Whatever a function
-reads back, prints, keeps, draws or makes on the host stands in the way, also in the functions of the same file that it
+that does nothing but compute on the device is decorated with `cuda_graph`, below its other decorators. Else the loop
+becomes, with what computes around it and makes what it fills, a function of its own: under `graphed_step` where no
+gradients are recorded, else under `cuda_graph`, if no name or view of its memory is changed by others. Whatever a
+function reads back, prints, keeps, draws or makes on the host stands in the way, also in functions of its file that it
 calls; so do modules that other files define, and calls that differ each time. Decorators of the function itself stay
 outside of the graph; one that does more with it than call it, or that nobody knows, stands in the way: it may compile
 what it is given. Under `torch.no_grad()`, a loop that ends
@@ -124,7 +124,7 @@ class DecodeLoop(Rule):
                 continue
             yield self.finding(
                 api.head_span(program, loop),
-                f"loop over time launches its operations step by step ({best.kind}): {best.because}",
+                f"each time step launches its own kernels: {best.because} ({best.kind})",
                 kind=best.kind,
                 fixes=best.fixes,
                 blocked=best.blocked,

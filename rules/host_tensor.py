@@ -61,7 +61,9 @@ class HostTensor(Rule):
             if move is None or made is None or not api.runs_often(program, call):
                 continue
             fixes, blocked = api.tried(_fix, program, move, made)
-            message = f"what `{program.segment(made.call.func)}` makes on the host is copied to the device in each step"
+            message = (
+                f"`{program.segment(made.call.func)}` makes a tensor on the host, which each step copies to the device"
+            )
             span, by = api.call_span(program, call), program.hot_by(call)
             yield self.finding(span, message, kind=made.kind, fixes=fixes, blocked=blocked, hot_by=by)
 

@@ -88,7 +88,9 @@ class OptimizerNotFused(Rule):
             if any(each.place is Place.HOST for each in placed) or not (known or program.may_use_device):
                 continue
             fixes, blocked = api.tried(_fix, program, call, given, placed)
-            message = "its step passes over all parameters once for each operation: fused=True makes that one pass"
+            message = (
+                "the optimizer passes over all parameters once for each operation: `fused=True` makes that one pass"
+            )
             yield self.finding(api.call_span(program, call), message, kind="device", fixes=fixes, blocked=blocked)
 
 

@@ -100,10 +100,15 @@ def _walks_parameters(program: Program, walked: ast.expr) -> bool:
     """Does it walk parameters, by what they are called, or a dictionary that is made of them?"""
     keyed = walked.func.value if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) else walked
     made = api.origins(program, keyed) if isinstance(keyed, ast.Name) else []
-    tables = [each for each in made if isinstance(each, ast.Call) and program.qualified(each.func) == "builtins.dict"]
+    tables = [each for each in made if isinstance(each, ast.Call) and _makes_table(program, each)]
     nodes = (each for part in (walked, *tables) for each in ast.walk(part))
     words = (getattr(e, "attr", getattr(e, "id", getattr(e, "value", ""))) for e in nodes)
     return any(_WALKED.search(word) for word in words if isinstance(word, str))
+
+
+def _makes_table(program: Program, call: ast.Call) -> bool:
+    """Does it make a dictionary, or give the state of a module?"""
+    return program.qualified(call.func) == "builtins.dict" or getattr(call.func, "attr", "") == "state_dict"
 
 
 def _kind(program: Program, loop: _Loop) -> str:

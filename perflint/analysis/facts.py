@@ -208,7 +208,10 @@ class Program(Module):
         """What a call may reach in other files, as this file names it."""
         callee = self.value(node.func)
         owner = callee.owner.node if callee.owner is not None else None
-        return tuple(targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ()))
+        found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ())
+        named = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        is_object = callee.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2] != named
+        return tuple(each for each in found if not (is_object and each == callee.name))  # nobody builds it anew
 
     def summaries(self, node: ast.Call) -> Iterator[Summary]:
         """The summaries of the functions of other files that a call may reach."""
@@ -245,10 +248,16 @@ class Program(Module):
 
     def is_called(self, function: Function, manner: Manner) -> bool:
         """Do other files call `function` in this manner?"""
-        names = {name for name, node in named_functions(self.tree) if node is function}
-        for name in names:
-            self.asked.manners[name] = self.asked.manners.get(name, Manner.PLAIN) | manner
-        return any(name in names and manners & manner for name, manners in self._context.manners)
+        name = self._names.get(function)
+        if name is None:
+            return False
+        self.asked.manners[name] = self.asked.manners.get(name, Manner.PLAIN) | manner
+        return any(name == called and manners & manner for called, manners in self._context.manners)
+
+    @cached_property
+    def _names(self) -> dict[ast.AST, str]:
+        """The functions that other files can call, with their names there."""
+        return {node: name for name, node in named_functions(self.tree)}
 
     @cached_property
     def trains_elsewhere(self) -> bool:

@@ -69,6 +69,8 @@ class Block:
                     lines = [lines[0].with_changes(leading_lines=self._above[line])]
             else:
                 lines, count = self._changed(old.body[index:], changes)
+            if lines and index and not body and isinstance(old, cst.IndentedBlock):
+                lines = [_close(lines[0]), *lines[1:]]  # as the first line of the block
             body += [_under(over, lines[0]), *lines[1:]] if lines else []
             if lines:
                 over = []
@@ -144,8 +146,6 @@ class Block:
     def _kept(self, new: Sequence[ast.AST]) -> Iterator[cst.CSTNode]:
         """The nodes of the program that the new statements hold, and the lines of statements."""
         for node in new:
-            if (origin := note_of(node).origin) is not None and (whole := self._trees.piece(origin[0])) is not None:
-                yield whole
             if is_new(node) or not isinstance(node, ast.expr | ast.stmt):
                 yield from self._kept(list(ast.iter_child_nodes(node)))
             elif isinstance(node, ast.stmt):

@@ -55,10 +55,15 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
     _check_list(program, found, name)
     stacked = f"{{torch}}.stack({{path}}){flattened(program, read.base)}.tolist()"
     behind = statement_of(f"if {{path}}:\n    {{path}} = {stacked}", path=path, torch=torch)
-    kept = detached(program, read.base, statement, found.loop) + shape_of_one(program, read.base)
-    last = last_converted(program, found.loop)
-    change = rewrite(program, read.replaced(kept), InsertAfter(last, (behind,)))
+    kept = kept_until(program, read.base, statement, found.loop)
+    change = rewrite(program, read.replaced(kept), InsertAfter(last_converted(program, found.loop), (behind,)))
     return Fix(f"collect `{path}` on the device and read it once, after the loop", Safety.EXACT, change)
+
+
+def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:
+    """What gives a number of the device that `statement` keeps, and nobody changes until the `loop` is over."""
+    is_kept = is_new(program, node) or _is_left_alone(program, node, loop) or stays(program, node, statement, loop)
+    return (".detach()" if is_kept else ".detach().clone()") + shape_of_one(program, node)
 
 
 def shape_of_one(program: Program, node: ast.expr) -> str:
@@ -79,12 +84,6 @@ def _has_several(program: Program, node: ast.expr) -> bool:
     found = program.get(Flow).graph(node).definitions(node) if isinstance(node, ast.Name) else frozenset()
     is_local = isinstance(node, ast.Name) and function is not None and node.id in local_names(function)
     return sum(isinstance(each, Definition) or not is_local for each in found) > 1
-
-
-def detached(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:
-    """What takes the graph off what `statement` keeps of `node`: a copy of it where others may write to that."""
-    is_kept = is_new(program, node) or _is_left_alone(program, node, loop) or stays(program, node, statement, loop)
-    return ".detach()" if is_kept else ".detach().clone()"
 
 
 def flattened(program: Program, node: ast.expr) -> str:

@@ -14,7 +14,7 @@ from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import bind
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import LOOPS, own_nodes, path_of, variables_in
+from perflint.syntax.walk import LOOPS, path_of, variables_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.clipping import clipped
 from perflint.transforms.names import of_torch, taken_around
@@ -54,7 +54,8 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     lists = _Lists(program, loop)
     for each in _inlined(block):
         lists.add(each)
-    _check_unread(program, loop)
+    if read := sorted(program.get(Flow).graph(loop).live_out(loop)):
+        raise Blocked(f"`{read[0]}` is read behind the loop", loop)
     if not lists.is_distinct():
         raise Blocked("it isn't known that each of the tensors is walked but once")
     code, (first, *_) = tuple(lists.code), block
@@ -120,15 +121,6 @@ def _inlined(block: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
     if named != [name, *value.args]:
         return block
     return [*block[:-2], new(ast.Expr(new(ast.Call(value.func, [made.value], value.keywords))))]
-
-
-def _check_unread(program: Program, loop: ast.For) -> None:
-    """Raise Blocked where something behind the loop reads what it has assigned to a variable."""
-    inside = set(ast.walk(loop))
-    names = {each.id for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    for read in (each for each in own_nodes(program.function_of(loop) or program.tree) if isinstance(each, ast.Name)):
-        if read.id in names and read not in inside and not inside.isdisjoint(program.get(Flow).definitions(read)):
-            raise Blocked(f"`{read.id}` is read behind the loop", read)
 
 
 def _is_guard(each: ast.stmt) -> bool:

@@ -15,7 +15,7 @@ from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.accumulator import alone_in
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.collected import detached, differs, flattened, shape_of_one
+from perflint.transforms.collected import differs, flattened, kept_until
 from perflint.transforms.host_reads import Read, read_of
 from perflint.transforms.names import of_torch, taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements
@@ -40,7 +40,7 @@ def slot_store(program: Program, sync: Sync) -> Fix | None:
         return None
     _check(program, loop, read, kept, made)
     values = taken_around(program, loop).fresh(f"{kept.id}_list")
-    suffix = detached(program, read.base, store, loop) + shape_of_one(program, read.base)
+    suffix = kept_until(program, read.base, store, loop)
     put = statement(f"{{values}}.append({{base}}{suffix})", values=values, base=read.base)
     behind = statement(
         f"if {{values}}:\n    {{kept}}[:len({{values}})] = {{stack}}({{values}}){flattened(program, read.base)}",

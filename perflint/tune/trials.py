@@ -39,10 +39,11 @@ class Trials:
 def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trials:
     """What promises no less than is allowed and, where there is a profile, may gain by it: the most gain first.
 
-    Rules that are advice are tried only if they name regimes.
+    Rules that are advice are tried only if they name regimes, and on a GPU.
     """
     settings = {name: each.regimes for name, each in KNOWN.items() if Safety(each.safety) in allowed}
-    rules = {each.name: each.regimes for each in all_rules() if each.severity is Severity.ADVICE and each.regimes}
+    on_gpu = all_rules() if profile is None or profile.is_gpu else ()
+    rules = {each.name: each.regimes for each in on_gpu if each.severity is Severity.ADVICE and each.regimes}
 
     def share(regimes: Collection[str]) -> float:
         return sum(profile.shares.get(each, 0.0) for each in regimes) if profile else 1.0

@@ -134,8 +134,8 @@ class RepeatNotBroadcast(Rule):
 
 
 _MESSAGES = {
-    "broadcast": "a copy is made for operations that broadcast anyway",
-    "expand": "a copy is made although everything that reads it accepts a view",
+    "broadcast": "this copies a tensor for operations that broadcast anyway",
+    "expand": "this copies a tensor although everything that reads the copy accepts a view",
 }
 
 

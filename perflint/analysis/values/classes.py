@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -141,6 +142,14 @@ class ClassInfo:
         kinds = ((name, kind) for kind, names in _KINDS.items() for name in names if self.is_a(name))
         name, kind = next(kinds, ("", Kind.INSTANCE))
         return Value(kind, node=self.node, name=name)
+
+    def kind_by_methods(self) -> str:
+        """What it is, of which no base tells it, by what its objects can do."""
+        heads = {name.partition(".")[0] for name in self.base_names}
+        is_of_project = heads - {"torch", "builtins"} - sys.stdlib_module_names
+        if "forward" in self.methods and is_of_project:
+            return "module"
+        return "optimizer" if self.methods.keys() >= {"step", "zero_grad"} else ""  # or wraps one
 
     def lineage(self) -> Iterator[ClassInfo]:
         """This class and its bases in this file, the nearest first."""

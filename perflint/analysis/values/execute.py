@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -184,7 +183,7 @@ class Executor(Evaluator):
         for name, value in self.frame.env.items():
             info.assign(name, value)
         if not info.kind and not info.bases:
-            info.kind = _kind_by_methods(info)
+            info.kind = info.kind_by_methods()
             info.is_guess = info.kind == "module" and not any(map(names_module, info.base_names))
         self.changes += before != (info.bases, info.base_names, info.kind, len(info.methods))
         self.frame = outer
@@ -374,14 +373,6 @@ class Executor(Evaluator):
 
 def _may_be_on_device(value: Value) -> bool:
     return value.kind in (Kind.TENSOR, Kind.UNKNOWN) and value.place is not Place.HOST
-
-
-def _kind_by_methods(info: ClassInfo) -> str:
-    """What a class is of which no base tells it, by what its objects can do."""
-    heads = {name.partition(".")[0] for name in info.base_names}
-    if "forward" in info.methods and heads - {"torch", "builtins"} - sys.stdlib_module_names:  # one of the project's
-        return "module"
-    return "optimizer" if info.methods.keys() >= {"step", "zero_grad"} else ""  # or wraps one
 
 
 _STATEMENTS: dict[type[ast.AST], Callable[[Executor, Any], object]] = {

@@ -45,6 +45,8 @@ def graphed(program: Program, loop: PlainLoop) -> Fix:
 
 
 def _beside_others(program: Program, loop: PlainLoop) -> Fix:
+    if program.grad_mode(loop) is not GradMode.OFF:
+        _check_differentiated(program, _function(program, loop))
     if isinstance(function := program.function_of(loop), ast.FunctionDef):
         _check_sites(program, function)
     return outlined(program, loop)
@@ -59,8 +61,8 @@ def _in_chunks(program: Program, loop: PlainLoop, end: Exit) -> Fix:
 def _whole(program: Program, loop: PlainLoop) -> Fix:
     function = _function(program, loop)
     quiet = program.grad_mode(function.body[0], callers=False) is GradMode.OFF
-    if "create_graph" in program.text and not quiet:
-        raise Blocked("this file takes second derivatives, which go through no graph", function)
+    if not quiet:
+        _check_differentiated(program, function)
     Obstacles(program, quiet).check_function(function, is_whole=True)
     _check_sites(program, function)
     name, imported = importing(program, RUNTIME, "cuda_graph")
@@ -70,6 +72,11 @@ def _whole(program: Program, loop: PlainLoop) -> Fix:
         rewrite(program, *imported, Decorate(function, expression(name))),
         DISTRIBUTION,
     )
+
+
+def _check_differentiated(program: Program, function: ast.FunctionDef) -> None:
+    if "create_graph" in program.text:
+        raise Blocked("this file takes second derivatives, which go through no graph", function)
 
 
 def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:

@@ -15,17 +15,17 @@ from perflint.analysis.memory.locations import Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
-from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable
+from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable, receiver_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late
-from perflint.transforms.capture.parts import Part
+from perflint.transforms.capture.parts import Part, written_directly
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
 from perflint.transforms.capture.tape import check_tape, is_cut
-from perflint.transforms.names import Taken
+from perflint.transforms.names import Taken, check_alone
 from perflint.transforms.operations import (
     FIT,
     AddKeywords,
@@ -57,7 +57,7 @@ class Outline:
         self._kept = {each.name for each in region.kept}
         check_scope(program, region, self._outermost)
         self._check_writes()
-        if not region.quiet:
+        if not region.pure:
             check_tape(program, region, self._outermost, self._reads())
 
     @cached_property
@@ -186,22 +186,27 @@ class Outline:
 
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
+        written = written_directly if self.region.pure else written_names
         for each in self.region.captured:
-            for name in written_names(self.program, each):
+            for name in written(self.program, each):
                 if name.id in self.parameters and name in self.region.nodes:
-                    raise Blocked(
-                        f"`{name.id}`, of which a graph has a copy, is written to in place: make a new tensor instead",
-                        name,
-                    )
+                    does = "is written to in place: make a new tensor instead"
+                    if self.program.value(name).kind is not Kind.TENSOR:
+                        does = "is filled: make it right in front of the loop, empty"
+                    raise Blocked(f"`{name.id}`, of which a graph has a copy, {does}", name)
         points = self.program.get(Memory).points_to(self.region.scope)
         for name in (each for each in self._stores if each.id in self.results):
             places = points.held(self._graph.values[name])
+            parts = points.cells.reach(places) if self.region.pure else places
             for write in [*points.writes]:  # asking what is written may evaluate more of them
                 is_inside = write.node in self.region.nodes or steps_optimizer(self.program, write.node)
-                if write.is_in_sight and not is_inside and write.reaches(places):
+                if write.is_in_sight and not is_inside and write.reaches(parts):
                     raise Blocked(f"`{name.id}` is written to behind the step: write to a copy there", write.node)
             is_outside = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in places)
-            is_unknown = self.region.quiet and not points.is_known and not self._is_own_memory(name)
+            holds_others = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts - places)
+            if holds_others and not all(map(self._is_own_memory, self._added_to(name))):
+                raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
+            is_unknown = self.region.pure and not points.is_known and not self._is_own_memory(name)
             if is_unknown or (is_outside and self._is_view(name)):
                 raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
         for late in self.region.late:
@@ -214,26 +219,34 @@ class Outline:
                 if not (is_made or self._is_new(tensor)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
 
-    def _is_own_memory(self, name: ast.Name) -> bool:
+    def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
+        """What the region appends to a list, or the list where it is filled otherwise."""
+        for use in (each for each in self._names if each.id == name.id and each in self.region.nodes):
+            call = self.program.parent(self.program.parent(use) or use)
+            is_empty = isinstance(use.ctx, ast.Store) and isinstance(self.program.statement_of(use), ast.Assign)
+            if receiver_of(call, "append") is use and isinstance(call, ast.Call) and len(call.args) == 1:
+                yield call.args[0]
+            elif not is_empty:
+                yield use
+
+    def _is_own_memory(self, node: ast.expr) -> bool:
         """Does the region compute it, or is it a view of what the region has computed?"""
-        pending, seen = [self._graph.values[name]], set[Value]()
-        for value in pending:
-            source = value.source if isinstance(value, Definition) else None
-            while isinstance(source, ast.Call) and (entry := entry_of(self.program, source)) is not None:
-                if not (entry.does("view") or entry.does("keeping")):
-                    break
-                source = source.func.value if isinstance(source.func, ast.Attribute) else None
-            if source not in self.region.nodes:
-                return False
-            if isinstance(source, ast.Name):
-                seen.add(value)
-                pending += [each for each in self._graph.definitions(source) if each not in seen]
-            elif not (
-                isinstance(source, ast.BinOp | ast.UnaryOp)
-                or (isinstance(source, ast.Call) and entry_of(self.program, source))
-            ):
+        for each in reachable([node], self._bases):
+            is_operation = isinstance(each, ast.Call) and entry_of(self.program, each) is not None
+            is_computed = is_operation or isinstance(each, ast.Name | ast.BinOp | ast.UnaryOp)
+            if each not in self.region.nodes or not is_computed:
                 return False
         return True
+
+    def _bases(self, node: ast.expr) -> Iterator[ast.expr]:
+        """What it is, or may be a view of; what stands nowhere where nobody knows."""
+        if isinstance(node, ast.Name):
+            sources = (getattr(each, "source", None) for each in self._graph.definitions(node))
+            yield from (each or ast.Constant(None) for each in sources)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            entry = entry_of(self.program, node)
+            if entry is not None and (entry.does("view") or entry.does("keeping")):
+                yield node.func.value
 
     def _is_view(self, name: ast.Name) -> bool:
         """Is it taken out of another object: by an index, an attribute, or an operation that gives views?"""
@@ -286,6 +299,9 @@ class Outline:
                 yield ReplaceStatements((late.statement,), tuple(self._named(late)))
         name = self._name()
         results = [*self.results, *self._late_values.values()]
+        for made in region.sunk:
+            check_alone(self.program, made)
+            yield ReplaceStatements((made,), ())
         yield InsertBefore(self._outermost, (self._function(name, results, decorator),))
         early = (each.statement for each in region.parts if each.is_early)
         behind = (each.statement for each in region.late)
@@ -293,7 +309,7 @@ class Outline:
         yield ReplaceStatements(old, (*early, self._call(name, results), *behind))
 
     def _function(self, name: str, results: Sequence[str], decorator: str) -> ast.stmt:
-        body = [line for each in self.region.parts for line in self._captured(each)]
+        body = [*self.region.sunk, *(line for each in self.region.parts for line in self._captured(each))]
         if results:
             body.append(statement("return {result}", result=_tuple(results)))
         function = statement("def step():\n    {*body}", body=body)
@@ -341,11 +357,11 @@ class Outline:
         word = next((each for each in _WORDS if each in last), "")
         stem = last.replace(word, "").strip("_")
         names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else list(_NAMES)
-        if self.region.quiet:
+        if self.region.pure:
             names = [f"compute_{self.results[0]}" if self.results else _NAMES[-1]]
         if isinstance(self.region.around, ast.FunctionDef):
             function = self.region.around.name.strip("_")
-            is_named = self.region.quiet or function.endswith(names[0])
+            is_named = self.region.pure or function.endswith(names[0])
             private = "__" if self._owner else "_"  # a method's is mangled: a class below may have one like it
             names = [f"{private}graphed_{function}" if is_named else f"{private}{function}_{names[0]}"]
             if names[0] in self.program.text or _is_defined_again(self.program, self.region.around):

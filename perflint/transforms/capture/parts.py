@@ -14,9 +14,10 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import own_nodes
+from perflint.syntax.walk import elements_of, own_nodes
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import (
     Around,
     Fetched,
@@ -25,6 +26,8 @@ from perflint.transforms.capture.host_part import (
     is_within,
 )
 from perflint.transforms.capture.late import Late, changed_by, is_private
+
+_FORMS = frozenset({"restriding", "permuting", "adopting", "strided"})  # of what changes more than values
 
 
 @dataclass
@@ -58,6 +61,8 @@ def runs(program: Program, around: Around, parts: Sequence[Part]) -> Iterator[li
     for part in [*parts, None]:
         if part is not None and part.blocked is None:
             reason = _conflict(program, around, run, part)
+            if reason is not None and not _trimmed(program, run):
+                run, reason = [], None  # what is only in front stays there
             if reason is None:
                 run.append(part)
                 continue
@@ -180,6 +185,71 @@ def _host_names(late: Late) -> set[str]:
     """What a late statement reads besides the tensors."""
     inside = {node for each in late.reads for node in ast.walk(each)}
     return {node.id for node in ast.walk(late.statement) if isinstance(node, ast.Name) and node not in inside}
+
+
+def sunk(program: Program, run: Sequence[Part], block: Sequence[ast.stmt]) -> Iterator[ast.Assign]:
+    """The statements of the block that make what the run writes to or fills, and which may as well stand before it."""
+    graph, first = program.get(Flow).graph(block[0]), block.index(run[0].statement)
+    made = {
+        each.node
+        for part in run
+        for name in written_directly(program, part.statement)
+        for each in graph.definitions(name)
+        if isinstance(each, Definition)
+    }
+    before = block[:first] if not graph.caught else ()  # a handler would miss it where what is between them fails
+    found = [each for each in before if isinstance(each, ast.Assign) and made & {*elements_of(each.targets[0])}]
+    for each in found:
+        between = [other for other in block[block.index(each) + 1 : first] if other not in found]
+        (stores, loads), others = names_in(each), list(map(names_in, between))
+        is_set = any(set_there & (stores | loads) or stores & read_there for set_there, read_there in others)
+        is_shared = bool(stores & (graph.shared | graph.captured.keys()))
+        if not is_set and not is_shared and _makes(program, each) and not _is_changed(program, each, between):
+            yield each
+
+
+def written_directly(program: Program, part: ast.AST) -> Iterator[ast.Name]:
+    """The names of what code in `part` that is known writes to in place, or fills."""
+    points, nodes = program.get(Memory).points_to(part), set(own_nodes(part))
+    writes = [each for each in [*points.writes] if each.node in nodes and not (each.deep or each.attribute)]
+    for name in (each for each in nodes if isinstance(each, ast.Name)):
+        if any(each.reaches(points.of(name)) for each in writes):
+            yield name
+
+
+def _makes(program: Program, statement: ast.Assign) -> bool:
+    """Does it give variables new empty lists, or one a tensor that is computed of numbers and another tensor's form?"""
+    call, names = statement.value, elements_of(statement.targets[0])
+    if len(statement.targets) > 1 or not all(isinstance(each, ast.Name) for each in names):
+        return False
+    values = elements_of(call) if isinstance(call, ast.Tuple) else [call]
+    if all(isinstance(each, ast.List) and not each.elts for each in values):
+        return len(values) == len(names)
+    entry = entry_of(program, call) if isinstance(call, ast.Call) else None
+    if entry is None or not (entry.does("factory") or entry.does("like")):
+        return False
+    calls = [each for each in own_nodes(call) if isinstance(each, ast.Call) and each is not call]
+    is_plain = not (entry.does("random") or entry.does("of_data") or entry.shares or entry.syncs)
+    return is_plain and all(map(is_metadata, calls))
+
+
+def _is_changed(program: Program, statement: ast.Assign, between: Sequence[ast.stmt]) -> bool:
+    """Do statements behind it change what it looks at: a list, or the form of a tensor?"""
+    points, nodes = program.get(Memory).points_to(statement), {node for each in between for node in own_nodes(each)}
+    writes = [each for each in [*points.writes] if each.node in nodes]
+    if not points.is_known:
+        return True
+    for name in (each for each in own_nodes(statement.value) if isinstance(each, ast.Name)):
+        is_tensor = program.value(name).kind is Kind.TENSOR
+        for write in writes:
+            entry = entry_of(program, write.node) if isinstance(write.node, ast.Call) else None
+            is_known = isinstance(write.node, ast.AugAssign | ast.Assign) or entry is not None
+            is_of_values = is_known and (entry is None or not _FORMS & entry.traits)
+            if write.reaches(points.of(name)) and not (is_tensor and is_of_values):
+                return True
+            if write.attribute == "data" and write.to in points.of(name):
+                return True
+    return False
 
 
 def names_in(statement: ast.stmt) -> tuple[set[str], set[str]]:

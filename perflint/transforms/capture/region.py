@@ -12,7 +12,7 @@ from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
@@ -28,7 +28,7 @@ from perflint.transforms.capture.host_part import (
 )
 from perflint.transforms.capture.kept import Kept, kept
 from perflint.transforms.capture.late import Late, late
-from perflint.transforms.capture.parts import Part, names_in, runs, steps
+from perflint.transforms.capture.parts import Part, names_in, runs, steps, sunk
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
 from perflint.transforms.shown import shown
 
@@ -56,18 +56,22 @@ _OFTEN = 20  # steps: fewer are over before a graph is of use
 class Region:
     """What is to be one graph, in the iterations of a loop or the calls of a function, `around`.
 
-    Those are `parts` that follow each other in `block`. `unchecked` are the distributions that have to be told not to
-    check their arguments, `unplaced` the indices that have to be made on the device of the tensors that they belong to.
-    `kept` are the numbers that are to stay on the device. A `quiet` one runs where no gradients are recorded.
+    Those are `parts` that follow each other in `block`, and `sunk`, statements before them that make what they fill.
+    `unchecked` are the distributions that have to be told not to check their arguments, `unplaced` the indices that
+    have to be made on the device of the tensors that they belong to. `kept` are the numbers that are to stay on the
+    device. A `pure` one is no step of training: it computes on the device, and nothing else; `recorded` says that
+    gradients may flow through it.
     """
 
     around: Around
     parts: tuple[Part, ...]
     block: tuple[Part, ...]
+    sunk: tuple[ast.Assign, ...] = ()
     unchecked: tuple[ast.Call, ...] = ()
     unplaced: tuple[tuple[ast.Call, ast.expr], ...] = ()
     kept: tuple[Kept, ...] = ()
-    quiet: bool = False
+    pure: bool = False
+    recorded: bool = True
 
     @property
     def scope(self) -> ast.stmt:
@@ -77,7 +81,7 @@ class Region:
     @property
     def captured(self) -> list[ast.stmt]:
         """The statements of the graph."""
-        return [each.statement for each in self.parts if not (each.is_early or each.is_late)]
+        return [*self.sunk, *(each.statement for each in self.parts if not (each.is_early or each.is_late))]
 
     @property
     def late(self) -> list[Late]:
@@ -166,7 +170,7 @@ def _is_backward(program: Program, statement: ast.stmt) -> bool:
 def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Region]:
     """The regions of the steps in `block`; raises Blocked at what is in the way where there is none."""
     numbers = kept(program, block, around)
-    parts = _parts(program, block, around, numbers, quiet=False)
+    parts = _parts(program, block, around, numbers, StepObstacles(program, quiet=False))
     found = [run for run in runs(program, around, parts) if _is_whole(program, run)]
     if not found:
         raise _obstacle(program, parts)
@@ -174,20 +178,25 @@ def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Reg
 
 
 def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
-    """The region that holds a statement, where no gradients are recorded; raises Blocked."""
-    parts = _parts(program, program.block_of(inner), around, [], quiet=True)
+    """The region that holds a statement and trains nothing; raises Blocked."""
+    recorded = program.grad_mode(inner) is not GradMode.OFF
+    obstacles = StepObstacles(program, quiet=not recorded, trains=not recorded)
+    parts = _parts(program, program.block_of(inner), around, [], obstacles)
     run = next((each for each in runs(program, around, parts) if any(part.statement is inner for part in each)), None)
     if run is None:
         blocked = next((part.blocked for part in parts if part.statement is inner), None)
         raise blocked or Blocked("what is around it can't be captured", inner)
-    return _region(program, Region(around, tuple(run), tuple(parts), quiet=True))
+    found = Region(around, tuple(run), tuple(parts), pure=True, recorded=recorded)
+    return _region(program, replace(found, sunk=tuple(sunk(program, run, [each.statement for each in parts]))))
 
 
-def _parts(program: Program, block: list[ast.stmt], around: Around, numbers: list[Kept], *, quiet: bool) -> list[Part]:
+def _parts(
+    program: Program, block: list[ast.stmt], around: Around, numbers: list[Kept], obstacles: StepObstacles
+) -> list[Part]:
     for pattern, reason in _UNCAPTURED:
         if match := re.search(pattern, program.text):
             raise Blocked(reason, ast.Pass(lineno=program.source.position(match.start())[0], col_offset=0))
-    reader = _Reader(program, block, around, numbers, quiet=quiet)
+    reader = _Reader(program, block, around, numbers, obstacles)
     return [reader.part(each) for each in block]
 
 
@@ -211,14 +220,14 @@ class _Reader:
     """Tells of each statement of a block what becomes of it."""
 
     def __init__(
-        self, program: Program, block: list[ast.stmt], around: Around, numbers: list[Kept], *, quiet: bool
+        self, program: Program, block: list[ast.stmt], around: Around, numbers: list[Kept], obstacles: StepObstacles
     ) -> None:
         self._program, self._block, self._around = program, block, around
         self._kept, self._reads = {each.name for each in numbers}, _reads_of(numbers)
         parts = (each for each in own_nodes(around) if isinstance(each, ast.Attribute))
         self._assigned = {path_of(each) for each in parts if not isinstance(each.ctx, ast.Load)} - {""}
         self._graph = program.get(Flow).graph(block[0])
-        self._obstacles = StepObstacles(program, quiet=quiet)
+        self._obstacles = obstacles
 
     def part(self, statement: ast.stmt) -> Part:
         """The statement, with what stands in the way."""
@@ -299,8 +308,9 @@ class _Reader:
                 continue  # which is in the key
             if not is_within(self._graph, value.node, self._around):
                 continue
-            given = value.given
-            kinds = {self._program.value(each).kind for each in (name, given or name)}
+            is_shape = value.source is not None and is_metadata(value.source) and "each" not in value.steps
+            given = value.source if is_shape else value.given
+            kinds = {self._program.value(each).kind for each in (name, value.given or name)}
             if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not (
                 self._is_steady(given, asked | {name}) or _is_listed(value)
             ):
@@ -358,7 +368,7 @@ def shortened(program: Program, region: Region) -> Iterator[Region]:
 
 def _region(program: Program, found: Region) -> Region:
     """The region, with what has to change in the functions that it calls."""
-    obstacles = StepObstacles(program, quiet=found.quiet)
+    obstacles = StepObstacles(program, quiet=not found.recorded, trains=not (found.pure and found.recorded))
     everything = {node for part in found.parts for node in own_nodes(part.statement)}
     obstacles.opaque = (everything - found.nodes) | _reads_of(found.kept)
     obstacles.check([*found.captured, *(each for late in found.late for each in late.read)], found.around)

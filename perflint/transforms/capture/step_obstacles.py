@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import ModuleCalls, runs_backward
+from perflint.analysis.autograd.effects import ModuleCalls, runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.python import FILLS, TAKES
 from perflint.analysis.program import Program
@@ -46,8 +46,10 @@ class StepObstacles(Obstacles):
     What the step writes to in place may be known to others, for a replay writes to it, too. `opaque` are expressions
     that are evaluated before the step; `unchecked` are the distributions that check their arguments on the host, unless
     they are told not to; `unplaced` the indices that are made on the host, each with the tensor that they belong to.
+    What doesn't `train` is differentiated by others, and leaves their tensors as they are.
     """
 
+    trains: bool = True
     opaque: set[ast.AST] = field(default_factory=set)
     unchecked: list[ast.Call] = field(default_factory=list)
     unplaced: dict[ast.Call, ast.expr] = field(default_factory=dict)
@@ -105,12 +107,15 @@ class StepObstacles(Obstacles):
     def _call(self, node: ast.Call, region: ast.AST) -> None:
         program, func = self.program, node.func
         value, name = program.value(func), program.qualified(func)
+        is_trained = runs_backward(program, node) or steps_optimizer(program, node)
+        if is_trained and not self.trains:
+            raise Blocked("it trains, which a graph that others differentiate can't: do that behind it", node)
         if runs_backward(program, node):
             self._backward(node)
-        elif name in _TRAINING:
+        elif name in _TRAINING and self.trains:
             if keyword_of(node, "error_if_nonfinite") is not None:
                 raise Blocked(f"{shown(program, func)} reads on the host whether to fail: leave that out", node)
-        elif isinstance(func, ast.Attribute) and self._is_training(node, func):
+        elif isinstance(func, ast.Attribute) and self.trains and self._is_training(node, func):
             pass
         elif name.startswith("torch.distributions.") or (value.owner and value.owner.name == _DISTRIBUTION):
             self._distribution(node, name)
@@ -203,7 +208,9 @@ class StepObstacles(Obstacles):
         """What is no tensor is taken apart, or told from others, when the step is called."""
 
     def _written(self, node: ast.AST, base: ast.expr, region: ast.AST) -> None:
-        if self.program.value(base).kind is not Kind.TENSOR and not is_own(self.program, region, base, self.owned):
+        if not self.trains:
+            super()._written(node, base, region)
+        elif self.program.value(base).kind is not Kind.TENSOR and not is_own(self.program, region, base, self.owned):
             raise Blocked(
                 f"{shown(self.program, base)} is changed, which a replay would not do: do that behind the step", node
             )

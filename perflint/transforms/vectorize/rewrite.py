@@ -10,7 +10,7 @@ from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.names import check_layout
+from perflint.transforms.names import check_alone
 from perflint.transforms.operations import Operation, ReplaceStatements, new
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import assignment, expression, number
@@ -46,7 +46,7 @@ def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
     lines = [*lift_body(scope, loop.body if isinstance(loop, ast.For) else loop.body[:-1])]
     lines, others = stacked(scope, lines)
     lines += [Line(loop.body[-1], (each,)) for each in _last_values(scope)]
-    check_layout(program, loop)
+    check_alone(program, loop)
     safety = Safety.BEHAVIOUR if scope.draft.changes else Safety.ROUNDING
     title = "; ".join(["compute all steps at once", *sorted(scope.draft.changes)])
     return Vectorized(tuple(placed(lines)), tuple(others), title, safety)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perflint import torch_ops
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.program import Kind, Program
 from perflint.syntax.edits import Fix
 from perflint.syntax.scopes import local_names
@@ -181,10 +182,8 @@ def _may_drop(conditional: Conditional) -> bool:
     """Does nothing that a step does change the answer: is it told by local variables that are read for it alone?"""
     names = {path_of(part) for part in ast.walk(conditional.test) if isinstance(part, ast.Name | ast.Attribute)}
     around = conditional.program.function_of(conditional.loop)
-    if around is None or not names <= local_names(around):
-        return False
-    shared = (node for node in ast.walk(around) if isinstance(node, ast.Global | ast.Nonlocal))
-    if any(names & {*node.names} for node in shared):
+    graph = conditional.program.get(Flow).graph(conditional.loop)
+    if around is None or not names <= local_names(around) or any(map(graph.is_shared, names)):
         return False
     tests = {part for node in conditional.tests for part in ast.walk(node.test)}
     return all(node in tests for node in own_nodes(conditional.loop) if isinstance(node, ast.Name) and node.id in names)
