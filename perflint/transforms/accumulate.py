@@ -28,7 +28,7 @@ from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import own_nodes, path_of, receiver_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of, last_converted
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.collected import collection, shape_of_one
+from perflint.transforms.collected import ANY_SHAPE, collection, shape_of_one
 from perflint.transforms.doubles import has_doubles
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
 from perflint.transforms.operations import InsertAfter, Replace
@@ -91,8 +91,10 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         if kind != FLOAT and may_be_integer:
             safety = Safety.BEHAVIOUR  # were it an integer, the sum would have been one
         suffix, convert = ".detach().double()", "float"
+        if number_kind(program, read.base) == INTEGER:
+            suffix = ".double()"
         if not has_doubles(program):
-            suffix, safety = ".detach().float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
+            suffix, safety = f"{suffix.removesuffix('double()')}float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
     suffix += shape_of_one(program, read.base)
     _check_other_additions(program, found, statement, kind)
     keeps_integer = convert == "float" and may_be_integer
@@ -104,6 +106,8 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     behind = [InsertAfter(last_converted(program, found.loop), (converted,))] if after != [] else []
     change = rewrite(program, read.replaced(suffix), *inside, *behind)
     when = "read it once, after the loop" if behind else "read it where that is needed"
+    if shape_of_one(program, read.base):
+        safety, when = Safety.BEHAVIOUR, f"{when}{ANY_SHAPE}"
     if keeps_integer and behind:
         safety, when = Safety.BEHAVIOUR, f"{when}, where it is 0.0 and not 0 if nothing was added"
     return Fix(f"add `{path}` up on the device and {when}", safety, change)

@@ -109,7 +109,7 @@ def last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
 
 
 def _converts(program: Program, statement: ast.stmt) -> bool:
-    """Is it `x = float(x)`, or `x = torch.stack(x).tolist()` below `if x:`?"""
+    """Is it `x = float(x)`, `x = torch.cat(x_parts)`, or `x = torch.stack(x).tolist()` below `if x:`?"""
     if isinstance(statement, ast.If) and path_of(statement.test) and len(statement.body) == 1 and not statement.orelse:
         inner = statement.body[0]
         is_list = isinstance(inner, ast.Assign) and receiver_of(inner.value, "tolist") is not None
@@ -117,5 +117,6 @@ def _converts(program: Program, statement: ast.stmt) -> bool:
     value = statement.value if isinstance(statement, ast.Assign) else None
     if not isinstance(statement, ast.Assign) or not isinstance(value, ast.Call):
         return False
+    path, given = path_of(statement.targets[0]), [path_of(each) for each in value.args]
     is_number = program.qualified(value.func) in ("builtins.float", "builtins.int")
-    return is_number and [path_of(statement.targets[0])] == [path_of(each) for each in value.args]
+    return (is_number and given == [path]) or given[:1] in ([f"{path}_parts"], [f"{path}Parts"])

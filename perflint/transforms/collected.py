@@ -28,6 +28,7 @@ from perflint.transforms.operations import InsertAfter
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import statement as statement_of
 
+ANY_SHAPE = ", whatever its shape is"  # which is right, but nothing to write unasked
 _REDUCING = frozenset({"reduction", "reduce", "size_average"})
 _WHOLE = frozenset("sum mean max min prod norm".split())  # without arguments, of all numbers
 _LOSS = re.compile(r"torch\.nn\.(modules\.loss\.)?(?!Adaptive)\w+Loss")
@@ -57,7 +58,10 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
     behind = statement_of(f"if {{path}}:\n    {{path}} = {stacked}", path=path, torch=torch)
     kept = kept_until(program, read.base, statement, found.loop)
     change = rewrite(program, read.replaced(kept), InsertAfter(last_converted(program, found.loop), (behind,)))
-    return Fix(f"collect `{path}` on the device and read it once, after the loop", Safety.EXACT, change)
+    title = f"collect `{path}` on the device and read it once, after the loop"
+    if shape_of_one(program, read.base):
+        return Fix(f"{title}{ANY_SHAPE}", Safety.BEHAVIOUR, change)
+    return Fix(title, Safety.EXACT, change)
 
 
 def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:

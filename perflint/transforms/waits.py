@@ -66,12 +66,12 @@ def _told(program: Program, left: Sequence[HostRead]) -> str:
 
 
 def _unknown(program: Program, read: Sync, reads: Sequence[HostRead]) -> Iterator[Sync]:
-    """What calls `.item()` in the block of `read` on what isn't known: it may be a tensor that the host waits for."""
+    """What reads a value by its method in the block of `read`, of what isn't known: the host may wait for it."""
     known = {sync.node for each in reads for sync in (each.sync, *each.repeats)}
     block = program.block_of(program.statement_of(read.node))
     simple = (each for each in block if isinstance(each, ast.Assign | ast.AugAssign | ast.Expr))
     for node in (node for each in simple for node in ast.walk(each)):
-        tensor = receiver_of(node, "item")
+        tensor = receiver_of(node, "item", "tolist")
         if not isinstance(node, ast.Call) or tensor is None or node.args or node in known:
             continue
         value = program.value(tensor)
