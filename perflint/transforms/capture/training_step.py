@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.decorators import may_do_more
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS
@@ -40,6 +42,7 @@ def training_steps(program: Program) -> list[TrainingStep]:
 def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     """The fix of one block; raises Blocked."""
     _check_order(program, block, backward)
+    _check_given(program, backward)
     found = regions(program, block, around_of(program, block))
     name, imported = importing(program, RUNTIME, _DECORATOR)
     outlines = _outlines(program, found)
@@ -82,6 +85,18 @@ def _outlines(program: Program, found: list[Region]) -> list[Outline]:
     if not outlines:
         raise reasons[0]
     return outlines
+
+
+def _check_given(program: Program, backward: ast.Call) -> None:
+    """Raise Blocked where callers compute what is differentiated."""
+    loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
+    if isinstance(loss, ast.Name):
+        given = program.get(Flow).graph(loss).definitions(loss)
+        if given and all(isinstance(each, Definition) and isinstance(each.node, ast.arg) for each in given):
+            reason = (
+                "is computed by callers, and a step begins with a forward pass: compute it in the function that steps"
+            )
+            raise Blocked(f"`{loss.id}` {reason}", backward)
 
 
 def _check_order(program: Program, block: list[ast.stmt], backward: ast.Call) -> None:
