@@ -126,6 +126,7 @@ class Block:
         if not is_new(new[0]) and self._trees.line(new[0]) is first:
             return
         stays = changes.replaced is None or first in {*self._kept(changes.replaced.new)}
+        stays = stays and not isinstance(new[0], ast.With)  # which is about what the comment says of it
         cut = len(lines)
         while stays and cut and lines[cut - 1].comment is not None:
             cut -= 1
