@@ -39,7 +39,7 @@ def beside(program: Program, read: HostRead, of_loop: Sequence[HostRead]) -> Hos
     left = [each for each in others if not any(other.is_safe or other.requires == fix.requires for other in each.fixes)]
     near = [each for each in left if _is_near(program, read.sync, each.sync)]
     stuck = [each.sync for each in near if not each.fixes] or [
-        each for each in _unknown(program, read.sync, reads) if _is_near(program, read.sync, each)
+        each for each in _unknown(program, read.sync, of_loop) if _is_near(program, read.sync, each)
     ]
     costly = [each.sync for each in left if not each.fixes]
     is_little = fix.requires or len(costly) > _FEW or any(_is_deeper(program, read.sync, each) for each in costly)
