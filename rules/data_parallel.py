@@ -2,9 +2,9 @@
 
 ## What it does
 
-Reports `torch.nn.DataParallel`, and `torch.nn.parallel.data_parallel`, in files that train. Left alone is what is given
-one device alone, files that know `DistributedDataParallel`, too, so that their users can choose, classes derived from
-it, and tests.
+Reports `torch.nn.DataParallel`, and `torch.nn.parallel.data_parallel`, in files that train. Left alone are
+models that are given a single device, files that also offer `DistributedDataParallel`, so that their users can choose,
+classes derived from it, and tests.
 
 ## Why it is slow
 
@@ -66,6 +66,8 @@ class DataParallel(Rule):
                 devices = api.bind(call, ("module", "inputs", "device_ids")).get("device_ids")
             if isinstance(devices, ast.List | ast.Tuple) and len(devices.elts) < 2:
                 continue
-            message = "one process copies the model to all devices in each step: DistributedDataParallel keeps it there"
+            message = (
+                "DataParallel copies the model to all devices in each step: DistributedDataParallel keeps it there"
+            )
             blocked = "processes have to be started, and data divided among them"
             yield self.finding(api.call_span(program, call), message, kind="wrapper", blocked=blocked)

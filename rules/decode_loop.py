@@ -124,7 +124,7 @@ class DecodeLoop(Rule):
                 continue
             yield self.finding(
                 api.head_span(program, loop),
-                f"loop over time launches its operations step by step ({best.kind}): {best.because}",
+                f"each time step launches its own kernels: {best.because} ({best.kind})",
                 kind=best.kind,
                 fixes=best.fixes,
                 blocked=best.blocked,

@@ -4,8 +4,8 @@
 
 Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
 `ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have
-just made on the host, in every step, with views, casts and operations with numbers in between. Left alone are tensors
-made of data, which are on the host anyway, buffers that are made once, pinned memory, and empty tensors.
+just made on the host, in every step, also with views, casts and operations with numbers in between. Left alone are
+tensors made of data, which are on the host anyway, buffers that are made once, pinned memory, and empty tensors.
 
 ## Why it is slow
 
@@ -61,7 +61,9 @@ class HostTensor(Rule):
             if move is None or made is None or not api.runs_often(program, call):
                 continue
             fixes, blocked = api.tried(_fix, program, move, made)
-            message = f"what `{program.segment(made.call.func)}` makes on the host is copied to the device in each step"
+            message = (
+                f"`{program.segment(made.call.func)}` makes a tensor on the host, which each step copies to the device"
+            )
             span, by = api.call_span(program, call), program.hot_by(call)
             yield self.finding(span, message, kind=made.kind, fixes=fixes, blocked=blocked, hot_by=by)
 

@@ -70,10 +70,9 @@ class LoaderRestartsWorkers(Rule):
             if not found or _is_changed(program, found):
                 continue
             fixes, blocked = api.tried(_fix, program, loader, found)
-            where = (
-                f" of the loop in line {found.loops[0].lineno}" if found.loops else " over it, as training makes them"
-            )
-            message = f"its workers are started again in every {'iteration' if found.loops else 'pass'}{where}"
+            line = found.loops[0].lineno if found.loops else 0
+            when = f"iteration of the loop in line {line}" if line else "epoch"
+            message = f"the loader starts its workers again in every {when}"
             span = program.span(loader.call)
             yield self.finding(span, message, kind="epochs", fixes=fixes, blocked=blocked)
 

@@ -73,6 +73,7 @@ class OptimizerNotFused(Rule):
     group = "overhead"
     severity = Severity.ADVICE
     regimes = ("overhead", "host reads", "memory")
+    setting = "fused-optimizer"
     triggers = ("Adam", "SGD")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
@@ -88,7 +89,9 @@ class OptimizerNotFused(Rule):
             if any(each.place is Place.HOST for each in placed) or not (known or program.may_use_device):
                 continue
             fixes, blocked = api.tried(_fix, program, call, given, placed)
-            message = "its step passes over all parameters once for each operation: fused=True makes that one pass"
+            message = (
+                "the optimizer passes over all parameters once for each operation: `fused=True` makes that one pass"
+            )
             yield self.finding(api.call_span(program, call), message, kind="device", fixes=fixes, blocked=blocked)
 
 

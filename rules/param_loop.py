@@ -36,11 +36,14 @@ if params:
 
 ## Fix safety
 
-`exact`: the operations are those of the loop, in its order; `rounding` where it divides by a number, which a single
-tensor of CUDA does by the reciprocal. `behaviour` where a factor may be no number, two modules aren't known to be one
-and its `copy.deepcopy` (of one type), memory may be shared, or errors are caught half-way. There is no fix where a
-tensor may come twice (a state dict has tied weights twice), is given new memory, or is treated unlike others. It
-needs torch 2.1.
+`exact` where gradients of a model that the file gives to an optimizer are clamped to [-x, x]:
+`torch.nn.utils.clip_grad_value_` clips them. All else is `behaviour`, a candidate for `--unsafe` and for `tune`,
+because `torch._foreach_*` are functions that torch calls private, though its optimizers rest on them. The operations
+are those of the loop, in its order, but for division by a number, which a single tensor of CUDA does by the reciprocal.
+What has to hold besides is named: that a factor is a number, that two modules are one and its `copy.deepcopy` (of one
+type), that no memory is shared, that no error is caught half-way, and that there is memory for a copy of all parameters
+where something is computed of them. There is no fix where a tensor may come twice (a state dict has tied weights
+twice), is given new memory, or is treated unlike others. It needs torch 2.1.
 """
 
 from __future__ import annotations
@@ -97,10 +100,15 @@ def _walks_parameters(program: Program, walked: ast.expr) -> bool:
     """Does it walk parameters, by what they are called, or a dictionary that is made of them?"""
     keyed = walked.func.value if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) else walked
     made = api.origins(program, keyed) if isinstance(keyed, ast.Name) else []
-    tables = [each for each in made if isinstance(each, ast.Call) and program.qualified(each.func) == "builtins.dict"]
+    tables = [each for each in made if isinstance(each, ast.Call) and _makes_table(program, each)]
     nodes = (each for part in (walked, *tables) for each in ast.walk(part))
     words = (getattr(e, "attr", getattr(e, "id", getattr(e, "value", ""))) for e in nodes)
     return any(_WALKED.search(word) for word in words if isinstance(word, str))
+
+
+def _makes_table(program: Program, call: ast.Call) -> bool:
+    """Does it make a dictionary, or give the state of a module?"""
+    return program.qualified(call.func) == "builtins.dict" or getattr(call.func, "attr", "") == "state_dict"
 
 
 def _kind(program: Program, loop: _Loop) -> str:

@@ -48,7 +48,7 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
         raise UserError("profile doesn't run on Windows: run it in WSL")
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        raise UserError(f"profile needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")
+        raise UserError(f"profile needs {', '.join(missing)}: pip install {' '.join(missing)}")
     from perflint.cli import console
     from perflint.cli.profile_session import Session
     from perflint.profile.kept import as_json

@@ -16,6 +16,6 @@ def server() -> int:
     try:
         from perflint.server import editor
     except ModuleNotFoundError as error:
-        raise UserError(f"{error.name} is missing: pip install 'perflint-torch[server]'") from None
+        raise UserError(f"{error.name} is missing: pip install pygls") from None
     editor.server().start_io()
     return 0

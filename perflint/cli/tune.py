@@ -61,6 +61,7 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     from perflint.tune.ladder import ladder
     from perflint.tune.trials import Trials, fresh, trials
     from perflint.verify.grade import Outcome
+    from perflint.verify.summary import advice
 
     allowed = frozenset({Safety.EXACT, Safety.ROUNDING, *map(Safety, allow)})
 
@@ -79,7 +80,7 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
 
     def to_do(session: Session, verdict: Verdict) -> str:
         if verdict.outcome is not Outcome.FASTER:
-            return ""
+            return advice(verdict).replace("Verify again", "Tune again")
         keep(session.root, program[0], verdict.fixes)
         return f"Run it so: perflint run --tuned {'-m ' if typed['is_module'] else ''}{' '.join(program)}"
 

@@ -114,7 +114,7 @@ def examined(
         raise UserError("verify doesn't run on Windows: it pauses programs as only POSIX systems can; run it in WSL")
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        raise UserError(f"verify needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")
+        raise UserError(f"verify needs {', '.join(missing)}: pip install {' '.join(missing)}")
     from perflint.cli import console
     from perflint.cli.verify_session import Session
     from perflint.engine.rule import Safety

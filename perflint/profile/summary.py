@@ -121,7 +121,8 @@ class Report:
         profile, program = self.profile, self.profile.program
         least = _LEAST * profile.step_ms
         regime = Regime(profile.regime) if profile.shares else None
-        bound = {name for name, rule in rules_by_name().items() if regime and regime.value in rule.regimes}
+        is_bound = profile.regime if profile.is_gpu else ""
+        bound = {name for name, rule in rules_by_name().items() if is_bound in rule.regimes}
         fixable = [
             each
             for each in self.measured

@@ -29,9 +29,9 @@ _HIDDEN = (".", "__pycache__")
 
 
 class Import(NamedTuple):
-    """A module that is imported, whether `always` as the importing one is, and the own `files` that this runs.
+    """A module that is imported, or a name of one, and the own `files` that this runs.
 
-    Relative imports are never `always`: no library is imported so.
+    It is imported `always` if it is whenever the importing one is; not so by relative imports, for no library is.
     """
 
     name: str
@@ -248,7 +248,8 @@ def _imported(tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[str,
             if node.module:
                 yield node.module, id(node) in always and not node.level, node.level
             package = f"{node.module}." if node.module else ""
-            yield from ((f"{package}{alias.name}", False, node.level) for alias in node.names)
+            is_always = id(node) in always and not node.level
+            yield from ((f"{package}{alias.name}", is_always, node.level) for alias in node.names)
         elif isinstance(node, ast.Call) and _is_importer(node.func) and node.args and (name := _text(node.args[0])):
             yield name.lstrip("."), False, len(name) - len(name.lstrip("."))
 

@@ -8,7 +8,7 @@ import re
 from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.memory.hooks import registers_hooks
-from perflint.analysis.program import Program
+from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
@@ -37,8 +37,6 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     Raises Blocked where the scale may be a tensor, queries and keys may not be as many under a causal mask, or a mask
     may leave nothing of a row: there, results differ.
     """
-    if may_be_transformed(program):
-        raise Blocked("the fused kernels can't be differentiated twice")
     _check_modules(program, found)
     query, turned = _of_matrices(program, found.first, _SCORES)
     weights, value = _of_matrices(program, found.last, _WEIGHED)
@@ -52,6 +50,8 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     keywords = [*_dropped(program, found), *scaled]
     gone = _leading_statements(program, found)
     _check_heads(program, found, query)
+    if may_be_transformed(program):  # asked last: the answer is other files', and has this one checked again
+        raise Blocked("the fused kernels can't be differentiated twice")
     names = program.of_type(ast.Name, ast.Attribute)
     modules = (path_of(each) for each in names if program.qualified(each) == "torch.nn.functional" and path_of(each))
     called = next((expression(f"{each}.{_NAME}") for each in modules), None)
@@ -62,6 +62,9 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     change = rewrite(program, *_changes(program, found, gone, in_rows(made, FIT)))
     if not _has_rows(program, found, query):
         assumed.append("the queries are no vector")
+    module = path_of(found.softmax.func)
+    if module.startswith("self.") and program.value(found.softmax.func).kind is Kind.MODULE:
+        assumed.append(f"`{module}` may be left unused")
     proviso = f", if {' and '.join(assumed)}" if assumed else ""
     safety = Safety.BEHAVIOUR if found.kept or assumed else Safety.ROUNDING
     return Fix(f"compute it by one kernel{proviso}: {_NAME}", safety, change)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -30,26 +30,13 @@ _SIMPLE = (cst.Name, cst.Integer, cst.UnaryOperation)
 
 
 class Coder:
-    """Makes libcst nodes of new code.
+    """Makes libcst nodes of new code; `update` gives what has become of a node of the program."""
 
-    `update` gives what has become of a node of the program, `derive` what an expression is with other parts.
-    """
-
-    def __init__(
-        self,
-        trees: Trees,
-        update: Callable[[Any], Any],
-        derive: Callable[[Piece, Mapping[ast.expr, ast.expr]], Piece],
-    ) -> None:
-        self.trees, self._update, self._derive = trees, update, derive
+    def __init__(self, trees: Trees, update: Callable[[Any], Any]) -> None:
+        self.trees, self.update = trees, update
         self.indent = trees.module.default_indent
         self.kept: dict[str, Piece] = {}
         self.rows: dict[str, tuple[int, ...]] = {}
-        self._ready: dict[cst.CSTNode, Piece] = {}
-
-    def update(self, node: Any) -> Any:
-        """What has become of a node of the program."""
-        return self._ready[node] if node in self._ready else self._update(node)
 
     def expression(self, node: ast.expr) -> cst.BaseExpression:
         """The libcst node of `node`, new or of the program, without brackets around it."""
@@ -87,16 +74,8 @@ class Coder:
         return type(node)(**fields)
 
     def _of_program(self, node: ast.AST) -> Piece | None:
-        """The node of an expression of the program, or of one that is derived from it; None for new code."""
-        origin = note_of(node).origin
-        if origin is None:
-            return self.trees.piece(node) if isinstance(node, ast.expr) and not is_new(node) else None
-        piece = self.trees.piece(origin[0])
-        if piece is None:
-            return None
-        made = self._derive(piece, origin[1])
-        self._ready[made] = made
-        return made
+        """The node of an expression of the program; None for new code."""
+        return self.trees.piece(node) if isinstance(node, ast.expr) and not is_new(node) else None
 
     def _part(self, node: ast.AST) -> ast.AST:
         kept = self._of_program(node)

@@ -13,7 +13,7 @@ from typing import TypeGuard
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names, local_names
-from perflint.syntax.walk import FUNCTIONS, PlainLoop, path_of
+from perflint.syntax.walk import FUNCTIONS, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import reference
 
@@ -70,19 +70,13 @@ def names_in(root: ast.AST) -> Iterator[str]:
             yield from (name for name in fields if isinstance(name, str))
 
 
-def check_layout(program: Program, loop: PlainLoop) -> None:
-    """Raise Blocked where the loop shares lines with something else."""
-    before = program.text[program.source.line_start(loop.lineno) : program.span(loop)[0]]
-    if before.strip() or loop.body[0].lineno == loop.lineno:
-        raise Blocked("the loop shares a line with something else: put its body on lines of its own", loop)
-
-
 def check_alone(program: Program, statement: ast.stmt) -> None:
-    """Raise Blocked where a statement that is to go shares its lines with something else."""
+    """Raise Blocked where a statement that is to go, or the block of one, shares its lines with something else."""
     source, (start, end) = program.source, program.span(statement)
     before = program.text[source.line_start(statement.lineno) : start]
     behind = program.text[end : source.line_end(statement.end_lineno or statement.lineno)]
-    if before.strip() or behind.lstrip()[:1] == ";":
+    block: list[ast.stmt] = getattr(statement, "body", [])
+    if before.strip() or behind.lstrip()[:1] == ";" or any(each.lineno == statement.lineno for each in block):
         raise Blocked("it shares a line with something else", statement)
 
 

@@ -7,7 +7,7 @@ written, comments, quotes and line breaks included.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -83,20 +83,17 @@ class Note:
     """What code is told beside its syntax.
 
     `is_new`: it is no part of the program, also where it is told to stand at a place of that. `is_apart`: there is to
-    be a blank line above it. `rows`: how many arguments stand on each of its lines. `origin` is the expression of the
-    program that it was derived from, with the parts that are others.
+    be a blank line above it. `rows`: how many arguments stand on each of its lines.
 
-    It stands for the program up to the line `last`, whose comments it has: those on `lines`, where some are told. The
-    one at the end goes after it where it stands `alone` for that.
+    It stands for the program up to the line `last`, whose comments it has. The one at the end goes after it where it
+    stands `alone` for that.
     """
 
     is_new: bool = False
     is_apart: bool = False
     rows: tuple[int, ...] = ()
-    origin: tuple[ast.expr, Mapping[ast.expr, ast.expr]] | None = None
     last: int = 0
     alone: bool = True
-    lines: frozenset[int] | None = None
 
 
 _PLAIN = Note()
@@ -129,36 +126,21 @@ def is_new(node: ast.AST) -> bool:
 
 
 def derived(old: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> ast.expr:
-    """The expression `old` of the program, or one derived of it, with other `parts` in it, written as it stands there.
+    """The expression `old` with other `parts` in it; what is made stands where it did."""
 
-    What is made stands where it did.
-    """
-    if not parts:
-        return old
-    used: dict[ast.expr, ast.expr] = {}
-
-    def copied(node: ast.AST) -> ast.AST:
+    def copied(node: Any) -> Any:
+        if isinstance(node, list):
+            items = [copied(each) for each in node]
+            return node if all(one is other for one, other in zip(items, node, strict=True)) else items
+        if not isinstance(node, ast.AST):
+            return node
         if isinstance(node, ast.expr) and node in parts:
-            used[node] = parts[node]
             return parts[node]
-        before = set(used)
-        fields = {name: each(getattr(node, name, None)) for name in node._fields}
-        if len(used) == len(before):
+        fields = {name: copied(getattr(node, name, None)) for name in node._fields}
+        if all(value is getattr(node, name, None) for name, value in fields.items()):
             return node
         made = new(type(node)(**fields))
-        if isinstance(node, ast.expr):
-            ast.copy_location(made, node)
-            base, first = note_of(node).origin or (node, {})
-            kept = {part: derived(code, parts) for part, code in first.items()}
-            inside = {part for code in first.values() for part in ast.walk(code)}
-            more = {part: used[part] for part in used if part not in before and part not in inside}
-            _noted(made, origin=(base, {**kept, **more}))
-        return made
-
-    def each(value: object) -> object:
-        if isinstance(value, list):
-            return [each(item) for item in value]
-        return copied(value) if isinstance(value, ast.AST) else value
+        return ast.copy_location(made, node) if isinstance(node, ast.expr) else made
 
     return cast(ast.expr, copied(old))
 
@@ -177,15 +159,6 @@ def standing_for(statement: Node, old: ast.stmt, *, head: bool = False, last: in
     The one at the end goes after it where it stands `alone` for that.
     """
     return _noted(statement, last=last or (_head_end(old) if head else old.end_lineno), alone=alone)
-
-
-def forget_comments(statements: Sequence[ast.stmt], lines: set[int]) -> None:
-    """Let statements leave the comments of what they stand for to others, but for those on these lines."""
-    for each in (node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.stmt)):
-        note = note_of(each)
-        _noted(each, lines=frozenset(lines), alone=note.alone and note.last > 0)
-    if lines and statements and is_new(statements[-1]):
-        _noted(statements[-1], last=max(lines), alone=False)
 
 
 def located(node: Node, at: ast.expr | ast.stmt) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import libcst as cst
@@ -27,7 +27,7 @@ from perflint.transforms.operations import (
     ReplaceStatements,
     is_new,
 )
-from perflint.transforms.trees import Piece, Trees, first_offset, trees_of
+from perflint.transforms.trees import Trees, first_offset, trees_of
 
 _OPEN = (
     *(cst.Arg, cst.Index, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr, cst.If, cst.While),
@@ -112,7 +112,7 @@ class _Rendering(cst.CSTTransformer):
 
     def __init__(self, trees: Trees, operations: Sequence[Operation]) -> None:
         super().__init__()
-        self._trees, self._coder = trees, Coder(trees, self._updated, self._derived)
+        self._trees, self._coder = trees, Coder(trees, self._updated)
         self._expressions: dict[cst.CSTNode, Replace] = {}
         self._keywords: dict[cst.CSTNode, AddKeywords] = {}
         self._names: dict[cst.CSTNode, list[str]] = defaultdict(list)
@@ -154,20 +154,6 @@ class _Rendering(cst.CSTTransformer):
 
     def _updated(self, piece: Any) -> Any:
         return piece.visit(self) if self._changes(piece) else piece
-
-    def _derived(self, piece: Piece, parts: Mapping[ast.expr, ast.expr]) -> Piece:
-        """What `piece` is with other parts."""
-        found: dict[cst.CSTNode, Replace] = {
-            self._trees.expression(old): Replace(old, new) for old, new in parts.items()
-        }
-        before = self._expressions, self._places
-        self._expressions = {**before[0], **found}
-        self._places = sorted({*before[1], *(first_offset(self._trees, node) for node in found)})
-        try:
-            made: Piece = piece.visit(self)  # type: ignore[assignment]
-        finally:
-            self._expressions, self._places = before
-        return made.deep_clone() if made is piece else made
 
     def _changes(self, node: cst.CSTNode) -> bool:
         start, end = first_offset(self._trees, node), self._trees.spans[node][1]

@@ -39,10 +39,11 @@ class Trials:
 def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trials:
     """What promises no less than is allowed and, where there is a profile, may gain by it: the most gain first.
 
-    Rules that are advice are tried only if they name regimes.
+    Rules that are advice are tried only if they name regimes, and on a GPU.
     """
     settings = {name: each.regimes for name, each in KNOWN.items() if Safety(each.safety) in allowed}
-    rules = {each.name: each.regimes for each in all_rules() if each.severity is Severity.ADVICE and each.regimes}
+    on_gpu = all_rules() if profile is None or profile.is_gpu else ()
+    rules = {each.name: each.regimes for each in on_gpu if each.severity is Severity.ADVICE and each.regimes}
 
     def share(regimes: Collection[str]) -> float:
         return sum(profile.shares.get(each, 0.0) for each in regimes) if profile else 1.0
@@ -55,7 +56,7 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
         note = f"a step is {bounds} ({profile.date[:10]}); not tried, as it shortens {little}: {', '.join(left_out)}"
     kept = sorted((name for name in rules if name not in left_out), key=lambda name: -share(rules[name]))
     tried = tuple(name for name in settings if name not in left_out)
-    forms = {name: each.rule for name, each in KNOWN.items() if each.rule}  # on a GPU
+    forms = {each.setting: each.name for each in on_gpu if each.setting}
     instead = {name: [rule] for name, rule in forms.items() if name in tried and profile and profile.is_gpu}
     rivals = [name for name in kept if profile and name not in forms.values()]
     shortened = {each for name in rivals for each in rules[name]}

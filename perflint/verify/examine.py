@@ -106,6 +106,7 @@ class Examination(Planned):
     def _reached(self, blank: Verdict) -> Verdict:
         if self._seen_first:
             return self._raced_first(blank)
+        self._leave_out_slow()
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
         whole = self._recorded(everything)
         fixes, own = self._seen(everything, whole), self._records.own
@@ -116,7 +117,9 @@ class Examination(Planned):
         if not right:
             effects = [self._variants.effect(self._keys[fix.name], everything, whole) for fix in fixes]
             is_idle = all(each.obstacle and not each.times for each in effects)
-            return replace(shared, likeness=self._graded(together, whole), is_idle=is_idle)
+            is_known = not any(fix.likeness.is_crowded for fix in fixes)
+            likeness = self._graded(together, whole) if is_known else Likeness(Grade.UNKNOWN, (NO_TIME,))
+            return replace(shared, likeness=likeness, is_idle=is_idle)
         self._known = replace(shared, likeness=worst([own, *(fix.likeness for fix in right)]))
         settled = self._settled(right, self._reserve(right))
         while later := self._wrong_later(settled):

@@ -34,10 +34,14 @@ _PROMISED = {Safety.EXACT: Grade.BITWISE, Safety.ROUNDING: Grade.ROUNDING}  # ot
 
 @dataclass(frozen=True)
 class Likeness:
-    """A grade and its evidence, in sentences without full stops, the most telling first."""
+    """A grade and its evidence, in sentences without full stops, the most telling first.
+
+    It `is_crowded` if it is that of a run with other fixes, too.
+    """
 
     grade: Grade
     evidence: tuple[str, ...] = ()
+    is_crowded: bool = False
 
     def keeps(self, promise: Safety, own: Grade) -> bool:
         """Whether this is what a fix with that promise owes, where two runs of the original are alike by `own`."""
@@ -49,7 +53,8 @@ class Likeness:
     @property
     def crowded(self) -> Likeness:
         """What this tells of a fix that ran with others: what differs need not be its doing."""
-        return replace(self, evidence=tuple(f"together with the others {each}" for each in self.evidence))
+        told = tuple(f"together with the others {each}" for each in self.evidence)
+        return replace(self, evidence=told, is_crowded=True)
 
 
 class Outcome(str, Enum):

@@ -47,6 +47,8 @@ class Notes:
 def libraries(closure: Closure | None, notes: Notes) -> tuple[str, ...] | None:
     """What the modules of a program import from where packages are installed, as they are imported themselves.
 
+    These are modules, and names of modules, as some load what is behind a name only when that is asked for.
+
     Nothing of that where the program changes variables that libraries may read meanwhile; None where these are read as
     Python or torch start, or where the program isn't found as a file of its own.
     """
@@ -56,7 +58,7 @@ def libraries(closure: Closure | None, notes: Notes) -> tuple[str, ...] | None:
         return None
     imports = (each for module in closure.modules for each in module.imports or ())
     always = dict.fromkeys(each.name for each in imports if each.always and not each.files)
-    return () if notes.changed else tuple(name for name in always if _is_installed(name))
+    return () if notes.changed else tuple(name for name in always if _is_installed(name) and not name.endswith("*"))
 
 
 def _writes_in_c(node: ast.Import | ast.ImportFrom) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perflint.engine.rule import Safety
 from perflint.project.cores import available_cores
+from perflint.shim.settings import KNOWN
 from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.budget import Budget, Share
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
@@ -139,6 +140,14 @@ class Planned:
         ran = self._look.ran
         late = self._variants.late(ran)
         return tuple(key for key in self._variants.loaded(ran) if key.safety in _SURE and key not in late)
+
+    def _leave_out_slow(self) -> None:
+        """Where time is short, leave out settings that compile: all others would wait for that."""
+        names = [key.rule for key in self.fixes if key.rule in KNOWN and KNOWN[key.rule].starts_slowly]
+        rest = [key for key in self.fixes if key.rule not in names]
+        if names and rest and self.by_class and self._schedule.is_tight(self._budget.left):
+            self._variants = self._variants.only(rest, self._variants.shortened)
+            self._left_out.append(f"{', '.join(names)}: there was no time to compile")
 
     def _enter(self, part: str, telling: str) -> None:
         """Begin a part of the verification."""

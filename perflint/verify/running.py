@@ -28,6 +28,7 @@ from perflint.verify.processes import Guardian
 from perflint.verify.statistics import subject
 
 _EXCEPTION = re.compile(r"(?:\[rank\d+\]: )?(?P<what>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)")
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _KEPT = 2**20  # bytes from the beginning of an output that are kept, and as many from its end
 _MOST = 2**26  # bytes that it may take on the disk
 _OWN_PORT = {"PET_STANDALONE": "1"}  # has torchrun choose a free one: it is started several times at once
@@ -56,10 +57,10 @@ class NoProgress(Fault):
 
 def last_words(errors: str) -> str:
     """The line that says why a program failed: of an exception, but not of a launcher's about its ranks."""
-    lines = errors.strip().splitlines()
+    lines = _COLORS.sub("", errors).strip().splitlines()
     found = (match for line in reversed(lines) if (match := _EXCEPTION.match(line)))
     told = next((match["what"] for match in found if "ChildFailedError" not in match["what"]), "")
-    return told or (lines[-1] if lines else "")
+    return (told or (lines[-1] if lines else "")).rstrip()
 
 
 def ending(code: int, errors: str) -> str:

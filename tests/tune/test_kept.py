@@ -124,6 +124,7 @@ def test_the_regime_of_a_profile_says_what_is_tried_and_what_is_tried_first(proj
     assert small.first == small.rules == ("launch-bound-step", "optimizer-not-fused")
     assert busy.first == busy.rules == ("precision-left",)
     assert busy.instead == {"tf32": ["precision-left"]}
+    assert not trials(frozenset(Safety), replace(a_profile(project, Regime.OVERHEAD), is_gpu=False)).rules
     graph, fused = ["launch-bound-step"], ["optimizer-not-fused"]
     assert small.instead == {"fused-optimizer": fused, "compile": graph, "compile-graphs": graph}
     assert "bfloat16" in busy.settings and "bfloat16" not in small.settings and "compile" in small.settings

@@ -40,7 +40,11 @@ def test_what_is_installed_and_always_imported_is_known_through_own_modules(fold
     (folder / "own" / "data.py").write_text("import text.tokens\nfrom . import other\n")
     (folder / "plots.py").write_text("")  # stands before what is installed
     script = "import json, torch\nfrom vision import models\nfrom own.data import load\nimport plots, nowhere\n"
-    assert found(folder, f"{script}\n\ndef main():\n    import seldom\n") == ("vision", "text.tokens")
+    assert found(folder, f"{script}\n\ndef main():\n    import seldom\n") == (
+        "vision",
+        "vision.models",
+        "text.tokens",
+    )
 
 
 def test_an_installed_package_that_a_link_on_the_path_leads_to_is_none_of_the_programs_own(

@@ -74,7 +74,8 @@ class Iteration:
         for each in self._program.of_type(ast.YieldFrom):
             yield each, each.value
         for call in self._program.of_type(ast.Call):
-            if call.args and self._program.qualified(call.func) == "builtins.iter":
+            name = self._program.qualified(call.func) if call.args else ""
+            if name == "builtins.iter" or (name == "builtins.next" and isinstance(call.args[0], ast.Call)):
                 yield call, call.args[0]
             yield from ((call, each.value) for each in call.args if isinstance(each, ast.Starred))
 
@@ -96,14 +97,14 @@ class Iteration:
         owner = receiver_of(call)
         method = name_called(call) if owner is not None else ""
         has_iterator = method_of(self._program.value(call.func).node, "__iter__") is not None
-        if WRAPS.fullmatch(name) or method in _WRAPPING_METHODS or has_iterator:
+        if name == "builtins.next":  # takes an item out
+            yield from ((argument, True) for argument in call.args)
+        elif WRAPS.fullmatch(name) or method in _WRAPPING_METHODS or has_iterator:
             yield from ((argument, is_held) for argument in call.args)
         elif is_held and name in _MAPPINGS:
             yield from ((argument, True) for argument in call.args)
             yield from ((keyword.value, False) for keyword in call.keywords)
-        elif owner is not None and method == "next":
-            yield owner, is_held
-        elif owner is not None and (method in ("get", "pop") or (is_held and method in ("items", "values"))):
+        elif owner is not None and (method in ("get", "next", "pop") or (is_held and method in ("items", "values"))):
             yield owner, True
 
     @cached_property

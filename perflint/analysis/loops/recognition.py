@@ -54,13 +54,13 @@ def _generated(loop: Evidence, name: str) -> str:
         return ""
     if loop.launches:
         if CHOICE in end.ops and not loop.hands_back(name):
-            return f"{name!r} is built from what the step before chose, and goes back into the model"
+            return f"`{name}` is built from what the step before chose, and goes back into the model"
         if any(each.name == name and each.how == "cat" for each in flow.collected):
-            return f"{name!r} grows by each step's output, and goes back into the model"
+            return f"`{name}` grows by each step's output, and goes back into the model"
     if end.slices or loop.names_another_axis:
         return ""
     if loop.slides(name):
-        return f"each step's output enters the window {name!r}, which goes back into the model"
+        return f"each step's output enters the window `{name}`, which goes back into the model"
     return ""
 
 
@@ -114,13 +114,12 @@ def _filtered(loop: Evidence, states: set[str]) -> set[str]:
 
 def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
     """What kind it is by what carries the state."""
-    given = f"steps of {_quoted(loop.given)} go in"
     if all(is_carried_by_rnn(loop.program, loop.flow, each) for each in states):
         carrier = rnn_name(loop.flow)
-        return VECTORIZABLE, f"{given}, and all that is carried is {_quoted(states)}, the state of {carrier}"
+        return VECTORIZABLE, f"nothing is carried but the state ({_quoted(states)}) of {carrier}"
     unseen = unseen_name(loop.program, loop.flow)
-    through = f"{unseen}, which this file does not define" if unseen else "more than a torch RNN"
-    return RECURRENCE, f"{given}, and the state {_quoted(states)} is carried through {through}"
+    through = f"`{unseen}`, which this file does not define" if unseen else "more than a torch RNN"
+    return RECURRENCE, f"the state ({_quoted(states)}) is carried through {through}"
 
 
 def _rollout(loop: Evidence) -> Verdict | None:
@@ -138,7 +137,7 @@ def _rollout(loop: Evidence) -> Verdict | None:
     if fed := loop.fed_back & loop.computed:
         return _own_output(loop, _fed(fed)[1])
     if any(map(loop.hands_back, loop.computed)):
-        return RECURRENCE, f"the state {_quoted(loop.computed)} is carried from step to step"
+        return RECURRENCE, f"the state ({_quoted(loop.computed)}) is carried from step to step"
     ends_by_itself = isinstance(loop.loop, ast.While)  # as what is generated does, rather than layers or rounds
     if loop.replaced and (ends_by_itself or (loop.counts_time and not loop.counts_rounds)):
         return _own_output(loop, _fed(loop.replaced)[1])
@@ -154,8 +153,8 @@ def _twin(loop: Evidence) -> Verdict | None:
         return None if loop.names_another_axis or not loop.given else _by_carrier(loop, entering)
     fed = {name for name in loop.entering & set(loop.states) if not loop.hands_back(name)}
     if not fed:
-        return RECURRENCE, f"the state {_quoted(entering)} is carried from step to step"
-    because = f"{_quoted(fed)}, computed from the output of the step before, goes back into the model"
+        return RECURRENCE, f"the state ({_quoted(entering)}) is carried from step to step"
+    because = f"what is computed from the step before ({_quoted(fed)}) goes back into the model"
     return _own_output(loop, because)
 
 
@@ -170,7 +169,7 @@ def _independent(loop: Evidence) -> Verdict | None:
     if not (loop.is_prepended or is_named):
         return None
     used = {each.base for each in flow.slices}
-    return VECTORIZABLE, f"each step only reads its own part of {_quoted(used)}; nothing is carried"
+    return VECTORIZABLE, f"each step reads its own part of {_quoted(used)}, and nothing is carried"
 
 
 def _own_output(loop: Evidence, because: str) -> Verdict:
@@ -178,17 +177,17 @@ def _own_output(loop: Evidence, because: str) -> Verdict:
 
 
 def _mixed(loop: Evidence) -> Verdict:
-    source = "from a given sequence or from the loop's own output, decided at run time"
+    source = "from a given sequence or from the loop's own output, as the run decides"
     named = loop.flow.forced - {"?"}
-    return MIXED, f"{_quoted(named) if named else 'what goes in'} is taken {source}"
+    return MIXED, f"{_quoted(named) if named else 'what goes in'} comes {source}"
 
 
 def _fed(names: Iterable[str]) -> Verdict:
-    return AUTOREGRESSIVE, f"{_quoted(names)}, the output of the step before, goes back into the model"
+    return AUTOREGRESSIVE, f"the output of the step before ({_quoted(names)}) goes back into the model"
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"{name!r}" for name in sorted(names)[:3])
+    return ", ".join(f"`{name}`" for name in sorted(names)[:3])
 
 
 def _only_repeats(loop: Evidence) -> bool:

@@ -58,7 +58,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
         rebinds=rebinds_of(program),
-        manners=_manners(program, context, reaching),
+        manners=_manners(program, context, reaching, heats),
         manner_queries=_manner_queries(program, context),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
@@ -158,7 +158,9 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
     return tuple(sorted(found.items()))
 
 
-def _manners(program: Program, context: Context, reaching: Reaching) -> tuple[tuple[str, Manner], ...]:
+def _manners(
+    program: Program, context: Context, reaching: Reaching, heats: Mapping[ast.Call, Heat]
+) -> tuple[tuple[str, Manner], ...]:
     """What is called in another manner than plainly: without gradients as the function around the call has it."""
     switches, sets_modes = (any(word in program.text for word in words) for words in (_SWITCHES, _MODES))
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
@@ -168,7 +170,7 @@ def _manners(program: Program, context: Context, reaching: Reaching) -> tuple[tu
             manner |= Manner.QUIET
         if any(handlers_in_file(program, node)):
             manner |= Manner.HANDLED
-        if _is_needed(program, node):
+        if heats[node] and _is_needed(program, node):
             manner |= Manner.NEEDED
         if sets_modes:
             manner |= _mode_given(program, node)

@@ -175,6 +175,24 @@ def changed_by(program: Program, late: Late) -> set[str]:
     return {each.id for each in names if program.value(each).kind not in _FIXED}
 
 
+def only_reads(program: Program, name: ast.Name) -> bool:
+    """Is no more done with a tensor there than to read it, so that a copy does as well as a view?"""
+    node: ast.expr = name
+    while True:
+        around = program.parent(node)
+        call = program.parent(around) if isinstance(around, ast.Attribute) else None
+        entry = torch_ops.of_method(around.attr) if isinstance(around, ast.Attribute) else None
+        if not isinstance(call, ast.Call) or entry is None or entry.in_place:
+            break
+        if not (entry.does("view") or entry.does("keeping")):
+            return True
+        node = call
+    if isinstance(around, ast.AugAssign):
+        return program.value(around.target).kind in (Kind.NUMBER, Kind.TENSOR)
+    is_shown = isinstance(around, ast.Call) and (is_output(program, around) or program.qualified(around.func) in _PURE)
+    return is_shown or isinstance(around, ast.BinOp | ast.Compare | ast.FormattedValue)
+
+
 def is_private(program: Program, name: ast.Name) -> bool:
     """Is it a list that its scope makes, adds to and gives to functions that keep nothing: one of no other name?"""
     graph = program.get(Flow).graph(name)

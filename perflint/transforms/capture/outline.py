@@ -15,17 +15,18 @@ from perflint.analysis.memory.locations import Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
-from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable, receiver_of
+from perflint.syntax.walk import own_nodes, reachable, receiver_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
-from perflint.transforms.capture.late import Late
+from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part, written_directly
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
+from perflint.transforms.capture.step_name import step_name
 from perflint.transforms.capture.tape import check_tape, is_cut
-from perflint.transforms.names import Taken, check_alone
+from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
     FIT,
     AddKeywords,
@@ -36,12 +37,11 @@ from perflint.transforms.operations import (
     in_rows,
     new,
 )
+from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, reference, statement
 
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
-_NAMES = ("step", "train_step", "training_step", "graphed")
-_WORDS = ("optimizer", "optimiser", "optim", "opt")
 
 
 class Outline:
@@ -55,6 +55,7 @@ class Outline:
         self._stores = [each for each in self._names if not isinstance(each.ctx, ast.Load)]
         self._stored = {each.id for each in self._stores}
         self._kept = {each.name for each in region.kept}
+        self._late = {node for late in region.late for node in own_nodes(late.statement)}
         check_scope(program, region, self._outermost)
         self._check_writes()
         if not region.pure:
@@ -126,13 +127,16 @@ class Outline:
             raise Blocked(f"`{name.id}` is computed on the host in each iteration: do that outside of the step", name)
 
     @cached_property
+    def _behind(self) -> list[ast.Name]:
+        """Where something is read, outside of the region, that the region has set."""
+        names = (each for each in self._graph.values if isinstance(each, ast.Name) and each not in self.region.nodes)
+        values = ((each, self._graph.read(each)) for each in names)
+        return [name for name, value in values if value is not None and any(map(self._is_inside, sources_of(value)))]
+
+    @cached_property
     def results(self) -> list[str]:
         """The variables that the region sets and that are read after it, in the order in which they are set."""
-        found = set[str]()
-        for name in (each for each in self._graph.values if isinstance(each, ast.Name)):
-            value = self._graph.read(name)
-            if value is not None and name not in self.region.nodes and any(map(self._is_inside, sources_of(value))):
-                found.add(name.id)
+        found = {each.id for each in self._behind}
         deleted = [node.id for node in own_nodes(self._outermost) if isinstance(node, ast.Name) and _is_deleted(node)]
         found.update(name for name in deleted if name in self._stored)
         for phi in self._graph.carried(self.region.around):
@@ -177,10 +181,19 @@ class Outline:
             code = ast.dump(each.value)
             if code not in found:
                 name = each.name if each.name not in used else self._taken.fresh(each.name)
-                found[code] = (name, each.value)
+                found[code] = (name, self._scale(each.value) if each.scales else _again(each.value))
                 used.add(name)
                 self._taken.names.add(name)
         return found
+
+    def _scale(self, number: ast.expr) -> ast.expr:
+        """A number of the host as a tensor where the other arguments lie."""
+        for name in self._names:
+            if name.id in self.parameters and self.program.value(name).kind is Kind.TENSOR:
+                made = "{torch}.full((), {number}, device={name}.device)"
+                return expression(made, torch=reference(name_of_torch(self.program)), number=number, name=name.id)
+        reason = "is another number in each iteration: keep it in a tensor on the device, and write to that by `fill_`"
+        raise Blocked(f"{shown(self.program, number)} {reason}", number)
 
     # -- checks
 
@@ -209,7 +222,10 @@ class Outline:
             if holds_others and not all(map(self._is_own_memory, self._added_to(name))):
                 raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
             is_unknown = self.region.pure and not points.is_known and not self._is_own_memory(name)
-            if is_unknown or (is_outside and self._is_view(name)):
+            reads = [each for each in self._behind if each.id == name.id]
+            is_behind = name.id not in self.parameters and self._late.isdisjoint(reads)
+            is_only_read = is_behind and all(only_reads(self.program, each) for each in reads)
+            if is_unknown or (is_outside and self._is_view(name) and not is_only_read):
                 raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
         for late in self.region.late:
             for tensor in late.tensors:
@@ -299,7 +315,7 @@ class Outline:
         for part in region.parts:
             for late in part.late if not part.is_late else ():
                 yield ReplaceStatements((late.statement,), tuple(self._named(late)))
-        name = self._name()
+        name = step_name(self.program, self.region, self._owner, self.results, self._taken)
         results = [*self.results, *self._late_values.values()]
         for made in region.sunk:
             check_alone(self.program, made)
@@ -324,7 +340,7 @@ class Outline:
         return function
 
     def _call(self, name: str, results: Sequence[str]) -> ast.stmt:
-        fetched = (_again(value) for _, value in self._fetched.values())
+        fetched = (value for _, value in self._fetched.values())
         called = f"{self._owner}.{name}" if self._owner else name
         call = in_rows(new(ast.Call(reference(called), [*map(self._argument, self.parameters), *fetched], [])), FIT)
         if not results:
@@ -351,36 +367,6 @@ class Outline:
         for read in late.reads:
             if read in self._late_values:
                 yield assignment(self._late_values[read], self.region.values[read])
-
-    def _name(self) -> str:
-        """What to call the function: by its optimizer, where that is one of several."""
-        paths = {ast.unparse(each.func.value) for each in self.region.steps if isinstance(each.func, ast.Attribute)}
-        last = paths.pop().rpartition(".")[2].lower() if len(paths) == 1 else ""
-        word = next((each for each in _WORDS if each in last), "")
-        stem = last.replace(word, "").strip("_")
-        names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else list(_NAMES)
-        if self.region.pure:
-            names = [f"compute_{self.results[0]}" if self.results else _NAMES[-1]]
-        if isinstance(self.region.around, ast.FunctionDef):
-            function = self.region.around.name.strip("_")
-            is_named = self.region.pure or function.endswith(names[0])
-            private = "__" if self._owner else "_"  # a method's is mangled: a class below may have one like it
-            names = [f"{private}graphed_{function}" if is_named else f"{private}{function}_{names[0]}"]
-            if names[0] in self.program.text or _is_defined_again(self.program, self.region.around):
-                raise Blocked(f"there is a `{names[0]}` already: decorate the step by hand", self.region.scope)
-        return self._taken.fresh(next((each for each in names if each not in self._taken.names), names[0]))
-
-
-def _is_defined_again(program: Program, function: ast.FunctionDef) -> bool:
-    """Is another function of its scope called so, too?"""
-
-    def scope(node: ast.AST) -> ast.AST:
-        return next(
-            each for each in program.ancestors(node) if isinstance(each, (*FUNCTIONS, ast.ClassDef, ast.Module))
-        )
-
-    others = (each for each in program.of_type(ast.FunctionDef) if each.name == function.name and each is not function)
-    return any(scope(each) is scope(function) for each in others)
 
 
 def _is_deleted(name: ast.Name) -> bool:

@@ -12,7 +12,7 @@ from perflint.transforms.capture.course import Course, Exit, check_guarded, cour
 from perflint.transforms.capture.obstacles import VERDICTS, Obstacles
 from perflint.transforms.capture.results import Collected, Stacks, collected, stacks_of
 from perflint.transforms.capture.state import State
-from perflint.transforms.names import check_alone, check_layout
+from perflint.transforms.names import check_alone
 from perflint.transforms.operations import (
     FIT,
     Operation,
@@ -72,7 +72,7 @@ class _Rewriting:
 
     def operations(self) -> Iterator[Operation]:
         """All that changes."""
-        check_layout(self._program, self._loop)
+        check_alone(self._program, self._loop)
         step = self._names.taken.fresh("step")
         number, first = self._number()
         body = [*self._first_statements(first), *self._body(), self._return()]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.decorators import may_do_more
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS
@@ -40,6 +42,7 @@ def training_steps(program: Program) -> list[TrainingStep]:
 def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     """The fix of one block; raises Blocked."""
     _check_order(program, block, backward)
+    _check_given(program, backward)
     found = regions(program, block, around_of(program, block))
     name, imported = importing(program, RUNTIME, _DECORATOR)
     outlines = _outlines(program, found)
@@ -47,7 +50,8 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     changes = [each for outline in outlines for each in outline.operations(name)]
     optimizers = {program.value(each.func.value).name for region in found for each in region.steps
                   if isinstance(each.func, ast.Attribute)}  # fmt: skip
-    is_exact = optimizers <= _EXACT and not any(region.kept for region in found)
+    is_scaled = any(region.kept or any(each.scales for each in region.fetched) for region in found)
+    is_exact = optimizers <= _EXACT and not is_scaled
     safety = Safety.EXACT if is_exact else Safety.ROUNDING  # of an optimizer in its capturable form, say
     title = "run the training step as one CUDA graph"
     if any(region.unchecked for region in found):
@@ -82,6 +86,18 @@ def _outlines(program: Program, found: list[Region]) -> list[Outline]:
     if not outlines:
         raise reasons[0]
     return outlines
+
+
+def _check_given(program: Program, backward: ast.Call) -> None:
+    """Raise Blocked where callers compute what is differentiated."""
+    loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
+    if isinstance(loss, ast.Name):
+        given = program.get(Flow).graph(loss).definitions(loss)
+        if given and all(isinstance(each, Definition) and isinstance(each.node, ast.arg) for each in given):
+            reason = (
+                "is computed by callers, and a step begins with a forward pass: compute it in the function that steps"
+            )
+            raise Blocked(f"`{loss.id}` {reason}", backward)
 
 
 def _check_order(program: Program, block: list[ast.stmt], backward: ast.Call) -> None:

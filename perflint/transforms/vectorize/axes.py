@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
-from perflint import torch_ops
+from perflint.analysis.values.operations import TorchCall
 from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import new
@@ -18,54 +18,28 @@ _NO_AXES = frozenset({"keepdim", "unbiased", "correction", "dtype"})  # what mor
 _MEANT = {"axis": "dim", "keepdims": "keepdim"}  # other words for the same
 
 
-@dataclass(frozen=True)
-class Operation:
-    """A call of an operation of torch, of a tensor's method or a function alike: the tensor is the first operand."""
+def no_rule(operation: TorchCall) -> Blocked:
+    """That there is no batching rule."""
+    return Blocked(f"there is no rule for all steps of `{operation.name}` at once", operation.call)
 
-    node: ast.Call
-    does: torch_ops.Operation
-    operands: list[ast.expr]
-    is_method: bool
 
-    @property
-    def name(self) -> str:
-        """The canonical name."""
-        return self.does.name
-
-    @property
-    def sizes(self) -> list[ast.expr]:
-        """What is given after the tensor, one by one or as one tuple."""
-        given = self.operands[1:]
-        return given[0].elts if len(given) == 1 and isinstance(given[0], ast.Tuple | ast.List) else given
-
-    @property
-    def unknown(self) -> Blocked:
-        """That there is no batching rule."""
-        return Blocked(f"there is no rule for all steps of `{self.name}` at once", self.node)
-
-    def written(self, scope: Scope, value: Batched) -> ast.expr:
-        """The call, of `value` in the place of the tensor."""
-        return scope.code(self.node, {self.operands[0]: value.code})
-
-    def told(self, scope: Scope, value: Batched, arguments: list[ast.expr], named: dict[str, ast.expr]) -> ast.expr:
-        """The call, of `value` in the place of the tensor, with these arguments after it."""
-        words = [new(ast.keyword(name, given)) for name, given in named.items()]
-        if isinstance(self.node.func, ast.Attribute) and self.is_method:
-            return new(ast.Call(new(ast.Attribute(value.code, self.node.func.attr, ast.Load())), arguments, words))
-        return new(ast.Call(scope.code(self.node.func), [value.code, *arguments], words))
+def applied(scope: Scope, operation: TorchCall, value: Batched) -> ast.expr:
+    """The call, of `value` in the place of the tensor."""
+    assert operation.tensor is not None
+    return scope.code(operation.call, {operation.tensor: value.code})
 
 
 @dataclass(frozen=True)
 class _Call:
     """An operation with the arguments `given` to it and the `axes` they name, by parameter."""
 
-    operation: Operation
+    operation: TorchCall
     given: dict[str, ast.expr]
     axes: dict[str, tuple[int, ...]]
 
     @property
     def node(self) -> ast.Call:
-        return self.operation.node
+        return self.operation.call
 
     @property
     def all_axes(self) -> list[int]:
@@ -90,7 +64,7 @@ class _Call:
         return 0 if keeps.value is True else (self.fewer or 0) * max(map(len, self.axes.values()))
 
 
-def along_axes(scope: Scope, operation: Operation, value: Batched) -> Value:
+def along_axes(scope: Scope, operation: TorchCall, value: Batched) -> Value:
     """An operation on the axes of one tensor, all else being the same in every step; raises Blocked."""
     call = _read(operation)
     if not call.axes:
@@ -105,21 +79,21 @@ def along_axes(scope: Scope, operation: Operation, value: Batched) -> Value:
     return _squeezed(scope, call, placed, code) if operation.name == "squeeze" else _made(scope, call, placed, code)
 
 
-def _read(operation: Operation) -> _Call:
+def _read(operation: TorchCall) -> _Call:
     """The operation with what it is told; raises Blocked."""
     if not operation.does.axes:
-        raise operation.unknown
+        raise no_rule(operation)
     words = [each.partition(":") for each in operation.does.axes]
     parameters = [name for name, _, _ in words]
-    arguments = operation.operands[1:]
+    arguments = [*operation.arguments]
     if parameters == ["dims"] and len(arguments) > 1:
         arguments = [ast.Tuple(arguments)]
     if len(arguments) > len(parameters):
-        raise Blocked("it gets more than axes", operation.node)
+        raise Blocked("it gets more than axes", operation.call)
     given: dict[str, ast.expr] = dict(zip(parameters, arguments, strict=False))
-    for name, value in _keywords(operation.node):
+    for name, value in _keywords(operation.call):
         if name not in (*parameters, *_NO_AXES):
-            raise Blocked(f"`{name}` is not known to leave the axes alone", operation.node)
+            raise Blocked(f"`{name}` is not known to leave the axes alone", operation.call)
         given[name] = value
     if not given and operation.does.does("reduction") and not operation.does.does("pairing") and words[0][1]:
         return _Call(operation, given, {})
@@ -132,23 +106,23 @@ def _keywords(node: ast.Call) -> list[tuple[str, ast.expr]]:
     return [(_MEANT.get(each.arg or "", each.arg or "**"), each.value) for each in node.keywords]
 
 
-def _axes(given: ast.expr | None, default: str, operation: Operation) -> tuple[int, ...]:
+def _axes(given: ast.expr | None, default: str, operation: TorchCall) -> tuple[int, ...]:
     """The axes that an argument names."""
     if given is None and default:
         return (int(default),)
     if given is None:
-        raise Blocked(f"`{operation.name}` is told no axis", operation.node)
+        raise Blocked(f"`{operation.name}` is told no axis", operation.call)
     parts = given.elts if isinstance(given, ast.Tuple | ast.List) else [given]
     found = [axis for part in parts if (axis := integer(part)) is not None]
     if len(found) != len(parts) or not found:
-        raise Blocked("which axis is meant is no constant", operation.node)
+        raise Blocked("which axis is meant is no constant", operation.call)
     return tuple(found)
 
 
-def _in_total(operation: Operation, value: Batched) -> Batched:
+def _in_total(operation: TorchCall, value: Batched) -> Batched:
     """`x.sum()`: over all axes of a step."""
     if not value.least:
-        raise Blocked("a step is not known to have an axis", operation.node)
+        raise Blocked("a step is not known to have an axis", operation.call)
     code = expression("{x}.flatten(1).{name}(1)", x=value.code, name=operation.name)
     return Batched(code, 0, 0, 0, own=True)
 
@@ -174,7 +148,12 @@ def _told(scope: Scope, call: _Call, value: Batched, shift: int) -> ast.expr:
     words = {name: given for name, given in found.items() if name in named}
     left_out = [(name, axes[0]) for name, axes in call.axes.items() if name not in call.given]
     words |= {name: number(shifted(axis, shift)) for name, axis in left_out if axis >= 0}
-    return call.operation.told(scope, value, [found[name] for name in found if name not in named], words)
+    arguments = [found[name] for name in found if name not in named]
+    keywords = [new(ast.keyword(name, given)) for name, given in words.items()]
+    func = call.node.func
+    if isinstance(func, ast.Attribute) and func.value is call.operation.tensor:
+        return new(ast.Call(new(ast.Attribute(value.code, func.attr, ast.Load())), arguments, keywords))
+    return new(ast.Call(scope.code(func), [value.code, *arguments], keywords))
 
 
 def shifted(axis: int, shift: int) -> int:
@@ -210,9 +189,12 @@ def _squeezed(scope: Scope, call: _Call, value: Batched, code: ast.expr) -> Batc
     return replace(value.with_axes(-1, code), most=value.most, of=of)
 
 
-def reshaped(scope: Scope, operation: Operation, value: Batched) -> Batched:
+def reshaped(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
     """`x.view(batch, -1)` as `x.reshape(steps, batch, -1)`, time in front."""
-    sizes, node, rank = operation.sizes, operation.node, len(operation.sizes)
+    node, sizes = operation.call, list(operation.arguments)
+    if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
+        sizes = sizes[0].elts
+    rank = len(sizes)
     lengths = [None if isinstance(size, ast.Starred) else scope.lift(size) for size in sizes]
     if not sizes or not all(isinstance(length, Invariant) for length in lengths):
         raise Blocked("the new shape is not known to be the same in each step", node)

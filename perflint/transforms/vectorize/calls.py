@@ -6,9 +6,9 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 
-from perflint import torch_ops
 from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.memory.dispatch import Modules
+from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
@@ -16,7 +16,7 @@ from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
 from perflint.transforms.vectorize import inline, losses
 from perflint.transforms.vectorize.arithmetic import pointwise, product
-from perflint.transforms.vectorize.axes import Operation, along_axes, joined, measured, reshaped, with_axes_after
+from perflint.transforms.vectorize.axes import along_axes, applied, joined, measured, no_rule, reshaped, with_axes_after
 from perflint.transforms.vectorize.indexing import Split, selected
 from perflint.transforms.vectorize.invariants import called_module, called_operation, check_invariant, invariant
 from perflint.transforms.vectorize.modules import Module, module_built
@@ -40,19 +40,17 @@ def lift_call(scope: Scope, node: ast.Call) -> Value:
     function = inline.callee_of(scope, node)
     if function is not None:
         return inline.lift_inline(scope, node, function)
-    does = called_operation(scope, node)
-    if does is None:
+    operation = called_operation(scope, node)
+    if operation is None:
         raise Blocked(f"{shown(scope.program, node.func)} is not known well enough", node)
-    return _of_torch(scope, node, does)
+    return _of_torch(scope, operation)
 
 
 # -- functions and methods
 
 
-def _of_torch(scope: Scope, node: ast.Call, does: torch_ops.Operation) -> Value:
-    is_method = isinstance(node.func, ast.Attribute) and scope.program.value(node.func).kind is Kind.METHOD
-    operands = [node.func.value, *node.args] if isinstance(node.func, ast.Attribute) and is_method else [*node.args]
-    operation = Operation(node, does, operands, is_method)
+def _of_torch(scope: Scope, operation: TorchCall) -> Value:
+    node, does = operation.call, operation.does
     if does.name in ("cat", "stack"):
         return joined(scope, node, is_stack=does.name == "stack")
     _check(scope, operation)
@@ -62,7 +60,7 @@ def _of_torch(scope: Scope, node: ast.Call, does: torch_ops.Operation) -> Value:
         return _multiplied(scope, operation)
     if does.does("like") and does.does("same_shape") and not does.does("random"):
         value = _steps(scope, operation)
-        return value.computed(operation.written(scope, value))
+        return value.computed(applied(scope, operation, value))
     if does.name in _RULES:
         return _RULES[does.name](scope, operation)
     if does.does("random"):
@@ -70,11 +68,11 @@ def _of_torch(scope: Scope, node: ast.Call, does: torch_ops.Operation) -> Value:
     return _pointwise(scope, operation) if does.does("pointwise") else _of_one(scope, operation)
 
 
-def _check(scope: Scope, operation: Operation) -> None:
-    node = operation.node
+def _check(scope: Scope, operation: TorchCall) -> None:
+    node = operation.call
     if operation.does.in_place:
         raise Blocked(f"`{operation.name}` changes a tensor in place", node)
-    if not operation.operands:
+    if operation.tensor is None:
         raise Blocked(f"{shown(scope.program, node)} has no known tensor", node)
     for keyword in node.keywords:
         if scope.varies(keyword.value):
@@ -82,45 +80,50 @@ def _check(scope: Scope, operation: Operation) -> None:
         check_invariant(scope, keyword.value)
 
 
-def _of_one(scope: Scope, operation: Operation) -> Value:
+def _of_one(scope: Scope, operation: TorchCall) -> Value:
     """An operation of one tensor, all else being the same in every step."""
-    operands = operation.operands
-    first = scope.lift(operands[0])
+    assert operation.tensor is not None
+    first = scope.lift(operation.tensor)
     if isinstance(first, State) and operation.name == "squeeze" and first.of_layers is not None:
-        if len(operands) == 2 and integer(operands[1]) == 0:
+        if len(operation.arguments) == 1 and integer(operation.arguments[0]) == 0:
             return first.of_layers
-        raise Blocked("the RNN's state loses another axis than that of its layers", operation.node)
-    value = tensor(first, operands[0])
+        raise Blocked("the RNN's state loses another axis than that of its layers", operation.call)
+    value = tensor(first, operation.tensor)
     if isinstance(value, Batched) and operation.name in ("view", "reshape"):
         return reshaped(scope, operation, value)
     return along_axes(scope, operation, _alone(scope, operation, value))
 
 
-def _steps(scope: Scope, operation: Operation) -> Batched:
+def _operands(operation: TorchCall) -> list[ast.expr]:
+    return [*([] if operation.tensor is None else [operation.tensor]), *operation.arguments]
+
+
+def _steps(scope: Scope, operation: TorchCall) -> Batched:
     """The tensor, where nothing else varies."""
-    return _alone(scope, operation, scope.tensor(operation.operands[0]))
+    assert operation.tensor is not None
+    return _alone(scope, operation, scope.tensor(operation.tensor))
 
 
-def _alone(scope: Scope, operation: Operation, value: Batched | Invariant) -> Batched:
+def _alone(scope: Scope, operation: TorchCall, value: Batched | Invariant) -> Batched:
     """`value`, the operation's tensor, if that is all that varies; raises Blocked."""
-    if not isinstance(value, Batched) or scope.varies(*operation.operands[1:]):
-        raise operation.unknown
-    check_invariant(scope, *operation.operands[1:])
+    if not isinstance(value, Batched) or scope.varies(*operation.arguments):
+        raise no_rule(operation)
+    check_invariant(scope, *operation.arguments)
     return value
 
 
-def _converted(scope: Scope, operation: Operation) -> Value:
+def _converted(scope: Scope, operation: TorchCall) -> Value:
     """Another type, or another copy, of each step."""
     value, does = _steps(scope, operation), operation.does
     if not does.traits & {"cast", "move", "view", "copying"}:
-        raise operation.unknown
+        raise no_rule(operation)
     if does.does("copying"):
-        return value.computed(operation.written(scope, value), fresh=True)
-    return replace(value, code=operation.written(scope, value), dense=False)
+        return value.computed(applied(scope, operation, value), fresh=True)
+    return replace(value, code=applied(scope, operation, value), dense=False)
 
 
-def _pointwise(scope: Scope, operation: Operation) -> Batched:
-    node, operands = operation.node, operation.operands
+def _pointwise(scope: Scope, operation: TorchCall) -> Batched:
+    node, operands = operation.call, _operands(operation)
     kinds = [scope.program.value(keyword.value).kind for keyword in node.keywords]
     if any(kind not in (Kind.NUMBER, Kind.STRING, Kind.NONE) for kind in kinds):
         raise Blocked("a keyword is not known to be a number", node)
@@ -131,69 +134,69 @@ def _pointwise(scope: Scope, operation: Operation) -> Batched:
     return pointwise(scope, node, tensors)
 
 
-def _selected(scope: Scope, operation: Operation) -> Value:
+def _selected(scope: Scope, operation: TorchCall) -> Value:
     """`x.select(1, t)`, as `x[:, t]`."""
-    whole, *others = operation.operands
+    whole, *others = _operands(operation)
     base, axis = scope.lift(whole), integer(others[0]) if len(others) == 2 else None
     if not isinstance(base, Invariant) or axis is None or axis < 0:
         return _of_one(scope, operation)
-    return selected(scope, operation.node, Split(whole, axis, kept=False), others[1])
+    return selected(scope, operation.call, Split(whole, axis, kept=False), others[1])
 
 
-def _where(scope: Scope, operation: Operation) -> Batched:
-    if len(operation.operands) != 3:
-        raise Blocked("where something is differs from step to step", operation.node)
+def _where(scope: Scope, operation: TorchCall) -> Batched:
+    if len(operation.arguments) != 2:
+        raise Blocked("where something is differs from step to step", operation.call)
     return _pointwise(scope, operation)
 
 
-def _measured(scope: Scope, operation: Operation) -> Value:
-    whole, *axis = operation.operands
-    return measured(operation.node, axis[0] if axis else None, scope.tensor(whole))
+def _measured(scope: Scope, operation: TorchCall) -> Value:
+    whole, *axis = _operands(operation)
+    return measured(operation.call, axis[0] if axis else None, scope.tensor(whole))
 
 
-def _multiplied(scope: Scope, operation: Operation) -> Value:
-    if len(operation.operands) != 2 or operation.node.keywords:
-        raise Blocked("the factors are not known", operation.node)
-    return product([scope.tensor(each) for each in operation.operands], operation.name, operation.node)
+def _multiplied(scope: Scope, operation: TorchCall) -> Value:
+    if len(operation.arguments) != 1 or operation.call.keywords:
+        raise Blocked("the factors are not known", operation.call)
+    return product([scope.tensor(each) for each in _operands(operation)], operation.name, operation.call)
 
 
-def _dropped(scope: Scope, operation: Operation) -> Value:
+def _dropped(scope: Scope, operation: TorchCall) -> Value:
     """F.dropout, which may give back its input."""
     value = _steps(scope, operation)
-    if len(operation.operands) > 3:
-        raise Blocked(f"`{operation.name}` may change its input in place", operation.node)
+    if len(operation.arguments) > 2:
+        raise Blocked(f"`{operation.name}` may change its input in place", operation.call)
     scope.draft.changes.add(f"`{operation.name}` draws other random numbers")
-    return value.named(operation.written(scope, value))
+    return value.named(applied(scope, operation, value))
 
 
-def _linear(scope: Scope, operation: Operation) -> Value:
+def _linear(scope: Scope, operation: TorchCall) -> Value:
     value = _steps(scope, operation)
-    if len(operation.operands) < 2 or scope.rank(operation.operands[1]) != 2:
-        raise Blocked("the weight is not known to be a matrix", operation.node)
-    value = with_axes_after(value, 1, operation.node)
-    return value.computed(operation.written(scope, value), fresh=True)
+    if not operation.arguments or scope.rank(operation.arguments[0]) != 2:
+        raise Blocked("the weight is not known to be a matrix", operation.call)
+    value = with_axes_after(value, 1, operation.call)
+    return value.computed(applied(scope, operation, value), fresh=True)
 
 
-def _normalized(scope: Scope, operation: Operation) -> Value:
+def _normalized(scope: Scope, operation: TorchCall) -> Value:
     """F.layer_norm: over as many axes at the end as it is told sizes."""
     value = _steps(scope, operation)
-    shape = operation.operands[1] if len(operation.operands) > 1 else None
+    shape = operation.arguments[0] if operation.arguments else None
     if not isinstance(shape, ast.Tuple | ast.List) or any(isinstance(each, ast.Starred) for each in shape.elts):
-        raise Blocked("how many axes are normalized is not known", operation.node)
-    value = with_axes_after(value, len(shape.elts), operation.node)
-    return value.computed(operation.written(scope, value))
+        raise Blocked("how many axes are normalized is not known", operation.call)
+    value = with_axes_after(value, len(shape.elts), operation.call)
+    return value.computed(applied(scope, operation, value))
 
 
-def _looked_up(scope: Scope, operation: Operation) -> Value:
+def _looked_up(scope: Scope, operation: TorchCall) -> Value:
     """F.one_hot, and F.embedding where it does no more than look up."""
     value = _steps(scope, operation)
-    if len(operation.operands) != 2 or {each.arg for each in operation.node.keywords} - {"padding_idx"}:
-        raise Blocked(f"`{operation.name}` does more than look up", operation.node)
-    code = operation.written(scope, value)
+    if len(operation.arguments) != 1 or {each.arg for each in operation.call.keywords} - {"padding_idx"}:
+        raise Blocked(f"`{operation.name}` does more than look up", operation.call)
+    code = applied(scope, operation, value)
     return value.with_axes(1, code).computed(code)
 
 
-_RULES: dict[str, Callable[[Scope, Operation], Value]] = {  # of what no trait describes
+_RULES: dict[str, Callable[[Scope, TorchCall], Value]] = {  # of what no trait describes
     "alpha_dropout": _dropped,
     "dim": _measured,
     "dropout": _dropped,

@@ -6,6 +6,7 @@ import ast
 
 from perflint import torch_ops
 from perflint.analysis.memory.dispatch import Modules
+from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
@@ -44,8 +45,9 @@ def _is_pure(scope: Scope, node: ast.Call) -> bool:
         return True
     if (module := module_of(scope.program, node.func)) is not None:
         return module.is_function(scope.program) and not scope.program.get(Modules).is_changed(node.func)
-    entry = called_operation(scope, node)
-    return entry is not None and entry.result == "tensor" and not entry.does("random") and not entry.in_place
+    found = called_operation(scope, node)
+    does = found.does if found is not None else None
+    return does is not None and does.result == "tensor" and not does.does("random") and not does.in_place
 
 
 def called_module(scope: Scope, node: ast.Call) -> Module | None:
@@ -55,13 +57,11 @@ def called_module(scope: Scope, node: ast.Call) -> Module | None:
     return module_of(scope.program, node.func)
 
 
-def called_operation(scope: Scope, node: ast.Call) -> torch_ops.Operation | None:
-    """What the table of torch says of the call; None where it is none of torch's, or writes to one of its arguments."""
-    value = scope.program.value(node.func)
+def called_operation(scope: Scope, node: ast.Call) -> TorchCall | None:
+    """The operation of torch that is called; None where it is none, or writes to one of its arguments."""
     if any(keyword.arg in ("out", "inplace", None) for keyword in node.keywords):
         return None
-    if value.kind is Kind.LIBRARY:
-        return torch_ops.of_function(value.name)
-    if value.kind is Kind.METHOD and value.owner is not None and value.owner.kind is Kind.TENSOR:
-        return torch_ops.of_method(value.name)
-    return None
+    found = operation(scope.program, node)
+    is_method = isinstance(node.func, ast.Attribute) and found is not None and found.tensor is node.func.value
+    is_known = not is_method or scope.program.value(node.func.value).kind is Kind.TENSOR  # type: ignore[attr-defined]
+    return found if is_known else None

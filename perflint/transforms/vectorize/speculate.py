@@ -7,18 +7,20 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Seen
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.edits import Fix
-from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of
+from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of, root_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch
-from perflint.transforms.operations import ReplaceStatements, located, new, same_code, standing_for
+from perflint.transforms.operations import ReplaceStatements, new, same_code
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression
 from perflint.transforms.vectorize.modules import is_told_by_class
-from perflint.transforms.vectorize.rewrite import Vectorized, vectorize
+from perflint.transforms.vectorize.rewrite import Vectorized, vectorize_where
 
 _MOST = 6  # assumptions, beyond which a guard is no line that anybody reads
 
@@ -48,18 +50,15 @@ def speculated(program: Program, loop: PlainLoop) -> Fix:
     assert made is not None
     words = " and ".join(each.words for each in assumed)
     run = next(iter(seen.values())).run
-    guarded = new(ast.If(_all(assumed), list(made.statements), [copy.deepcopy(loop)]))
-    change = rewrite(program, ReplaceStatements((loop,), (guarded,)), *made.others)
+    change = rewrite(program, ReplaceStatements((loop,), made.statements), *made.others)
     fix = Fix(f"{made.title}, if {words}, as seen in the run ({run})", made.safety, change)
     return replace(fix, assumes=words)
 
 
 def _vectorized(program: Program, loop: PlainLoop, assumed: Sequence[Assumption]) -> Vectorized | None:
     """What computes all steps at once where the assumptions hold; None where it can't be proved to."""
-    own = standing_for(new(copy.deepcopy(loop)), loop, head=True)
-    guarded = ast.copy_location(ast.If(located(_all(assumed), loop), [own], [copy.deepcopy(loop)]), loop)
     try:
-        return vectorize(program.with_statements(loop, [guarded]), own)
+        return vectorize_where(program, loop, _all(assumed), copy.deepcopy(loop))
     except Blocked:
         return None
 
@@ -79,7 +78,7 @@ def _assumptions(program: Program, loop: PlainLoop, seen: dict[str, Seen]) -> It
         if path in seen and path not in stored and isinstance(node, ast.expr):
             found.setdefault(path, node)
     for path, node in sorted(found.items()):
-        if not _is_bound(program, loop, path):
+        if not _is_bound(program, node):
             continue
         assumption = _assumption(program, node, path, seen[path])
         if assumption is not None and not any(
@@ -118,26 +117,8 @@ def _is_stored(node: ast.AST) -> bool:
     return isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Load)
 
 
-def _is_bound(program: Program, loop: PlainLoop, path: str) -> bool:
-    """Has the variable a value in front of the loop, even if no step is taken: a parameter, or one assigned there?"""
-    name = path.partition(".")[0]
-    function = program.function_of(loop)
-    parameters = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)} if function else set()
-    if name in parameters:
-        return True
-    child: ast.AST = loop
-    for around in program.ancestors(loop):
-        for _, block in ast.iter_fields(around):
-            if isinstance(block, list) and child in block:
-                before = block[: block.index(child)]
-                if any(isinstance(each, ast.Assign) and name in map(path_of, _targets(each)) for each in before):
-                    return True
-        if around is function:
-            return False
-        child = around
-    return False
-
-
-def _targets(node: ast.Assign) -> Iterator[ast.expr]:
-    for target in node.targets:
-        yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+def _is_bound(program: Program, node: ast.expr) -> bool:
+    """Has the variable a value in front of the loop, which leaves it as it is: a parameter, or one assigned there?"""
+    root = root_of(node)
+    values = program.get(Flow).graph(root).definitions(root) if isinstance(root, ast.Name) else frozenset()
+    return bool(values) and all(isinstance(each, Definition) for each in values)

@@ -48,7 +48,9 @@ class Loaded:
             asked = _imported(name)
             new = [each for each in sys.modules if each not in before]
             known = [self._brought[each] for each in self._brought if number >= _USUAL and each in asked]
-            self._brought[name] = [*dict.fromkeys(each for part in (*known, new) for each in part)]
+            module = name if name in sys.modules else name.rpartition(".")[0]
+            parts = (self._brought.get(module, ()), *known, new)
+            self._brought[module] = [*dict.fromkeys(each for part in parts for each in part)]
         self._brought["json"] = ["json.decoder", "json.scanner", "json.encoder"]  # where C looks for its error
         self._modules = {name: module for name, module in sys.modules.items() if name not in _BARE}
         self._kinds = {name: type(module) for name, module in self._modules.items()}
@@ -113,7 +115,10 @@ class Loaded:
 
 
 def _imported(library: str) -> set[str]:
-    """Import a library, and return the names of all that is asked for meanwhile; one that can't be had is left out."""
+    """Import a library, or a name of one, and return the names of all that is asked for meanwhile.
+
+    One that can't be had is left out.
+    """
     asked, usual = set[str](), builtins.__import__
 
     def note(name: str, *given: Any, **named: Any) -> ModuleType:
@@ -122,7 +127,9 @@ def _imported(library: str) -> set[str]:
 
     builtins.__import__ = note
     try:
-        import_module(library)
+        package, _, name = library.rpartition(".")
+        if not package or not hasattr(import_module(package), name):  # asking has a lazy package load what is behind it
+            import_module(library)
     except Exception:  # the program will see it
         asked.clear()
     finally:
