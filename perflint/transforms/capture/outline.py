@@ -210,13 +210,15 @@ class Outline:
         points = self.program.get(Memory).points_to(self.region.scope)
         for name in (each for each in self._stores if each.id in self.results):
             places = points.held(self._graph.values[name])
-            parts = points.cells.reach(places) if self.region.pure else places
+            is_filled = self.region.pure and self.program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING)
+            parts = points.cells.reach(places) - places if is_filled else frozenset()
+            made = [*places, *(each for each in parts if not each.is_outside)]
             for write in [*points.writes]:  # asking what is written may evaluate more of them
                 is_inside = write.node in self.region.nodes or steps_optimizer(self.program, write.node)
-                if write.is_in_sight and not is_inside and write.reaches(parts):
+                if write.is_in_sight and not is_inside and write.reaches(made):
                     raise Blocked(f"`{name.id}` is written to behind the step: write to a copy there", write.node)
             is_outside = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in places)
-            holds_others = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts - places)
+            holds_others = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts)
             if holds_others and not all(map(self._is_own_memory, self._added_to(name))):
                 raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
             is_unknown = self.region.pure and not points.is_known and not self._is_own_memory(name)
