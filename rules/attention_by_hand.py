@@ -10,8 +10,9 @@ functions named as a reference, and tests.
 
 ## Why it is slow
 
-The scores of all queries and keys are a tensor that is written and read again by each step, and kept for the backward
-pass, weights and dropout mask besides. The fused kernels compute it in parts that stay in the processor's own memory.
+The scores of all queries and keys are a tensor that each step writes and reads again, and that is kept for the backward
+pass along with the weights and the dropout mask. The fused kernels compute it in parts that stay in the processor's own
+memory.
 
 ## Example
 
@@ -29,8 +30,9 @@ x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout.p if self.tra
 
 ## Fix safety
 
-`rounding`: the same mathematics in another order; `behaviour` with dropout, which draws other random numbers, and where
-the queries may be a vector, which the kernels don't take. There is a fix where the scale is surely a number, the
+`rounding`: the same mathematics in another order; `behaviour` with dropout, which draws other random numbers, where the
+queries may be a vector, which the kernels don't take, and where the softmax is a module of its own, which nobody calls
+any longer. There is a fix where the scale is surely a number, the
 softmax is taken in the scores' own dtype, dropout is torch's own, and there is no mask, or the triangle of a buffer,
 where queries and keys are surely as many; but where the file hooks, replaces or changes any of these elsewhere, or
 others that import it do, there is none. Other masks have none: a row that is masked wholly would differ. It is assumed

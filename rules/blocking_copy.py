@@ -5,9 +5,8 @@
 Reports `.to(device)` and `.cuda()` without `non_blocking=True` of what a loop, or `next`, takes out of a loader with
 `pin_memory`: the batch, or its parts and views of it, also one by one. If the loader isn't in this file, it is taken
 for a pinned one where all that hand it over, or the function that makes it, are known to pin it, or another part of the
-same batch is copied with the keyword. Left alone are batches that are converted
-first or on the way, as that makes another tensor in memory that is not pinned, loaders that a framework prepares, and
-programs for Apple's GPUs.
+same batch is copied with the keyword. Left alone are batches that are converted first or on the way, as that makes
+another tensor in memory that is not pinned, loaders that a framework prepares, and programs for Apple's GPUs.
 
 ## Why it is slow
 

@@ -1,4 +1,4 @@
-"""Compiled code does what the compiler can't take along, and falls apart there.
+"""Compiled code does what the compiler can't capture, which breaks its graph there.
 
 ## What it does
 

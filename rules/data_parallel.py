@@ -2,9 +2,9 @@
 
 ## What it does
 
-Reports `torch.nn.DataParallel`, and `torch.nn.parallel.data_parallel`, in files that train. Left alone is what is given
-one device alone, files that know `DistributedDataParallel`, too, so that their users can choose, classes derived from
-it, and tests.
+Reports `torch.nn.DataParallel`, and `torch.nn.parallel.data_parallel`, in files that train. Left alone are
+models that are given a single device, files that also offer `DistributedDataParallel`, so that their users can choose,
+classes derived from it, and tests.
 
 ## Why it is slow
 

@@ -126,10 +126,10 @@ def _few(program: Program, loop: PlainLoop) -> list[ast.stmt]:
 
     What is computed of their results records none by then.
     """
-    runs = program.effects(loop, Effect.RUNS_MODULE)
-    within = [next((each for each in loop.body if run in set(ast.walk(each))), None) for run in runs]
-    indices = sorted(loop.body.index(each) for each in within if each is not None)
-    if (loop.end_lineno or 0) - loop.lineno < _LONG or not indices or None in within:
+    found = {program.statement_of(run) for run in program.effects(loop, Effect.RUNS_MODULE)}
+    block = program.block_of(next(iter(found))) if found else []
+    if (loop.end_lineno or 0) - loop.lineno < _LONG or not found.issubset(block) or loop in found:
         return []
-    few = loop.body[indices[0] : indices[-1] + 1]
+    indices = sorted(block.index(each) for each in found)
+    few = [*block[indices[0] : indices[-1] + 1]]
     return few if len(few) <= _FEW and all(isinstance(each, ast.Assign | ast.Expr) for each in few) else []

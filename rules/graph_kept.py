@@ -9,8 +9,8 @@ themselves, or that code out of sight may back-propagate, what is detached or re
 ## Why it is slow
 
 The sum refers to the losses, these to the operations that made them, and these to all before: as long as the sum lives,
-so does the graph of each step, without the activations, which the backward pass has let go of. What the graph still
-holds grows with each step, and the sum records operations for gradients that nobody asks for.
+so does the graph of each step, without the activations, which the backward pass has freed. The graph grows with each
+step, and the sum records operations for gradients that nobody asks for.
 
 ## Example
 

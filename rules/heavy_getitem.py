@@ -27,8 +27,8 @@ def __getitem__(self, index):
 
 ## Fix safety
 
-There is no fix: what can be kept depends on the memory, and on what else is done to a sample. It is advice, for it
-matters where data are late.
+There is no fix: what can be kept depends on the memory, and on what else is done to a sample. It is advice: it
+matters only where the device waits for data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training with Hugging Face's libraries takes defaults that are slow.
+"""Training with Hugging Face's libraries uses slow defaults.
 
 ## What it does
 
@@ -8,7 +8,7 @@ parser, training on the CPU, what stands in for arguments, and tests.
 
 ## Why it is slow
 
-By default batches are prepared in the training process, matrices multiplied in float32, and, before transformers 5,
+By default batches are prepared in the training process, matrices are multiplied in float32, and, before transformers 5,
 each operation of the optimizer is a pass over all parameters.
 
 ## Example

@@ -11,7 +11,7 @@ branch of a conditional expression), what an object keeps, and tests.
 
 ## Why it is slow
 
-`torch.tensor` fills memory of the host, copies it, and waits until it has arrived. `torch.full` hands the number to a
+`torch.tensor` fills memory on the host, copies it, and waits until it has arrived. `torch.full` hands the number to a
 kernel, and goes on.
 
 ## Example

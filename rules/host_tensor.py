@@ -4,8 +4,8 @@
 
 Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
 `ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have
-just made on the host, in every step, with views, casts and operations with numbers in between. Left alone are tensors
-made of data, which are on the host anyway, buffers that are made once, pinned memory, and empty tensors.
+just made on the host, in every step, also with views, casts and operations with numbers in between. Left alone are
+tensors made of data, which are on the host anyway, buffers that are made once, pinned memory, and empty tensors.
 
 ## Why it is slow
 

@@ -50,15 +50,18 @@ A sum is kept on the device and read once after the loop, where the variable bec
 after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding` unless the program itself
 names its devices as CUDA's or the host (others, as Apple's, have no 64-bit floats, and the sum is one of 32 bits), if
 the value is divided before it is added, or if it is added to a float tensor. It is `behaviour` if the value may be an
-integer that would become a float, and where a sum of integers that don't just count something might pass 2**63, which a
-Python number may. What is appended to an empty list, or written to one slot of a host's tensor after the other, is
-cloned and read in one go after the loop: `exact`; the values stay in the device's memory until then. Reads below a
-periodic guard are converted there. There is no fix if the host waits for something else right before or after, so that
-nothing is gained before that goes, if the variable escapes before the loop ends, an attribute also through a hook that
-the file registers, if another read of the same value remains in the same iteration, or if the value may be complex in a
-file that computes with complex numbers. The fix assumes that what has `.item()` and was computed from device tensors is
-a tensor, that all additions to one variable come from one device, and that no code outside of the file reads an
-attribute before the loop ends, or after an error.
+integer that would become a float, if the sum begins as the integer 0 and is shown, or handed on, as it is (without an
+iteration it would be 0.0 then), if the value may have another shape in each iteration, which takes a `.reshape(())`,
+and where a sum of integers that don't just count something might pass 2**63, which a Python number may. What is
+appended to an empty list, or written to one slot of a host's tensor after the other, is kept, as a clone where others
+may write to it, and read in one go after the loop: `exact`; the values stay in the device's memory until then. Reads
+below a periodic guard are converted there. There is no fix if the host waits for something else right before or after,
+several times more in an iteration, or in a loop inside of it, so that little is gained before that goes, if the
+variable escapes before the loop ends, an attribute also through a hook that the file registers, if another read of the
+same value remains in the same iteration, or if the value may be complex in a file that computes with complex numbers.
+The fix assumes that what has `.item()` and was computed from device tensors is a tensor, that all additions to one
+variable come from one device, and that no code outside of the file reads an attribute before the loop ends, or after an
+error.
 
 What goes to `print`, `sys.stdout.write`, `logging`, a bar of tqdm or a scalar of a summary writer, and nowhere else, is
 handed to `perflint.runtime.reports.later`: `exact`, and a candidate that waits for `--unsafe`, because the program then

@@ -1,4 +1,4 @@
-"""Hugging Face's libraries are handed one example after the other, where they take a batch.
+"""Hugging Face's libraries are given one example at a time, where they take a batch.
 
 ## What it does
 

@@ -73,6 +73,7 @@ class OptimizerNotFused(Rule):
     group = "overhead"
     severity = Severity.ADVICE
     regimes = ("overhead", "host reads", "memory")
+    setting = "fused-optimizer"
     triggers = ("Adam", "SGD")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

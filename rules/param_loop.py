@@ -2,16 +2,15 @@
 
 ## What it does
 
-Reports loops over parameters, gradients or states, at places that run in every step of training, which only update them
-in place: moving averages, target networks and scaled gradients (*update*), clamped ones (*clip*), what is only copied
-(*copy*), and norms that are added up or listed (*norm*). Functions that are named for a moving average or clipping are
-taken to run so. Left alone are loops that initialise or load, what runs now and then (`if step % n == 0`, unless an
-optimizer steps there), loops that do anything else, and tests.
+Reports loops over parameters, gradients or states that run in every step of training and only update them in place:
+moving averages, target networks and scaled gradients (*update*), clamped ones (*clip*), copies (*copy*), and norms that
+are added up or listed (*norm*). Functions named for a moving average or clipping are taken to run in every step. Leaves
+alone tests, and loops that initialise, load, do anything else, or run now and then (`if step % n == 0`).
 
 ## Why it is slow
 
-A model has hundreds of parameters, and each operation on each of them launches a kernel. `torch._foreach_mul_` and the
-like take lists, and launch a few kernels for all; `torch.optim` and `torch.nn.utils` use them, too.
+Each operation on each of hundreds of parameters launches a kernel. `torch._foreach_mul_` and the like, which
+`torch.optim` uses, too, take lists, and launch a few kernels for all.
 
 ## Example
 
@@ -36,11 +35,13 @@ if params:
 
 ## Fix safety
 
-`exact`: the operations are those of the loop, in its order; `rounding` where it divides by a number, which a single
-tensor of CUDA does by the reciprocal. `behaviour` where a factor may be no number, two modules aren't known to be one
-and its `copy.deepcopy` (of one type), memory may be shared, or errors are caught half-way. There is no fix where a
-tensor may come twice (a state dict has tied weights twice), is given new memory, or is treated unlike others. It
-needs torch 2.1.
+`exact` where gradients of a model that the file gives to an optimizer are clamped to [-x, x]:
+`torch.nn.utils.clip_grad_value_` clips them. All else is `behaviour`, a candidate for `--unsafe` and for `tune`,
+because `torch._foreach_*` are functions that torch calls private, though its optimizers rest on them. The operations
+are those of the loop, in its order, but for division by a number, which a single tensor of CUDA does by the reciprocal.
+What has to hold besides is named: that a factor is a number, that two modules are one and its `copy.deepcopy` (of one
+type), that no memory is shared, that no error is caught half-way, and that there is memory for a copy of all
+parameters. There is no fix where a tensor may come twice, or is given new memory. It needs torch 2.1.
 """
 
 from __future__ import annotations

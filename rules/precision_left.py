@@ -2,15 +2,15 @@
 
 ## What it does
 
-Reports, once a script that trains on the device, that it asks neither for TF32 nor for mixed precision. Left alone are
-scripts that speak of a number format in any way (autocast, half, double, bfloat16, quantization), or of deterministic
-results, that leave training to a framework with settings of its own, compute physics or other things of which each
-digit counts, compute on the host, and tests.
+Reports, once for each script that trains on the device, that it asks neither for TF32 nor for mixed precision. Left
+alone are scripts that name a number format in any way (autocast, half, double, bfloat16, quantization) or ask for
+deterministic results, leave training to a framework with settings of its own, compute physics or anything else where
+each digit counts, or compute on the host, and tests.
 
 ## Why it is slow
 
-Since torch 1.12 products of float32 matrices are computed without the tensor cores of Ampere and later devices, by a
-fraction of what these can do. TF32 rounds the factors to 10 bits of mantissa, and adds up in float32.
+Since torch 1.12 products of float32 matrices are computed without the tensor cores of Ampere and later devices, at a
+fraction of the speed. TF32 rounds the factors to 10 bits of mantissa, and adds up in float32.
 
 ## Example
 
@@ -62,6 +62,7 @@ class PrecisionLeft(Rule):
     group = "compute"
     severity = Severity.ADVICE
     regimes = ("compute",)
+    setting = "tf32"
     triggers = (".backward(",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ known, and tests.
 
 ## Why it is slow
 
-A backward pass lets go of the activations as it comes by. Retained, they stay until the loss is replaced, which is
+A backward pass frees the activations as it uses them. Retained, they stay until the loss is replaced, which is
 after the next forward pass: two steps' activations are in memory at once.
 
 ## Example

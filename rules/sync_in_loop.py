@@ -2,8 +2,8 @@
 
 ## What it does
 
-Reports, at places that run every step or time step, what reads values of device tensors other than by `.item()`: the
-copies `.cpu()`, `.to("cpu")`, `.tolist()`; the conversions `float(t)`, `int(t)`, `bool(t)`; the truth of a tensor in
+Reports, in code that runs in every step or time step, reads of device tensors other than by `.item()`: the copies
+`.cpu()`, `.to("cpu")`, `.tolist()`; the conversions `float(t)`, `int(t)`, `bool(t)`; the truth of a tensor in
 `if`, `while`, `assert`, `and`, `not` and comprehensions; printing and formatting; `math` functions; Python's `max`,
 `min` and `sorted`, which compare; sizes that depend on values (`nonzero`, `masked_select`, reading with a boolean
 mask, `unique`); indices (slices, `range` and Python's lists with a tensor); and tensors made of device scalars. The

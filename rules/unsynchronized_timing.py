@@ -10,7 +10,7 @@ are not known, and clocks that time one step of a loop to its next.
 ## Why it is slow
 
 It isn't: it misleads. Operations return as soon as the device has been told to compute them. The clock then tells how
-long it took to launch them; the time that they take shows up wherever the host waits next.
+long it took to launch them; the time that they take shows up where the host waits next.
 
 ## Example
 
@@ -34,8 +34,8 @@ print((time.perf_counter() - start) / 100)
 
 ## Fix safety
 
-There is no fix: waiting is right in a benchmark, and costs time in training, where `torch.cuda.Event` can tell the time
-without. It is advice, as nothing gets faster by it.
+There is no fix: waiting is right in a benchmark, and costs time in training, where `torch.cuda.Event` measures
+without waiting. It is advice, as nothing gets faster by it.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ optimizer.step()
 
 ## Fix safety
 
-`exact` for torch's `SGD` in files that speak of no momentum, weight decay or groups of parameters, load no state, and
-give the optimizer to nobody but torch: zeros change nothing. `behaviour` for others: a parameter that a step gives no
-gradient is left as it is, where zeros let its momentum and weight decay go on. It needs torch 2.0.
+`exact` for torch's `SGD` in files that name no momentum, weight decay or groups of parameters, load no state, and
+give the optimizer to nobody but torch: there zeros change nothing. `behaviour` for others: a parameter that a step
+gives no gradient is left as it is, where zeros let its momentum and weight decay go on. It needs torch 2.0.
 """
 
 from __future__ import annotations

@@ -148,8 +148,9 @@ def test_every_format_goes_to_a_file_as_to_standard_output(project: Project, nam
     shown = project.run("check", "--output-format", name, "--quiet")
     written = project.run("check", "--output-format", name, "--quiet", "-o", "report")
     assert shown.exit_code == written.exit_code == 1
-    assert written.stdout == ""
+    assert written.stdout == written.stderr == ""
     assert (project.root / "report").read_bytes() == shown.stdout_bytes != b""
+    assert project.run("check", "--output-format", name, "-o", "report").stderr == "1 finding: report\n"
 
 
 def test_statistics_count_the_findings_of_each_rule(project: Project) -> None:

@@ -29,10 +29,6 @@ from perflint.syntax.walk import Function, Loop, own_nodes, path_of
 
 Fact = TypeVar("Fact")
 
-_INHERITED = frozenset(
-    "training register_buffer register_parameter parameters named_parameters buffers modules children add_module"
-    " requires_grad_ load_state_dict".split()
-)
 _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
 
 
@@ -297,7 +293,7 @@ class Program(Module):
         bases = [each for each in owner.lineage() if each.kind]
         if not all(each.is_guess for each in bases) or not bases:
             return owner.is_a("module")
-        if any(map(_acts_as_module, owner.lineage())):
+        if any(each.acts_as_module() for each in owner.lineage()):
             return True
         self.asked.modules.update(each.node.name for each in bases)
         return any(each.node.name in self._context.modules for each in bases)
@@ -391,16 +387,3 @@ class Program(Module):
     def graph_observers(self, place: ast.AST) -> list[GraphUse]:
         """What in the functions, modules and hooks that `place` runs asks for graphs, shows or keeps them."""
         return self.get(Program.autograd).graph_observers(place)
-
-
-def _acts_as_module(info: ClassInfo) -> bool:
-    """Do its objects use what modules inherit, or hold modules, or what is built by a class and called in `forward`?"""
-    if any(not _INHERITED.isdisjoint(method.usage.get("self", ())) for method in info.methods.values()):
-        return True
-    forward = info.methods.get("forward")
-    nodes = own_nodes(forward.node) if forward is not None else ()
-    called = {path_of(node.func).removeprefix("self.") for node in nodes if isinstance(node, ast.Call)}
-    return any(
-        value.kind is Kind.MODULE or (name in called and value.name.rpartition(".")[2][:1].isupper())
-        for name, value in info.attributes.items()
-    )

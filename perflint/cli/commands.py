@@ -224,12 +224,15 @@ def _with_gains(session: Session, result: RunResult) -> RunResult:
 def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: dict[str, Any]) -> int:
     from perflint import report
     from perflint.cli import console
+    from perflint.report.words import count
 
     name, file = session.settings.output_format, typed["output_file"]
     render = report.render_statistics if typed["statistics"] else report.render
     text = render(name, result, _style(typed, notes, to_file=bool(file)))
     if file:
         console.write_file(file, text)
+        if not typed["quiet"]:
+            click.echo(f"{count(len(result.diagnostics), 'finding')}: {file}", err=True)
     elif name in ("full", "concise"):
         console.show(text)
     else:

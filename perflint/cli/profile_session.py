@@ -31,11 +31,13 @@ from perflint.project.files import discover
 from perflint.project.root import project_of
 from perflint.project.run import check_files
 from perflint.report.words import count
+from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER
 from perflint.verify.messages import Kind
 from perflint.verify.processes import Guardian
 from perflint.verify.running import ending
 
 _PAGE = "profile.html"
+_ONE = {OPTIMIZER: "optimizer step", BATCH: "loader batch", BACKWARD: "backward pass", CALLS: "call"}
 
 Tell = Callable[[str], None]
 
@@ -129,7 +131,7 @@ def why_not(ran: Ran, orders: Orders) -> str:
             "nothing to profile: the program took no step of an optimizer, no batch of a loader, no backward pass, and "
             "called no module"
         )
-    seen = ", ".join(f"{number:,} {kind}" for kind, number in ran.steps.items())
+    seen = ", ".join(count(number, _ONE.get(kind, kind), kind) for kind, number in ran.steps.items())
     timed = list(pairwise(ran.records[0].timed)) if ran.records else []
     known = f"; {count(len(timed), 'step')} took {figure(mean(timed) / 1e6)} ms each" if timed else ""
     how = f"a profile needs {LEAST} steps of a program that comes to its end, or else {orders.needed}"

@@ -83,6 +83,7 @@ class Rule(ABC):
     `at_run_time`: what `perflint run` does instead of the rule's fixes, because a run knows more than the text; see
     `perflint.shim.session`. Empty: it applies the fixes.
     `regimes`: what bounds the steps in which `perflint tune` tries the fixes of a rule that is advice, on a GPU.
+    `setting`: that of `perflint tune` which its fixes make in the source, and in whose place they are tried there.
     """
 
     name: ClassVar[str]
@@ -93,6 +94,7 @@ class Rule(ABC):
     options: ClassVar[Mapping[str, Option]] = {}
     at_run_time: ClassVar[str] = ""
     regimes: ClassVar[tuple[str, ...]] = ()
+    setting: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         module = cls.__module__.rpartition(".")[2]

@@ -98,6 +98,8 @@ def _wait(process: subprocess.Popen[Any], folder: Path, tell: Tell, manner: Mann
         while process.poll() is None:
             time.sleep(_GLANCE)
             is_complete = not is_told and record.is_complete(folder)
+            if is_complete and manner.stops:
+                tell("its steps are recorded; it is ended by an interrupt, which it may tell of")
             if (is_complete and manner.stops) or time.monotonic() - begin > manner.seconds:
                 return _interrupt(process, manner.patience)
             if is_complete:

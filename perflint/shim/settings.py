@@ -23,8 +23,7 @@ _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d")
 class Setting(NamedTuple):
     """What it does, what it promises, and how it is made; the names of those that it excludes.
 
-    `regimes`: what bounds the steps in which it may gain. Empty: any. It `starts_slowly` if it compiles. The fix of a
-    `rule` makes it in the source.
+    `regimes`: what bounds the steps in which it may gain. Empty: any. It `starts_slowly` if it compiles.
     """
 
     title: str
@@ -33,7 +32,6 @@ class Setting(NamedTuple):
     rivals: tuple[str, ...] = ()
     regimes: tuple[str, ...] = ()
     starts_slowly: bool = False
-    rule: str = ""
 
 
 def watch(run: Path, names: Iterable[str], torch: Any) -> Undo:
@@ -157,12 +155,8 @@ KNOWN: Mapping[str, Setting] = {
     ),
     "more-workers": Setting("more workers for loaders that have some", "exact", _more_workers, regimes=("input",)),
     "cudnn-benchmark": Setting("torch.backends.cudnn.benchmark = True", "rounding", _benchmark, regimes=_ARITHMETIC),
-    "fused-optimizer": Setting(
-        "fused=True for optimizers", "rounding", _fused, regimes=_SMALL, rule="optimizer-not-fused"
-    ),
+    "fused-optimizer": Setting("fused=True for optimizers", "rounding", _fused, regimes=_SMALL),
     "channels-last": Setting("weights of convolutions as channels_last", "rounding", _channels_last, regimes=_TRAFFIC),
-    "tf32": Setting(
-        'torch.set_float32_matmul_precision("high")', "precision", _tf32, regimes=_ARITHMETIC, rule="precision-left"
-    ),
+    "tf32": Setting('torch.set_float32_matmul_precision("high")', "precision", _tf32, regimes=_ARITHMETIC),
     "bfloat16": Setting("autocast to bfloat16", "precision", _bfloat16, regimes=_TRAFFIC),
 }

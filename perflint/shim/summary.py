@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
     names = {each.process for each in fixes}
     where = f" in {len(names)} processes" if len(names) > 1 else ""
     yield f"perflint: {count(number, 'fix', 'fixes')} took effect{where}"
-    yield from lines
+    yield from (line if number == 1 else f"{line}, in {number} places" for line, number in Counter(lines).items())
     if unloaded:
         rest = count(unloaded, "fix", "fixes")
         yield f"  not applied: {rest} in files that were not loaded, or were changed meanwhile"

@@ -25,10 +25,10 @@ from perflint.analysis.values.dtypes import (
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import path_of, receiver_of
-from perflint.transforms.accumulator import Accumulator, accumulator_of
+from perflint.syntax.walk import own_nodes, path_of, receiver_of
+from perflint.transforms.accumulator import Accumulator, accumulator_of, last_converted
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.collected import collection, shape_of_one
+from perflint.transforms.collected import ANY_SHAPE, collection, shape_of_one
 from perflint.transforms.doubles import has_doubles
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
 from perflint.transforms.operations import InsertAfter, Replace
@@ -37,6 +37,8 @@ from perflint.transforms.template import expression
 from perflint.transforms.template import statement as statement_of
 
 _FLOAT_FORMATS = frozenset("eEfFgG%")
+_SHOWN = re.compile(r"%[^a-zA-Z%]*[sra]|\{[^{}:]*(:[^{}]*[^{}eEfFgG%])?\}")  # as it is, not as a float
+_ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
 _BY_NAME = {f"builtins.{each}" for each in ("exec", "eval", "locals", "vars")}  # what may read any variable
 _MUCH = 1 << 20
@@ -89,8 +91,10 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         if kind != FLOAT and may_be_integer:
             safety = Safety.BEHAVIOUR  # were it an integer, the sum would have been one
         suffix, convert = ".detach().double()", "float"
+        if number_kind(program, read.base) == INTEGER:
+            suffix = ".double()"
         if not has_doubles(program):
-            suffix, safety = ".detach().float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
+            suffix, safety = f"{suffix.removesuffix('double()')}float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
     suffix += shape_of_one(program, read.base)
     _check_other_additions(program, found, statement, kind)
     keeps_integer = convert == "float" and may_be_integer
@@ -98,32 +102,23 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     after = _reads_after(program, found)
     if after is not None and all(_reads_alike(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
         keeps_integer = False  # an integer gives what the same float does
-    conversion = "{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({{path}})"
-    converted = statement_of(f"{{path}} = {conversion}", path=path)
-    behind = [InsertAfter(_last_converted(program, found.loop), (converted,))] if after != [] else []
+    converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
+    behind = [InsertAfter(last_converted(program, found.loop), (converted,))] if after != [] else []
     change = rewrite(program, read.replaced(suffix), *inside, *behind)
     when = "read it once, after the loop" if behind else "read it where that is needed"
+    if shape_of_one(program, read.base):
+        safety, when = Safety.BEHAVIOUR, f"{when}{ANY_SHAPE}"
+    if keeps_integer and behind:
+        safety, when = Safety.BEHAVIOUR, f"{when}, where it is 0.0 and not 0 if nothing was added"
     return Fix(f"add `{path}` up on the device and {when}", safety, change)
-
-
-def _last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
-    """The last of the sums that are converted right behind the loop, or the loop: several stand in their order."""
-    block = program.block_of(loop)
-    for each in block[block.index(loop) + 1 :]:
-        value = each.value if isinstance(each, ast.Assign) else None
-        is_call = isinstance(value, ast.Call) and program.qualified(value.func) in ("builtins.float", "builtins.int")
-        path = path_of(each.targets[0]) if isinstance(each, ast.Assign) else ""
-        if not is_call or not isinstance(value, ast.Call) or not path or [path] != [path_of(e) for e in value.args]:
-            break
-        loop = each
-    return loop
 
 
 def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
     """Where the sum of a local variable is read when the loop is over; None where others may read it, too."""
     function = program.function_of(found.loop)
-    by_name = (each for each in program.of_type(ast.Name) if program.qualified(each) in _BY_NAME)
-    if "." in found.path or function is None or any(by_name):
+    if "." in found.path or function is None:
+        return None
+    if any(isinstance(each, ast.Name) and program.qualified(each) in _BY_NAME for each in own_nodes(function)):
         return None
     nodes = [node for node in occurrences(found.scope, found.path) if isinstance(node, ast.Name)]
     declared = (each for each in ast.walk(function) if isinstance(each, ast.Global | ast.Nonlocal))
@@ -144,8 +139,12 @@ def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
 
 
 def _reads_alike(program: Program, node: ast.expr) -> bool:
-    """Is it divided, or shown in the format of a float, which gives the same for an integer as for that as a float?"""
+    """Is it divided, compared or shown as a float, which gives the same for an integer as for that as a float?"""
     read = program.parent(node)
+    if isinstance(read, ast.Compare):
+        return all(isinstance(each, _ORDERING) for each in read.ops)
+    if text := _template(program, node):
+        return not _SHOWN.search(text)
     if isinstance(read, ast.FormattedValue):
         form = read.format_spec.values[-1:] if isinstance(read.format_spec, ast.JoinedStr) else []
         return any(isinstance(each, ast.Constant) and str(each.value)[-1:] in _FLOAT_FORMATS for each in form)
@@ -158,6 +157,17 @@ def _reads_alike(program: Program, node: ast.expr) -> bool:
     # By fractions alone, integers are divided otherwise.
     is_plain = program.value(divisor).kind is Kind.NUMBER or not _FRACTIONS.search(program.text)
     return isinstance(read.op, ast.Div) and is_plain
+
+
+def _template(program: Program, node: ast.expr) -> str:
+    """The text into which `"..." % node` or `"...".format(node)` puts it, perhaps with others; empty for other code."""
+    around = program.parent(node)
+    outer = program.parent(around) if isinstance(around, ast.Tuple) else around
+    if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mod) and outer.left is not node:
+        text: ast.expr | None = outer.left
+    else:
+        text = receiver_of(around, "format")
+    return text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
 
 
 def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:

@@ -93,3 +93,30 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
     read = (graph.places[node][0] in left for node in occurrences(scope, path) if node in graph.places)
     if any(read) or ("." in path and any(handlers(program, loop))):
         raise Blocked(f"an exception may leave the loop, and `{path}` is read after it")
+
+
+def last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
+    """The last statement right behind the loop that converts a sum or list of it, or the loop itself.
+
+    What is converted behind that stands in the order of the loop.
+    """
+    block = program.block_of(loop)
+    for each in block[block.index(loop) + 1 :]:
+        if not _converts(program, each):
+            break
+        loop = each
+    return loop
+
+
+def _converts(program: Program, statement: ast.stmt) -> bool:
+    """Is it `x = float(x)`, `x = torch.cat(x_parts)`, or `x = torch.stack(x).tolist()` below `if x:`?"""
+    if isinstance(statement, ast.If) and path_of(statement.test) and len(statement.body) == 1 and not statement.orelse:
+        inner = statement.body[0]
+        is_list = isinstance(inner, ast.Assign) and receiver_of(inner.value, "tolist") is not None
+        return is_list and isinstance(inner, ast.Assign) and path_of(inner.targets[0]) == path_of(statement.test)
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    if not isinstance(statement, ast.Assign) or not isinstance(value, ast.Call):
+        return False
+    path, given = path_of(statement.targets[0]), [path_of(each) for each in value.args]
+    is_number = program.qualified(value.func) in ("builtins.float", "builtins.int")
+    return (is_number and given == [path]) or given[:1] in ([f"{path}_parts"], [f"{path}Parts"])

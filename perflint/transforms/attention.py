@@ -8,7 +8,7 @@ import re
 from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.memory.hooks import registers_hooks
-from perflint.analysis.program import Program
+from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
@@ -62,6 +62,9 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     change = rewrite(program, *_changes(program, found, gone, in_rows(made, FIT)))
     if not _has_rows(program, found, query):
         assumed.append("the queries are no vector")
+    module = path_of(found.softmax.func)
+    if module.startswith("self.") and program.value(found.softmax.func).kind is Kind.MODULE:
+        assumed.append(f"`{module}` may be left unused")
     proviso = f", if {' and '.join(assumed)}" if assumed else ""
     safety = Safety.BEHAVIOUR if found.kept or assumed else Safety.ROUNDING
     return Fix(f"compute it by one kernel{proviso}: {_NAME}", safety, change)

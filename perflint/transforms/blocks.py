@@ -126,6 +126,7 @@ class Block:
         if not is_new(new[0]) and self._trees.line(new[0]) is first:
             return
         stays = changes.replaced is None or first in {*self._kept(changes.replaced.new)}
+        stays = stays and not isinstance(new[0], ast.With)  # which is about what the comment says of it
         cut = len(lines)
         while stays and cut and lines[cut - 1].comment is not None:
             cut -= 1
@@ -192,7 +193,7 @@ class Block:
 
     def _old(self, statement: ast.stmt, new: Sequence[ast.stmt]) -> Any:
         line = self._trees.line(statement)
-        above = [comment_line(each.text) for each in self._take(statement.lineno - 1, statement)]
+        above = [comment_line(each.text) for each in self._take(statement.lineno - 1)]
         given = {self._trees.statement(each) for each in new if not is_new(each)}
         if given.issuperset(_parts(line)):
             return _under(above, self._kept_line(line))
@@ -213,7 +214,7 @@ class Block:
             text = " " * self._column + self._trees.module.code_for_node(made)
             value = fitted(made.value, text, self._coder.indent, self._trees.width)
             line = line.with_changes(body=[made.with_changes(value=value)])
-        comments = self._take(last, statement)
+        comments = self._take(last)
         is_short = "\n" not in self._trees.module.code_for_node(line).strip() or not isinstance(
             line, cst.SimpleStatementLine
         )
@@ -242,10 +243,9 @@ class Block:
             above.insert(0, cst.EmptyLine(indent=False))
         return _under(above, line)
 
-    def _take(self, last: int, statement: ast.stmt | None = None) -> list[_Comment]:
-        """The comments up to the line `last`, which are written now, if the new `statement` may have them."""
-        lines = note_of(statement).lines if statement is not None else None
-        taken = [each for each in self._comments if each.line <= last and (lines is None or each.line in lines)]
+    def _take(self, last: int) -> list[_Comment]:
+        """The comments up to the line `last`, which are written now."""
+        taken = [each for each in self._comments if each.line <= last]
         self._comments = [each for each in self._comments if each not in taken]
         return taken
 

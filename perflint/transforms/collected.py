@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import steps_optimizer
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_empty_list
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, number_kind
+from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import path_of
-from perflint.transforms.accumulator import Accumulator, accumulator_of
+from perflint.transforms.accumulator import Accumulator, accumulator_of, last_converted
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read
@@ -24,6 +27,11 @@ from perflint.transforms.names import name_of_torch
 from perflint.transforms.operations import InsertAfter
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import statement as statement_of
+
+ANY_SHAPE = ", whatever its shape is"  # which is right, but nothing to write unasked
+_REDUCING = frozenset({"reduction", "reduce", "size_average"})
+_WHOLE = frozenset("sum mean max min prod norm".split())  # without arguments, of all numbers
+_LOSS = re.compile(r"torch\.nn\.(modules\.loss\.)?(?!Adaptive)\w+Loss")
 
 
 def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr) -> Fix:
@@ -46,23 +54,25 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
         raise Blocked(f"`{path}` may be read elsewhere")
     found = accumulator_of(program, read, statement, path)
     _check_list(program, found, name)
-    behind = statement_of(
-        "if {path}:\n    {path}[:] = {torch}.stack({path}).flatten().tolist()", path=path, torch=torch
-    )
+    stacked = f"{{torch}}.stack({{path}}){flattened(program, read.base)}.tolist()"
+    behind = statement_of(f"if {{path}}:\n    {{path}} = {stacked}", path=path, torch=torch)
     kept = kept_until(program, read.base, statement, found.loop)
-    change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
-    return Fix(f"collect `{path}` on the device and read it once, after the loop", Safety.EXACT, change)
+    change = rewrite(program, read.replaced(kept), InsertAfter(last_converted(program, found.loop), (behind,)))
+    title = f"collect `{path}` on the device and read it once, after the loop"
+    if shape_of_one(program, read.base):
+        return Fix(f"{title}{ANY_SHAPE}", Safety.BEHAVIOUR, change)
+    return Fix(title, Safety.EXACT, change)
 
 
 def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:
     """What gives a number of the device that `statement` keeps, and nobody changes until the `loop` is over."""
-    is_kept = is_new(program, node) or stays(program, node, statement, loop)
+    is_kept = is_new(program, node) or _is_left_alone(program, node, loop) or stays(program, node, statement, loop)
     return (".detach()" if is_kept else ".detach().clone()") + shape_of_one(program, node)
 
 
 def shape_of_one(program: Program, node: ast.expr) -> str:
     """What gives a tensor of one number the shape () where iterations may differ in it; empty where they don't."""
-    return ".reshape(())" if _has_several(program, node) else ""
+    return ".reshape(())" if _has_several(program, node) and not _has_no_axes(program, node) else ""
 
 
 def differs(program: Program, node: ast.expr) -> bool:
@@ -80,8 +90,59 @@ def _has_several(program: Program, node: ast.expr) -> bool:
     return sum(isinstance(each, Definition) or not is_local for each in found) > 1
 
 
+def flattened(program: Program, node: ast.expr) -> str:
+    """What takes the axes off a stack of such tensors of one number each; empty where they surely have none."""
+    return "" if _has_no_axes(program, node) else ".flatten()"
+
+
+def _has_no_axes(program: Program, node: ast.expr) -> bool:
+    """Is it a loss, or another reduction of a whole tensor, or computed of such?"""
+    if isinstance(node, ast.Name):
+        values = program.get(Flow).assigned(node)
+        return bool(values) and all(not isinstance(e, ast.Name) and _has_no_axes(program, e) for e in values)
+    if isinstance(node, ast.BinOp):
+        return all(
+            program.value(each).kind is Kind.NUMBER or _has_no_axes(program, each) for each in (node.left, node.right)
+        )
+    if not isinstance(node, ast.Call):
+        return False
+    if program.value(node.func).kind is Kind.MODULE:
+        made = [each for each in program.get(Origins).of(node.func) if isinstance(each, ast.expr)]
+        return bool(made) and all(isinstance(each, ast.Call) and _is_mean_loss(program, each) for each in made)
+    found = operation(program, node)
+    if found is None or not {each.arg for each in node.keywords}.isdisjoint(_REDUCING):
+        return False
+    return "loss" in found.traits or (found.name in _WHOLE and not (found.arguments or node.keywords))
+
+
+def _is_mean_loss(program: Program, made: ast.Call) -> bool:
+    """Is it one of torch's modules for losses, which gives the mean of all, as it does unless it is told?"""
+    is_told = made.args or not {each.arg for each in made.keywords}.isdisjoint(_REDUCING)
+    return not is_told and _LOSS.fullmatch(program.qualified(made.func)) is not None
+
+
+def _is_left_alone(program: Program, node: ast.expr, loop: ast.AST) -> bool:
+    """Is it computed anew in each iteration, and but computed with, and back-propagated?"""
+    graph = program.get(Flow).graph(node)
+    values = graph.definitions(node) if isinstance(node, ast.Name) else frozenset()
+    made = next(iter(values)) if len(values) == 1 else None
+    is_made = isinstance(made, Definition) and not made.steps and made.updates is None
+    if not isinstance(made, Definition) or not is_made or made.source is None or not graph.is_within(made.node, loop):
+        return False
+    return is_new(program, made.source) and all(_only_computes(program, each) for each in made.uses)
+
+
+def _only_computes(program: Program, use: ast.AST) -> bool:
+    around = program.parent(use)
+    if isinstance(around, ast.Attribute):
+        return around.attr in ("backward", "item") and isinstance(program.parent(around), ast.Call)
+    return isinstance(around, ast.BinOp | ast.FormattedValue)
+
+
 def is_new(program: Program, node: ast.expr) -> bool:
-    """Is `node` a call that gives a tensor with memory of its own, which nobody else can write to?"""
+    """Does `node` give a tensor with memory of its own, which nobody else can write to?"""
+    if isinstance(node, ast.BinOp):
+        return program.value(node).kind is Kind.TENSOR
     if not isinstance(node, ast.Call) or any(keyword.arg == "out" for keyword in node.keywords):
         return False
     callee = program.value(node.func)

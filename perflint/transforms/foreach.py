@@ -16,6 +16,7 @@ from perflint.syntax.arguments import bind
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import LOOPS, path_of, variables_in
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.clipping import clipped
 from perflint.transforms.names import of_torch, taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
 from perflint.transforms.rewrite import rewrite
@@ -48,6 +49,8 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     if loop.orelse or _SHARDED.search(program.text):
         raise Blocked("the tensors may be sharded or sparse, or the loop has an `else`")
     block = _updating_block(loop)
+    if (fix := clipped(program, loop, block)) is not None:
+        return fix
     lists = _Lists(program, loop)
     for each in _inlined(block):
         lists.add(each)
@@ -79,9 +82,10 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     reason = f"`{lists.unsure}` is a number" if lists.unsure else shares(program)
     if any(handlers(program, loop)):  # which leaves some tensors updated, and raises another error
         reason = reason or "no exception is caught half-way"
-    if reason := reason or ("" if lists.are_separate() else "the lists share no memory, and are of the same types"):
-        return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)
-    return Fix(title, Safety.ROUNDING if lists.divides else Safety.EXACT, change)
+    reason = reason or ("" if lists.are_separate() else "the lists share no memory, and are of the same types")
+    reason = reason or ("there is memory for a copy of all of them" if lists.copies else "")
+    reason = reason or "functions that torch calls private may be called"
+    return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)
 
 
 def _is_in_step(program: Program, loop: ast.For) -> bool:
@@ -133,7 +137,7 @@ class _Lists:
         self.program, self.loop = program, loop
         self.lists: dict[str, tuple[str, ast.expr]] = {}
         self.code: list[ast.stmt] = []
-        self.unsure, self.divides = "", False
+        self.unsure, self.copies = "", False
         self._own = variables_in(loop.target)
         self.named: dict[str, ast.expr] = {}
         self._written: list[ast.expr] = []
@@ -241,7 +245,7 @@ class _Lists:
         self.code.append(statement("{call}", call=self._foreach(name, [own, *given])))
 
     def _foreach(self, name: str, given: Sequence[ast.expr]) -> ast.expr:
-        self.divides |= name in ("div", "div_")  # a single tensor is multiplied by the reciprocal
+        self.copies |= not name.endswith("_")
         function = of_torch(self.program, f"_foreach_{name}", self.loop)
         return expression("{function}({*given})", function=function, given=given)
 

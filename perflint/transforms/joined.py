@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,14 +21,15 @@ from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
-from perflint.transforms.accumulator import alone_in
+from perflint.transforms.accumulator import alone_in, last_converted
 from perflint.transforms.aliases import is_made_in, names_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import taken_around
-from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
+from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, derived, new, standing_for
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression, statement
 
+_CAMELS = re.compile(r"[a-z]+[A-Z]\w*")
 _SWITCH = "torch.set_grad_enabled"
 
 
@@ -64,12 +66,12 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     for part in update.parts:
         result = update.name if update.starts is not None else ""
         _check_own(program, part, inner, update.statement, loop, result=result)
-    kept = taken_around(program, loop).fresh(f"{update.name}_parts")
+    kept = taken_around(program, loop).fresh(f"{update.name}{'Parts' if _CAMELS.fullmatch(update.name) else '_parts'}")
     change = rewrite(
         program,
         _start(program, update, loop, kept),
         ReplaceStatements((update.statement,), (standing_for(_append(update, kept), update.statement),)),
-        InsertAfter(loop, (_join(update, kept),)),
+        InsertAfter(last_converted(program, loop), (_join(update, kept),)),
     )
     safety = Safety.BEHAVIOUR if any(isinstance(each, ast.Subscript) for each in update.parts) else Safety.EXACT
     proviso = " (it keeps alive what they are parts of)" if safety is Safety.BEHAVIOUR else ""
@@ -124,6 +126,9 @@ def _chosen(test: ast.expr, body: ast.expr, orelse: ast.expr, name: str) -> ast.
 
 def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
     """Raise Blocked where other code runs in between, or `statement` in a context of its own, such as no_grad."""
+    for decorator in getattr(program.function_of(loop), "decorator_list", ()):
+        if program.qualified(decorator).startswith("torch.jit."):
+            raise Blocked("torch.jit compiles the function: it may know tensors alone", decorator)
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in own_nodes(loop)):
         raise Blocked("other code may run before the loop is over")
     if any(isinstance(each, ast.Call) and program.qualified(each.func) == _SWITCH for each in own_nodes(loop)):
@@ -184,7 +189,10 @@ def _append(update: _Update, kept: str) -> ast.stmt:
 
 def _join(update: _Update, kept: str) -> ast.stmt:
     parts = expression("{kept}[::-1]" if update.prepends else "{kept}", kept=kept)
-    joined = new(ast.Call(update.join.func, [parts, *update.join.args[1:]], update.join.keywords))
+    if update.join.lineno == update.join.end_lineno:
+        joined = derived(update.join, {update.join.args[0]: parts})  # which keeps blanks around keywords
+    else:
+        joined = new(ast.Call(update.join.func, [parts, *update.join.args[1:]], update.join.keywords))
     template = "{name} = {joined} if {kept} else None" if update.starts is not None else "{name} = {joined}"
     return statement(template, name=update.name, joined=joined, kept=kept)
 

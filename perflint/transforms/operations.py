@@ -7,7 +7,7 @@ written, comments, quotes and line breaks included.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -85,8 +85,8 @@ class Note:
     `is_new`: it is no part of the program, also where it is told to stand at a place of that. `is_apart`: there is to
     be a blank line above it. `rows`: how many arguments stand on each of its lines.
 
-    It stands for the program up to the line `last`, whose comments it has: those on `lines`, where some are told. The
-    one at the end goes after it where it stands `alone` for that.
+    It stands for the program up to the line `last`, whose comments it has. The one at the end goes after it where it
+    stands `alone` for that.
     """
 
     is_new: bool = False
@@ -94,7 +94,6 @@ class Note:
     rows: tuple[int, ...] = ()
     last: int = 0
     alone: bool = True
-    lines: frozenset[int] | None = None
 
 
 _PLAIN = Note()
@@ -160,15 +159,6 @@ def standing_for(statement: Node, old: ast.stmt, *, head: bool = False, last: in
     The one at the end goes after it where it stands `alone` for that.
     """
     return _noted(statement, last=last or (_head_end(old) if head else old.end_lineno), alone=alone)
-
-
-def forget_comments(statements: Sequence[ast.stmt], lines: set[int]) -> None:
-    """Let statements leave the comments of what they stand for to others, but for those on these lines."""
-    for each in (node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.stmt)):
-        note = note_of(each)
-        _noted(each, lines=frozenset(lines), alone=note.alone and note.last > 0)
-    if lines and statements and is_new(statements[-1]):
-        _noted(statements[-1], last=max(lines), alone=False)
 
 
 def located(node: Node, at: ast.expr | ast.stmt) -> Node:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from dataclasses import dataclass
 
 from perflint.analysis.heat.hot_syncs import first_reads, hot_syncs, is_repeated
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.links import HotPlace
 from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix
 from perflint.transforms.accumulate import accumulation
@@ -41,7 +43,10 @@ def remedies(program: Program) -> list[HostRead]:
     """Each costly read of the program with its fixes or, where there is none, what blocks them."""
     found = hot_syncs(program)
     reads = [_remedy(program, sync, found) for sync in first_reads(program, found)]
-    return [beside(program, read, reads) for read in reads]
+    of_loop: dict[HotPlace | None, list[HostRead]] = defaultdict(list)
+    for read in reads:
+        of_loop[program.hot_by(read.sync.node)].append(read)
+    return [beside(program, read, of_loop[program.hot_by(read.sync.node)]) for read in reads]
 
 
 def _remedy(program: Program, sync: Sync, found: list[Sync]) -> HostRead:

@@ -15,7 +15,7 @@ from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.accumulator import alone_in
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.collected import differs, kept_until
+from perflint.transforms.collected import ANY_SHAPE, differs, flattened, kept_until, shape_of_one
 from perflint.transforms.host_reads import Read, read_of
 from perflint.transforms.names import of_torch, taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements
@@ -43,7 +43,7 @@ def slot_store(program: Program, sync: Sync) -> Fix | None:
     suffix = kept_until(program, read.base, store, loop)
     put = statement(f"{{values}}.append({{base}}{suffix})", values=values, base=read.base)
     behind = statement(
-        "if {values}:\n    {kept}[:len({values})] = {stack}({values}).flatten()",
+        f"if {{values}}:\n    {{kept}}[:len({{values}})] = {{stack}}({{values}}){flattened(program, read.base)}",
         values=values,
         kept=kept.id,
         stack=of_torch(program, "stack", loop),
@@ -54,7 +54,10 @@ def slot_store(program: Program, sync: Sync) -> Fix | None:
         ReplaceStatements((store,), (put,)),
         InsertAfter(loop, (behind,)),
     )
-    return Fix(f"collect the values on the device and copy them to `{kept.id}` after the loop", Safety.EXACT, change)
+    title = f"collect the values on the device and copy them to `{kept.id}` after the loop"
+    if shape_of_one(program, read.base):
+        return Fix(f"{title}{ANY_SHAPE}", Safety.BEHAVIOUR, change)
+    return Fix(title, Safety.EXACT, change)
 
 
 def _made(program: Program, kept: ast.Name) -> Definition | None:

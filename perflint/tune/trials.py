@@ -56,7 +56,7 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
         note = f"a step is {bounds} ({profile.date[:10]}); not tried, as it shortens {little}: {', '.join(left_out)}"
     kept = sorted((name for name in rules if name not in left_out), key=lambda name: -share(rules[name]))
     tried = tuple(name for name in settings if name not in left_out)
-    forms = {name: each.rule for name, each in KNOWN.items() if each.rule}  # on a GPU
+    forms = {each.setting: each.name for each in on_gpu if each.setting}
     instead = {name: [rule] for name, rule in forms.items() if name in tried and profile and profile.is_gpu}
     rivals = [name for name in kept if profile and name not in forms.values()]
     shortened = {each for name in rivals for each in rules[name]}

@@ -15,8 +15,8 @@ mappings, into the functions of the file and back to their callers. There are tw
 An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
 interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
 convolution, a recurrent, linear or embedding layer (which would copy the view again), returned to code in other files,
-or passed to anything unknown; one-time setup; arrays, lists and strings; einops. An attribute is followed through its
-class. What is expanded in one statement and moved or cast in another is reported where it is expanded.
+or passed to anything unknown; one-time setup; tests; arrays, lists and strings; einops. An attribute is followed
+through its class. What is expanded in one statement and moved or cast in another is reported where it is expanded.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), that no count is
 negative, which `repeat` refuses and `expand` takes for the size that the axis has (unless the function handles that
@@ -50,9 +50,10 @@ return torch.cat([context, states], dim=2)
 ## Fix safety
 
 `exact`: the copy becomes `expand`, a view of the same shape and values; where the one reader writes into another tensor
-in place, whose shape holds anyway, the repeating is dropped. A move or cast after it, in the same expression, is put
-before it. Results and gradients are bitwise the same. A tensor that is an attribute, in a file that registers
-hooks, is left alone: they may write to it. It is assumed that no hook of another file does.
+in place, whose shape holds anyway, the repeating is dropped, unless it is what a variable is set to. A move or cast
+after it, in the same expression, is put before it. Results and gradients are bitwise the same. A tensor that is an
+attribute, in a file that registers hooks, is left alone: they may write to it. It is assumed that no hook of another
+file does.
 
 `rounding` where a sum may be taken in another order: the gradient of `torch.cat([x] * n)` and `torch.stack([x] * n)`,
 of a tensor that gets a new axis and is repeated along a second one, and of one whose repeating is dropped, for the
@@ -109,7 +110,7 @@ class RepeatNotBroadcast(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the copies that nothing needs."""
         shapes, reported = api.shapes(program), set()
-        for call in program.of_type(ast.Call):
+        for call in () if program.is_test else program.of_type(ast.Call):
             copy = recognise(program, call)
             if copy is None or is_one_time(program, call):
                 continue

@@ -104,20 +104,10 @@ def _dropped(program: Program, copy: Copy, reading: Reading) -> Operations:
         or only.role is not Role.ELEMENTWISE
         or reading.measured
         or not copy.is_method
-        or _is_kept_by_its_name(program, copy)
+        or isinstance(program.parent(copy.call), ast.Assign)  # whose name, and comments, tell its shape
     ):
         return ()
     return () if _comments_behind(program, _receiver(copy.call), copy.call) else _without(copy.call)
-
-
-def _is_kept_by_its_name(program: Program, copy: Copy) -> bool:
-    """Is it `x = x.repeat(...)`, of which nothing would be left but `x = x`?"""
-    statement = program.parent(copy.call)
-    return (
-        isinstance(statement, ast.Assign)
-        and isinstance(copy.source, ast.Name)
-        and any(isinstance(each, ast.Name) and each.id == copy.source.id for each in statement.targets)
-    )
 
 
 def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety) -> Patch:

@@ -19,7 +19,7 @@ from tests.fixture_cases import FIXTURES, load  # noqa: E402
 STEMS = [
     ("launch_bound_step/steps", 14),
     ("launch_bound_step/reported", 2),
-    ("launch_bound_step/carried", 7),
+    ("launch_bound_step/carried", 8),
     ("launch_bound_step/unchecked", 1),
     ("decode_loop/graph_outlined", 3),
 ]

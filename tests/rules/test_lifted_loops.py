@@ -14,11 +14,11 @@ from hypothesis import given
 
 from perflint.analysis.program import Program
 from perflint.engine.rule import Fix
-from perflint.syntax.walk import PlainLoop, integer
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import expression, plus, statement
-from perflint.transforms.vectorize import axes, indexing, layers, results, rewrite, values
-from perflint.transforms.vectorize.unswitch import Conditional, vectorized_or_unswitched
+from perflint.transforms.vectorize import axes, indexing, layers, results, rewrite, unswitch, values
+from perflint.transforms.vectorize.unswitch import vectorized_or_unswitched
 from tests.fixture_cases import cases, load
 from tests.rules.lift_layouts import LAYOUTS
 from tests.rules.lift_operations import OPERATIONS
@@ -119,8 +119,9 @@ def as_it_was(axis: int, shift: int) -> int:
     return axis
 
 
-def other_branch(conditional: Conditional, answer: bool | None) -> PlainLoop:
-    return ANSWERED(conditional, None if answer is None else not answer)
+class OtherBranch(unswitch._Answered):
+    def __init__(self, test: ast.expr, *, answer: bool) -> None:
+        super().__init__(test, answer=not answer)
 
 
 def now(code: ast.expr, offset: int) -> ast.expr:
@@ -146,7 +147,6 @@ def shared(scope: object, value: Any) -> ast.expr:
 
 
 SEEDS = range(280)  # for mutants that no program of the seed beside them tells any more
-ANSWERED: Callable[..., PlainLoop] = Conditional.answered
 SHIFTED: Callable[..., ast.expr] = plus
 LAST_VALUES: Callable[..., Any] = rewrite._last_values
 JOINED: Callable[..., ast.expr | None] = results._joined
@@ -154,7 +154,7 @@ MUTANTS: dict[str, tuple[object, str, object, int]] = {  # with the seed of a pr
     "the steps are left along the axis where they were": (values, "moved", stay, 30),
     "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on, 9),
     "an axis of a step keeps its number where time is in front": (axes, "shifted", as_it_was, 15),
-    "one branch of a test is taken for the other": (Conditional, "answered", other_branch, 73),
+    "one branch of a test is taken for the other": (unswitch, "_Answered", OtherBranch, 73),
     "the step before is this step": (indexing, "plus", now, 30),
     "the first step is taken for the last": (rewrite, "_last_values", backwards, 74),
     "what is stacked stands along another axis": (results, "_joined", other_way_round, 48),

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from perflint.engine.catalogue import all_rules
 from perflint.runtime import loader
 from perflint.shim.counts import tallied
-from perflint.shim.settings import SETTINGS, watch
+from perflint.shim.settings import KNOWN, SETTINGS, watch
 
 
 def made(folder: Path, *names: str) -> tuple[Any, dict[str, tuple[int, str]]]:
@@ -91,3 +92,8 @@ def test_what_needs_cuda_says_so(tmp_path: Path) -> None:
         return
     _, tallies = made(tmp_path, "tf32", "cudnn-benchmark")
     assert set(tallies.values()) == {(0, "this torch has no CUDA")}
+
+
+def test_rules_that_stand_for_a_setting_name_one_that_there_is() -> None:
+    named = {each.setting for each in all_rules() if each.setting}
+    assert named and named <= KNOWN.keys()

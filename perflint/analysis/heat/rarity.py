@@ -14,7 +14,9 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, own_no
 _RARE_NAME = re.compile(r"(^|_)(should|debug)(_|$)|^onnx_trace$")
 _FEW = 10  # steps
 _MOVES = frozenset({"cuda", "to"})
-_COMPILING = frozenset({"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export"})
+_COMPILING = frozenset(
+    {"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export", "torchvision._is_tracing"}
+)
 _BRANCHES = frozenset({ast.If, ast.IfExp, ast.BoolOp, ast.Assert, ast.ExceptHandler, ast.Raise})
 _MAY_MAKE_RARE = _BRANCHES | {*FUNCTIONS, *LOOPS, ast.With}
 _CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})

@@ -13,7 +13,12 @@ from perflint.analysis.links import HotCall
 from perflint.analysis.values.hints import Usage
 from perflint.analysis.values.values import Kind, Value, join
 from perflint.syntax.arguments import defaults_of
-from perflint.syntax.walk import Function
+from perflint.syntax.walk import Function, own_nodes, path_of
+
+_INHERITED = frozenset(
+    "training register_buffer register_parameter parameters named_parameters buffers modules children add_module"
+    " requires_grad_ load_state_dict".split()
+)
 
 
 @dataclass(eq=False)
@@ -150,6 +155,18 @@ class ClassInfo:
         if "forward" in self.methods and is_of_project:
             return "module"
         return "optimizer" if self.methods.keys() >= {"step", "zero_grad"} else ""  # or wraps one
+
+    def acts_as_module(self) -> bool:
+        """Do its objects use what modules inherit, or hold modules, or what a class builds and `forward` calls?"""
+        if any(not _INHERITED.isdisjoint(method.usage.get("self", ())) for method in self.methods.values()):
+            return True
+        forward = self.methods.get("forward")
+        nodes = own_nodes(forward.node) if forward is not None else ()
+        called = {path_of(node.func).removeprefix("self.") for node in nodes if isinstance(node, ast.Call)}
+        return any(
+            value.kind is Kind.MODULE or (name in called and value.name.rpartition(".")[2][:1].isupper())
+            for name, value in self.attributes.items()
+        )
 
     def lineage(self) -> Iterator[ClassInfo]:
         """This class and its bases in this file, the nearest first."""

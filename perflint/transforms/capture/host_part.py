@@ -27,8 +27,10 @@ from perflint.syntax.walk import (
 )
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.late import is_setting
+from perflint.transforms.names import name_of_torch
 
 _PLAIN = frozenset(f"builtins.{name}" for name in "isinstance tuple list type len zip range".split())
+_OTHER_FLOATS = ("autocast", "half", "float16", "float64", "double")  # to which tensors round numbers in other ways
 Around = Loop | ast.FunctionDef  # the loop of a step, or the function that takes one when it is called
 _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
 
@@ -118,10 +120,14 @@ def _names_alone(target: ast.expr) -> bool:
 
 @dataclass(frozen=True)
 class Fetched:
-    """An expression that is evaluated in front of the step, which has it as an argument called like `name`."""
+    """An expression that is evaluated in front of the step, which has it as an argument called like `name`.
+
+    A number that `scales` tensors is given as a tensor, for a graph belongs to one number.
+    """
 
     value: ast.expr
     name: str
+    scales: bool = False
 
 
 def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[Fetched]:
@@ -195,6 +201,16 @@ def _is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> b
         if isinstance(each, (ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.Lambda, *COMPREHENSIONS)):
             return False
     return True
+
+
+def scales(program: Program, name: ast.Name) -> bool:
+    """Is it a number that a tensor on the device is multiplied with, or added to, whose bits are those of floats?"""
+    around = program.parent(name)
+    if not isinstance(around, ast.BinOp) or not isinstance(around.op, ast.Add | ast.Sub | ast.Mult):
+        return False
+    value = program.value(around.right if around.left is name else around.left)
+    is_float = not any(each in program.text for each in _OTHER_FLOATS) and bool(name_of_torch(program))
+    return is_float and value.kind is Kind.TENSOR and value.place is not Place.HOST
 
 
 def only_fetches(program: Program, statement: ast.stmt, found: Sequence[Fetched]) -> bool:

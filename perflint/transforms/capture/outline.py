@@ -15,7 +15,7 @@ from perflint.analysis.memory.locations import Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
-from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable, receiver_of
+from perflint.syntax.walk import own_nodes, reachable, receiver_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
@@ -24,8 +24,9 @@ from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part, written_directly
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
+from perflint.transforms.capture.step_name import step_name
 from perflint.transforms.capture.tape import check_tape, is_cut
-from perflint.transforms.names import Taken, check_alone
+from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
     FIT,
     AddKeywords,
@@ -36,12 +37,11 @@ from perflint.transforms.operations import (
     in_rows,
     new,
 )
+from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, reference, statement
 
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
-_NAMES = ("step", "train_step", "training_step", "graphed")
-_WORDS = ("optimizer", "optimiser", "optim", "opt")
 
 
 class Outline:
@@ -181,10 +181,19 @@ class Outline:
             code = ast.dump(each.value)
             if code not in found:
                 name = each.name if each.name not in used else self._taken.fresh(each.name)
-                found[code] = (name, each.value)
+                found[code] = (name, self._scale(each.value) if each.scales else _again(each.value))
                 used.add(name)
                 self._taken.names.add(name)
         return found
+
+    def _scale(self, number: ast.expr) -> ast.expr:
+        """A number of the host as a tensor where the other arguments lie."""
+        for name in self._names:
+            if name.id in self.parameters and self.program.value(name).kind is Kind.TENSOR:
+                made = "{torch}.full((), {number}, device={name}.device)"
+                return expression(made, torch=reference(name_of_torch(self.program)), number=number, name=name.id)
+        reason = "is another number in each iteration: keep it in a tensor on the device, and write to that by `fill_`"
+        raise Blocked(f"{shown(self.program, number)} {reason}", number)
 
     # -- checks
 
@@ -304,7 +313,7 @@ class Outline:
         for part in region.parts:
             for late in part.late if not part.is_late else ():
                 yield ReplaceStatements((late.statement,), tuple(self._named(late)))
-        name = self._name()
+        name = step_name(self.program, self.region, self._owner, self.results, self._taken)
         results = [*self.results, *self._late_values.values()]
         for made in region.sunk:
             check_alone(self.program, made)
@@ -329,7 +338,7 @@ class Outline:
         return function
 
     def _call(self, name: str, results: Sequence[str]) -> ast.stmt:
-        fetched = (_again(value) for _, value in self._fetched.values())
+        fetched = (value for _, value in self._fetched.values())
         called = f"{self._owner}.{name}" if self._owner else name
         call = in_rows(new(ast.Call(reference(called), [*map(self._argument, self.parameters), *fetched], [])), FIT)
         if not results:
@@ -356,36 +365,6 @@ class Outline:
         for read in late.reads:
             if read in self._late_values:
                 yield assignment(self._late_values[read], self.region.values[read])
-
-    def _name(self) -> str:
-        """What to call the function: by its optimizer, where that is one of several."""
-        paths = {ast.unparse(each.func.value) for each in self.region.steps if isinstance(each.func, ast.Attribute)}
-        last = paths.pop().rpartition(".")[2].lower() if len(paths) == 1 else ""
-        word = next((each for each in _WORDS if each in last), "")
-        stem = last.replace(word, "").strip("_")
-        names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else list(_NAMES)
-        if self.region.pure:
-            names = [f"compute_{self.results[0]}" if self.results else _NAMES[-1]]
-        if isinstance(self.region.around, ast.FunctionDef):
-            function = self.region.around.name.strip("_")
-            is_named = self.region.pure or function.endswith(names[0])
-            private = "__" if self._owner else "_"  # a method's is mangled: a class below may have one like it
-            names = [f"{private}graphed_{function}" if is_named else f"{private}{function}_{names[0]}"]
-            if names[0] in self.program.text or _is_defined_again(self.program, self.region.around):
-                raise Blocked(f"there is a `{names[0]}` already: decorate the step by hand", self.region.scope)
-        return self._taken.fresh(next((each for each in names if each not in self._taken.names), names[0]))
-
-
-def _is_defined_again(program: Program, function: ast.FunctionDef) -> bool:
-    """Is another function of its scope called so, too?"""
-
-    def scope(node: ast.AST) -> ast.AST:
-        return next(
-            each for each in program.ancestors(node) if isinstance(each, (*FUNCTIONS, ast.ClassDef, ast.Module))
-        )
-
-    others = (each for each in program.of_type(ast.FunctionDef) if each.name == function.name and each is not function)
-    return any(scope(each) is scope(function) for each in others)
 
 
 def _is_deleted(name: ast.Name) -> bool:

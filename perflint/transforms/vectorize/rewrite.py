@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import check_alone
-from perflint.transforms.operations import Operation, ReplaceStatements, new
+from perflint.transforms.operations import Operation, ReplaceStatements, located, new
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import assignment, expression, number
 from perflint.transforms.vectorize import head
@@ -50,6 +51,13 @@ def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
     safety = Safety.BEHAVIOUR if scope.draft.changes else Safety.ROUNDING
     title = "; ".join(["compute all steps at once", *sorted(scope.draft.changes)])
     return Vectorized(tuple(placed(lines)), tuple(others), title, safety)
+
+
+def vectorize_where(program: Program, loop: PlainLoop, test: ast.expr, own: PlainLoop) -> Vectorized:
+    """What does so where `test` holds, on which `own`, a copy of the loop, counts, and stays as it is elsewhere."""
+    both = ast.copy_location(ast.If(located(test, loop), [own], [copy.deepcopy(loop)]), loop)
+    made = vectorize(program.with_statements(loop, [both]), own)
+    return replace(made, statements=(new(ast.If(test, list(made.statements), [copy.deepcopy(loop)])),))
 
 
 def _check_around(program: Program, loop: PlainLoop) -> None:

@@ -16,11 +16,11 @@ from perflint.syntax.edits import Fix
 from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of, root_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch
-from perflint.transforms.operations import ReplaceStatements, located, new, same_code, standing_for
+from perflint.transforms.operations import ReplaceStatements, new, same_code
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression
 from perflint.transforms.vectorize.modules import is_told_by_class
-from perflint.transforms.vectorize.rewrite import Vectorized, vectorize
+from perflint.transforms.vectorize.rewrite import Vectorized, vectorize_where
 
 _MOST = 6  # assumptions, beyond which a guard is no line that anybody reads
 
@@ -50,18 +50,15 @@ def speculated(program: Program, loop: PlainLoop) -> Fix:
     assert made is not None
     words = " and ".join(each.words for each in assumed)
     run = next(iter(seen.values())).run
-    guarded = new(ast.If(_all(assumed), list(made.statements), [copy.deepcopy(loop)]))
-    change = rewrite(program, ReplaceStatements((loop,), (guarded,)), *made.others)
+    change = rewrite(program, ReplaceStatements((loop,), made.statements), *made.others)
     fix = Fix(f"{made.title}, if {words}, as seen in the run ({run})", made.safety, change)
     return replace(fix, assumes=words)
 
 
 def _vectorized(program: Program, loop: PlainLoop, assumed: Sequence[Assumption]) -> Vectorized | None:
     """What computes all steps at once where the assumptions hold; None where it can't be proved to."""
-    own = standing_for(new(copy.deepcopy(loop)), loop, head=True)
-    guarded = ast.copy_location(ast.If(located(_all(assumed), loop), [own], [copy.deepcopy(loop)]), loop)
     try:
-        return vectorize(program.with_statements(loop, [guarded]), own)
+        return vectorize_where(program, loop, _all(assumed), copy.deepcopy(loop))
     except Blocked:
         return None
 

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from perflint import torch_ops
-from perflint.analysis.ir.flow import Flow
 from perflint.analysis.program import Kind, Program
 from perflint.syntax.edits import Fix
-from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import PlainLoop, own_nodes, path_of, variables_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import (
     ReplaceStatements,
     derived,
-    forget_comments,
     located,
     new,
     same_code,
-    standing_for,
 )
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
 from perflint.transforms.vectorize.paths import written_paths
-from perflint.transforms.vectorize.rewrite import vectorize, vectorized
+from perflint.transforms.vectorize.rewrite import vectorize_where, vectorized
 
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
 _OPPOSITES |= {opposite: each for each, opposite in _OPPOSITES.items()}
@@ -46,85 +41,49 @@ def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
     except Blocked:
         if not (tests := list(_tests_of(loop))):
             raise
-    return _unswitched(Conditional(program, loop, _invariant_test(program, loop, tests)))
+    test = _invariant_test(program, loop, tests)
+    try:
+        return _where(program, loop, test, answer=True)
+    except Blocked as one:
+        try:
+            return _where(program, loop, test, answer=False)
+        except Blocked as other:
+            raise Blocked(f"{one.reason}; where `{ast.unparse(_negated(test))}`, {other}", one.node) from None
 
 
-@dataclass(frozen=True)
-class Conditional:
-    """A loop that asks `test` in each step."""
-
-    program: Program
-    loop: PlainLoop
-    test: ast.expr
-
-    @property
-    def tests(self) -> list[ast.If | ast.IfExp]:
-        """Where it is asked."""
-        return [node for node in _tests_of(self.loop) if same_code(node.test, self.test)]
-
-    def among(self, statements: Sequence[ast.stmt]) -> Program:
-        """The program with these statements in the place of the loop."""
-        return self.program.with_statements(self.loop, statements)
-
-    def check_layout(self) -> None:
-        """Raise Blocked where a branch cannot be taken out of its test."""
-        for test in self.tests:
-            if isinstance(test, ast.If) and test.body[0].lineno == test.lineno:
-                raise Blocked("a branch shares a line with its test", test)
-
-    def answered(self, answer: bool | None) -> PlainLoop:
-        """A copy of the loop, for this answer to the test; as it is where there is none. Raises Blocked."""
-        loop = copy.deepcopy(self.loop)
-        if answer is None:
-            return loop
-        body = [each for node in loop.body for each in self._statements(node, answer=answer)]
-        if all(isinstance(each, ast.Pass) for each in body):
-            raise Blocked("one answer leaves a step nothing to do", self.test)
-        loop.body = body
-        return standing_for(new(loop), self.loop, head=True)
-
-    def branch(self, *, answer: bool) -> set[int]:
-        """The lines of the program that are about this answer alone."""
-        found: set[int] = set()
-        for node in self.tests:
-            if isinstance(node, ast.If):
-                middle = (node.body[-1].end_lineno or 0) + 1
-                found.update(range(node.lineno, middle) if answer else range(middle, (node.end_lineno or 0) + 1))
-        return found
-
-    def _statements(self, node: ast.stmt, *, answer: bool) -> list[ast.stmt]:
-        """What is left of a statement of the body."""
-        if not isinstance(node, ast.If) or not same_code(node.test, self.test):
-            return [self._decided(node, answer=answer)]
-        taken = node.body if answer else node.orelse
-        is_elif = not answer and bool(taken) and isinstance(taken[0], ast.If) and taken[0].col_offset == node.col_offset
-        if is_elif and isinstance(taken[0], ast.If):
-            _begin(taken[0])
-        return [part if part is taken[0] else self._decided(part, answer=answer) for part in taken]
-
-    def _decided(self, node: ast.stmt, *, answer: bool) -> ast.stmt:
-        """The statement with one part of each conditional expression by the test."""
-        found = [each for each in ast.walk(node) if isinstance(each, ast.IfExp) and same_code(each.test, self.test)]
-        if any(each is not other and each in ast.walk(other) for each in found for other in found):
-            raise Blocked("tests stand in one another", node)
-        chosen: dict[ast.expr, ast.expr] = {each: each.body if answer else each.orelse for each in found}
-        old = copy.deepcopy(node)
-        changed = [each for each in ast.walk(node) if not isinstance(each, ast.expr) and {*ast.walk(each)} & {*found}]
-        for around in changed:
-            for name, value in ast.iter_fields(around):
-                parts: list[Any] = value if isinstance(value, list) else [value]
-                parts = [derived(part, chosen) if isinstance(part, ast.expr) else part for part in parts]
-                setattr(around, name, parts if isinstance(value, list) else parts[0])
-            new(around)
-        return standing_for(node, old) if found else node
+def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -> Fix:
+    """The fix that asks before the loop, and computes all steps at once for this answer; raises Blocked."""
+    own = _Answered(test, answer=answer).visit(copy.deepcopy(loop))
+    if all(isinstance(each, ast.Pass) for each in own.body):
+        raise Blocked("one answer leaves a step nothing to do", test)
+    condition = test if answer else _negated(test)
+    made = vectorize_where(program, loop, condition, own)
+    change = rewrite(program, ReplaceStatements((loop,), made.statements), *made.others)
+    return Fix(f"where `{ast.unparse(condition)}`, {made.title}", made.safety, change)
 
 
-def _begin(node: ast.If) -> None:
-    """Let an `elif`, and those after it, be new code: an `if`."""
-    standing_for(new(node), node, head=True)
-    rest = node.orelse
-    if len(rest) == 1 and isinstance(rest[0], ast.If) and rest[0].col_offset == node.col_offset:
-        _begin(rest[0])
+class _Answered(ast.NodeTransformer):
+    """Makes of a loop what it is for one answer to a test."""
+
+    def __init__(self, test: ast.expr, *, answer: bool) -> None:
+        self._test, self._answer = test, answer
+
+    def visit(self, node: ast.AST) -> Any:
+        """The statement, or what is left of it; the expression with one part of each conditional one by the test."""
+        if isinstance(node, ast.expr):
+            asked = (
+                each for each in ast.walk(node) if isinstance(each, ast.IfExp) and same_code(each.test, self._test)
+            )
+            return derived(node, {each: each.body if self._answer else each.orelse for each in asked})
+        return super().visit(node)
+
+    def visit_If(self, node: ast.If) -> Any:
+        """The branch that is taken, where it is the test that is asked."""
+        if not same_code(node.test, self._test):
+            return self.generic_visit(node)
+        taken = ast.Module(node.body if self._answer else node.orelse, [])
+        self.generic_visit(taken)
+        return taken.body or ast.copy_location(ast.Pass(), node)
 
 
 def _tests_of(loop: PlainLoop) -> Iterator[ast.If | ast.IfExp]:
@@ -142,51 +101,6 @@ def _negated(test: ast.expr) -> ast.expr:
         opposite = _OPPOSITES[type(test.ops[0])]()
         return located(new(ast.Compare(test.left, [opposite], test.comparators)), test)
     return located(expression("not {test}", test=test), test)
-
-
-def _unswitched(conditional: Conditional) -> Fix:
-    """The fix that asks before the loop, and computes all steps at once for one answer."""
-    conditional.check_layout()
-    one = _blocked_because(conditional, answer=True)
-    other = _blocked_because(conditional, answer=False) if one is not None else None
-    if one is None or other is None:
-        return _with_answer(conditional, answer=one is None)
-    raise Blocked(f"{one.reason}; where `{ast.unparse(_negated(conditional.test))}`, {other}", one.node)
-
-
-def _blocked_because(conditional: Conditional, *, answer: bool) -> Blocked | None:
-    """What stands in the way of the loop as it is for this answer; None where it can be vectorized."""
-    try:
-        loop = conditional.answered(answer)
-        vectorize(conditional.among([loop]), loop)
-    except Blocked as blocked:
-        return blocked
-    return None
-
-
-def _with_answer(conditional: Conditional, *, answer: bool) -> Fix:
-    """One loop for this answer, which is vectorized, and one for all else."""
-    drops = _may_drop(conditional)
-    own, other = conditional.answered(answer), conditional.answered(not answer if drops else None)
-    condition = conditional.test if answer else _negated(conditional.test)
-    both = ast.copy_location(ast.If(condition, [own], [other]), conditional.loop)
-    made = vectorize(conditional.among([both]), own)
-    forget_comments(made.statements, conditional.branch(answer=answer) if drops else set())
-    chosen = new(ast.If(condition, list(made.statements), [other]))
-    replaced = ReplaceStatements((conditional.loop,), (chosen,))
-    title = f"where `{ast.unparse(condition)}`, {made.title}"
-    return Fix(title, made.safety, rewrite(conditional.program, replaced, *made.others))
-
-
-def _may_drop(conditional: Conditional) -> bool:
-    """Does nothing that a step does change the answer: is it told by local variables that are read for it alone?"""
-    names = {path_of(part) for part in ast.walk(conditional.test) if isinstance(part, ast.Name | ast.Attribute)}
-    around = conditional.program.function_of(conditional.loop)
-    graph = conditional.program.get(Flow).graph(conditional.loop)
-    if around is None or not names <= local_names(around) or any(map(graph.is_shared, names)):
-        return False
-    tests = {part for node in conditional.tests for part in ast.walk(node.test)}
-    return all(node in tests for node in own_nodes(conditional.loop) if isinstance(node, ast.Name) and node.id in names)
 
 
 def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.IfExp]) -> ast.expr:
