@@ -126,9 +126,12 @@ def _few(program: Program, loop: PlainLoop) -> list[ast.stmt]:
 
     What is computed of their results records none by then.
     """
-    found = {program.statement_of(run) for run in program.effects(loop, Effect.RUNS_MODULE)}
-    block = program.block_of(next(iter(found))) if found else []
-    if (loop.end_lineno or 0) - loop.lineno < _LONG or not found.issubset(block) or loop in found:
+    runs = program.effects(loop, Effect.RUNS_MODULE)
+    if not runs or (loop.end_lineno or 0) - loop.lineno < _LONG or not set(runs).issubset(api.own_nodes(loop)):
+        return []  # in a function that others may call, too
+    found = {program.statement_of(run) for run in runs}
+    block = program.block_of(program.statement_of(runs[0]))
+    if not found.issubset(block) or loop in found:
         return []
     indices = sorted(block.index(each) for each in found)
     few = [*block[indices[0] : indices[-1] + 1]]

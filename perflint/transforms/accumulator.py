@@ -110,13 +110,30 @@ def last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
 
 def _converts(program: Program, statement: ast.stmt) -> bool:
     """Is it `x = float(x)`, `x = torch.cat(x_parts)`, or `x = torch.stack(x).tolist()` below `if x:`?"""
-    if isinstance(statement, ast.If) and path_of(statement.test) and len(statement.body) == 1 and not statement.orelse:
-        inner = statement.body[0]
-        is_list = isinstance(inner, ast.Assign) and receiver_of(inner.value, "tolist") is not None
-        return is_list and isinstance(inner, ast.Assign) and path_of(inner.targets[0]) == path_of(statement.test)
-    value = statement.value if isinstance(statement, ast.Assign) else None
-    if not isinstance(statement, ast.Assign) or not isinstance(value, ast.Call):
-        return False
-    path, given = path_of(statement.targets[0]), [path_of(each) for each in value.args]
-    is_number = program.qualified(value.func) in ("builtins.float", "builtins.int")
-    return (is_number and given == [path]) or given[:1] in ([f"{path}_parts"], [f"{path}Parts"])
+    if isinstance(statement, ast.If):
+        is_alone = len(statement.body) == 1 and not statement.orelse
+        value = _assigned_call(statement.body[0]) if is_alone else None
+        stacked = receiver_of(value, "tolist")
+        stacked = receiver_of(stacked, "flatten") or stacked
+        is_stack = isinstance(stacked, ast.Call) and program.qualified(stacked.func) == "torch.stack"
+        return is_stack and _converted(statement.body[0], stacked) == (path_of(statement.test),) * 2
+    value = _assigned_call(statement)
+    path, given = _converted(statement, value)
+    name = program.qualified(value.func) if value is not None else ""
+    if name in ("builtins.float", "builtins.int"):
+        return given == path
+    return name in ("torch.cat", "torch.stack") and given in (f"{path}_parts", f"{path}Parts")
+
+
+def _assigned_call(statement: ast.stmt) -> ast.Call | None:
+    value = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    return value if isinstance(value, ast.Call) else None
+
+
+def _converted(statement: ast.stmt, call: ast.expr | None) -> tuple[str, str]:
+    """The paths of what a statement sets and of what `call` is given besides constants; "" for what has none."""
+    if not isinstance(statement, ast.Assign) or not isinstance(call, ast.Call) or not call.args:
+        return "", "?"
+    rest = (*call.args[1:], *(each.value for each in call.keywords))
+    is_plain = all(isinstance(each, ast.Constant) for each in rest)
+    return path_of(statement.targets[0]), path_of(call.args[0]) if is_plain else "?"

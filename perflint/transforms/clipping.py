@@ -10,6 +10,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import bind
 from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.scopes import bound_names
 from perflint.syntax.walk import path_of
 from perflint.transforms.names import of_torch
 from perflint.transforms.operations import ReplaceStatements, standing_for
@@ -28,7 +29,7 @@ def clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt]) -> Fix |
         return None
     is_grad = path_of(clamp.value) in (f"{path_of(loop.target)}.grad", f"{path_of(loop.target)}.grad.data")
     is_even = isinstance(low, ast.UnaryOp) and isinstance(low.op, ast.USub) and ast.dump(low.operand) == ast.dump(high)
-    is_number = program.value(high).kind is Kind.NUMBER
+    is_number = program.value(high).kind is Kind.NUMBER and (isinstance(high, ast.Constant) or _is_older(high, loop))
     if not (is_grad and is_even and is_number and block is loop.body and _is_optimized(program, loop.iter)):
         return None
     if any(handlers(program, loop)):
@@ -37,6 +38,11 @@ def clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt]) -> Fix |
     made = statement("{function}({walked}, {high})", function=function, walked=loop.iter, high=high)
     change = rewrite(program, ReplaceStatements((loop,), (standing_for(made, loop),)))
     return Fix("clip all gradients at once: torch.nn.utils.clip_grad_value_", Safety.EXACT, change)
+
+
+def _is_older(bound: ast.expr, loop: ast.For) -> bool:
+    """Is it a variable, or an attribute of one, that the loop does not set?"""
+    return bool(path_of(bound)) and path_of(bound).partition(".")[0] not in bound_names(loop)
 
 
 def _is_optimized(program: Program, walked: ast.expr) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Set
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import steps_optimizer
@@ -95,15 +96,15 @@ def flattened(program: Program, node: ast.expr) -> str:
     return "" if _has_no_axes(program, node) else ".flatten()"
 
 
-def _has_no_axes(program: Program, node: ast.expr) -> bool:
-    """Is it a loss, or another reduction of a whole tensor, or computed of such?"""
+def _has_no_axes(program: Program, node: ast.expr, asked: Set[ast.AST] = frozenset()) -> bool:
+    """Is it a loss, or another reduction of a whole tensor, or computed of such? `asked` is carried around a loop."""
     if isinstance(node, ast.Name):
-        values = program.get(Flow).assigned(node)
-        return bool(values) and all(not isinstance(e, ast.Name) and _has_no_axes(program, e) for e in values)
+        values = program.get(Flow).assigned(node) if node not in asked else []
+        rest = (not isinstance(each, ast.Name) and _has_no_axes(program, each, asked | {node}) for each in values)
+        return node in asked or (bool(values) and all(rest))
     if isinstance(node, ast.BinOp):
-        return all(
-            program.value(each).kind is Kind.NUMBER or _has_no_axes(program, each) for each in (node.left, node.right)
-        )
+        parts = (each for each in (node.left, node.right) if program.value(each).kind is not Kind.NUMBER)
+        return all(_has_no_axes(program, each, asked) for each in parts)
     if not isinstance(node, ast.Call):
         return False
     if program.value(node.func).kind is Kind.MODULE:
@@ -129,7 +130,10 @@ def _is_left_alone(program: Program, node: ast.expr, loop: ast.AST) -> bool:
     is_made = isinstance(made, Definition) and not made.steps and made.updates is None
     if not isinstance(made, Definition) or not is_made or made.source is None or not graph.is_within(made.node, loop):
         return False
-    return is_new(program, made.source) and all(_only_computes(program, each) for each in made.uses)
+    is_changed = any(
+        each.updates is not None for each in graph.bindings.get(path_of(node), ())
+    )  # `loss += penalty` is in place
+    return not is_changed and is_new(program, made.source) and all(_only_computes(program, each) for each in made.uses)
 
 
 def _only_computes(program: Program, use: ast.AST) -> bool:

@@ -49,13 +49,13 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     if loop.orelse or _SHARDED.search(program.text):
         raise Blocked("the tensors may be sharded or sparse, or the loop has an `else`")
     block = _updating_block(loop)
+    if read := sorted(program.get(Flow).graph(loop).live_out(loop)):
+        raise Blocked(f"`{read[0]}` is read behind the loop", loop)
     if (fix := clipped(program, loop, block)) is not None:
         return fix
     lists = _Lists(program, loop)
     for each in _inlined(block):
         lists.add(each)
-    if read := sorted(program.get(Flow).graph(loop).live_out(loop)):
-        raise Blocked(f"`{read[0]}` is read behind the loop", loop)
     if not lists.is_distinct():
         raise Blocked("it isn't known that each of the tensors is walked but once")
     code, (first, *_) = tuple(lists.code), block

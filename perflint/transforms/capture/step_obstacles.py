@@ -244,7 +244,7 @@ def _models(program: Program) -> frozenset[str]:
     moved = (each for each in program.of_type(ast.Assign) if receiver_of(each.value, "to", "cuda") is not None)
     called = {path_of(each.func) for each in program.of_type(ast.Call)}
     paths = {path_of(target) for each in moved for target in each.targets} & called
-    return frozenset(map(path_of, (each.value for each in used))) | paths - {""}
+    return (frozenset(path_of(each.value) for each in used) | paths) - {""}
 
 
 def leaves(statement: ast.stmt) -> Iterator[ast.AST]:
