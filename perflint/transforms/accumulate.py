@@ -73,8 +73,9 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     found = accumulator_of(program, read, statement, path)
     starts = _starting_values(program, found)
     may_be_integer = any(isinstance(each, int) for each in starts)
-    kind = _kind_of_sum(program, read, starts)
-    if may_be_integer and kind == FLOAT and number_kind(program, read.base) == INTEGER and not read.converts_to:
+    is_float = read.converts_to == "float" or _is_divided(program, read, added)
+    kind = FLOAT if is_float else _kind_of_sum(program, read, starts)
+    if may_be_integer and kind == FLOAT and number_kind(program, read.base) == INTEGER and not is_float:
         raise Blocked("it starts as an integer here and as a float there")
     if kind == INTEGER:
         if not all(_is_integer(program, other) for other in _others(program, read.top, added)):
@@ -173,9 +174,13 @@ def _template(program: Program, node: ast.expr) -> str:
 def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:
     """INTEGER where the sum is one, FLOAT where it is one for sure."""
     kind = number_kind(program, read.base)
-    if kind == INTEGER and (read.converts_to == "float" or not all(isinstance(each, int) for each in starts)):
-        return FLOAT
-    return FLOAT if read.converts_to == "float" else kind
+    return FLOAT if kind == INTEGER and not all(isinstance(each, int) for each in starts) else kind
+
+
+def _is_divided(program: Program, read: Read, added: ast.expr) -> bool:
+    """Is the number divided before it is added, which makes it a float?"""
+    steps = (step for step, _ in way_to(program, read.top, added))
+    return any(isinstance(step, ast.BinOp) and isinstance(step.op, ast.Div) for step in steps)
 
 
 def _part_of_tensor(program: Program, read: Read, statement: ast.stmt, added: ast.expr) -> Fix:

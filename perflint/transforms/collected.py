@@ -130,14 +130,15 @@ def _is_left_alone(program: Program, node: ast.expr, loop: ast.AST) -> bool:
     is_made = isinstance(made, Definition) and not made.steps and made.updates is None
     if not isinstance(made, Definition) or not is_made or made.source is None or not graph.is_within(made.node, loop):
         return False
-    is_changed = any(
-        each.updates is not None for each in graph.bindings.get(path_of(node), ())
-    )  # `loss += penalty` is in place
-    return not is_changed and is_new(program, made.source) and all(_only_computes(program, each) for each in made.uses)
+    scope = program.function_of(node) or program.tree
+    uses = (each for each in ast.walk(scope) if isinstance(each, ast.Name) and each.id == path_of(node))
+    return is_new(program, made.source) and all(_only_computes(program, each) for each in uses)
 
 
-def _only_computes(program: Program, use: ast.AST) -> bool:
+def _only_computes(program: Program, use: ast.Name) -> bool:
     around = program.parent(use)
+    if isinstance(use.ctx, ast.Store):
+        return not isinstance(around, ast.AugAssign)  # which writes in place
     if isinstance(around, ast.Attribute):
         return around.attr in ("backward", "item") and isinstance(program.parent(around), ast.Call)
     return isinstance(around, ast.BinOp | ast.FormattedValue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint import torch_ops
@@ -12,7 +13,8 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import own_nodes, path_of, receiver_of
+from perflint.syntax.arguments import arguments_of
+from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.host_reads import item_of
@@ -95,6 +97,7 @@ def _report(program: Program, statement: ast.If | ast.Expr) -> Late | None:
         if not isinstance(each, ast.Expr | ast.Assign | ast.AugAssign) or not _sets_names(each):
             return None
     graph, inside, terms = program.get(Flow).graph(statement), set(nodes), list[ast.Name]()
+    operands = {each for node in nodes for each in _operands(program, node)}
     for node in nodes:
         if isinstance(node, _LEAVES_OR_WAITS):
             return None
@@ -102,8 +105,10 @@ def _report(program: Program, statement: ast.If | ast.Expr) -> Late | None:
             return None
         if isinstance(node, ast.Attribute) and not _is_steady(program, node):
             return None
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and _is_tensor(program, node):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             given = graph.definitions(node)
+            if not (_is_tensor(program, node) or node in operands or _may_be_weight(program, node, given)):
+                continue
             if not all(isinstance(each, Definition) and each.node in inside for each in given):
                 terms.append(node)
     return Late(statement, (), tuple(terms))
@@ -229,6 +234,23 @@ def _terms(program: Program, statement: ast.stmt) -> tuple[ast.Name, ...]:
 def _is_read(program: Program, call: ast.Call) -> bool:
     tensor = item_of(call)
     return tensor is not None and not call.args and program.value(tensor).kind is Kind.TENSOR
+
+
+def _may_be_weight(program: Program, name: ast.Name, given: Iterable[object]) -> bool:
+    """Is it of unknown kind, and an attribute of an object by another name?"""
+    is_other_name = any(isinstance(each, Definition) and isinstance(each.source, ast.Attribute) for each in given)
+    return program.value(name).is_blank and is_other_name
+
+
+def _operands(program: Program, node: ast.AST) -> Iterator[ast.Name]:
+    """The variables of which an operation of tensors takes its operands; what is only measured is none."""
+    if not isinstance(node, ast.Call) or is_metadata(node) or entry_of(program, node) is None:
+        return
+    receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+    for each in (receiver, *arguments_of(node)):
+        root = root_of(each) if each is not None else None
+        if isinstance(root, ast.Name) and program.value(root).kind not in _FIXED:
+            yield root
 
 
 def _sets_names(statement: ast.Expr | ast.Assign | ast.AugAssign) -> bool:

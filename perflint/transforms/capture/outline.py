@@ -284,10 +284,11 @@ class Outline:
         return list(self._graph.definitions(source)) if isinstance(source, ast.Name) else []
 
     def _is_new(self, node: ast.expr) -> bool:
-        """Does it compute a tensor, rather than give one, or a view of one, that was there?"""
+        """Does the step compute a tensor, rather than give one, or a view of one, that was there?"""
         if isinstance(node, ast.Name):
             values = list(self._graph.definitions(node))
-            sources = [each.source for each in values if isinstance(each, Definition) and each.updates is None]
+            inside = (each for each in values if isinstance(each, Definition) and self._is_inside(each))
+            sources = [each.source for each in inside if each.updates is None]
             return len(sources) == len(values) and all(each is not None and self._is_new(each) for each in sources)
         if not isinstance(node, ast.Call):
             return isinstance(node, ast.BinOp | ast.UnaryOp)

@@ -50,9 +50,10 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     changes = [each for outline in outlines for each in outline.operations(name)]
     optimizers = {program.value(each.func.value).name for region in found for each in region.steps
                   if isinstance(each.func, ast.Attribute)}  # fmt: skip
-    is_scaled = any(region.kept or any(each.scales for each in region.fetched) for region in found)
-    is_exact = optimizers <= _EXACT and not is_scaled
+    is_exact = optimizers <= _EXACT and not any(region.kept for region in found)
     safety = Safety.EXACT if is_exact else Safety.ROUNDING  # of an optimizer in its capturable form, say
+    if any(each.scales for region in found for each in region.fetched):
+        safety = Safety.PRECISION  # the numbers have the bits of torch's default type
     title = "run the training step as one CUDA graph"
     if any(region.unchecked for region in found):
         safety, title = Safety.BEHAVIOUR, f"{title}, with distributions that no longer check their arguments"
