@@ -114,7 +114,7 @@ class Placement:
         function = self._program.function_of(name)
         found = self._flow.graph(name).definitions(name)
         if not found and function is not None:
-            found = frozenset(self._flow.graph_of(self._program.tree).bindings.get(name.id, ()))
+            found = tuple(self._flow.graph_of(self._program.tree).bindings.get(name.id, ()))
         places = [self._of_definition(each, name, depth) for each in found if isinstance(each, Definition)]
         made = _joined(places)
         return _UNKNOWN if made.place is Place.HOST and self._is_handed_on(name, point) else made

@@ -174,10 +174,13 @@ class Graph:
         value = self.values.get(name)
         return getattr(value, "updates", None) if isinstance(name.ctx, ast.Store) else value
 
-    def definitions(self, name: ast.AST) -> frozenset[Value]:
-        """The values, other than phis, that may reach a name; what an augmented assignment starts from included."""
+    def definitions(self, name: ast.AST) -> tuple[Value, ...]:
+        """The values, other than phis, that may reach a name; what an augmented assignment starts from included.
+
+        Each stands there once, in an order that runs don't differ in.
+        """
         value = self.values.get(name)
-        return frozenset(sources_of(value)) if value is not None else frozenset()
+        return tuple(sources_of(value)) if value is not None else ()
 
     def reaching(self, name: ast.Name) -> frozenset[ast.AST]:
         """The ast.Name or ast.arg nodes whose values a name may have: one that is augmented, before that."""
