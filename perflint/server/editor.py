@@ -88,7 +88,7 @@ class Editor(LanguageServer):
             async with self._checking:
                 result = await asyncio.to_thread(workspace.check, snapshot.path, snapshot.data)
         except UserError as error:
-            self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"perflint: {error}"))
+            self._show(error)
             return
         checked = self._checked[uri] = Checked(
             result, snapshot.units, self.workspace.position_codec.position_to_client_units
@@ -97,6 +97,9 @@ class Editor(LanguageServer):
         for cell, unit in snapshot.units.items():
             shown = types.PublishDiagnosticsParams(unit.uri, checked.diagnostics(cell), unit.version)
             self.text_document_publish_diagnostics(shown)
+
+    def _show(self, error: UserError) -> None:
+        self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"perflint: {error}"))
 
     def _workspace_of(self, path: Path) -> Workspace:
         """The project around a file. A new one is read meanwhile, and what is open checked again when it is known."""
@@ -149,7 +152,14 @@ class Editor(LanguageServer):
         document, checked, cell = found
         if document not in self._written:
             self._written[document] = asyncio.ensure_future(self._write(self._snapshot(document), checked))
-        written = await asyncio.shield(self._written[document])
+        try:
+            written = await asyncio.shield(self._written[document])
+        except Exception as error:
+            self._written.pop(document, None)
+            if not isinstance(error, UserError):
+                raise
+            self._show(error)
+            return []
         kinds = [str(getattr(each, "value", each)) for each in only or ("quickfix", "source.fixAll")]
         actions = [*written.checked.actions(cell, asked)] if "quickfix" in kinds else []
         if any(FIX_ALL.startswith(each) for each in kinds) and cell is None:
@@ -171,10 +181,15 @@ class Editor(LanguageServer):
     def _found(self, uri: str) -> tuple[str, Checked, int | None] | None:
         """The document of a unit, what was found in it if its text is still the one that was checked, and its cell."""
         for document, checked in self._checked.items():
-            for cell, unit in checked.units.items():
-                if unit.uri == uri and unit.version == self.workspace.get_text_document(uri).version:
-                    return document, checked, cell
+            units = checked.units.items()
+            found = next(((document, checked, cell) for cell, unit in units if unit.uri == uri), None)
+            if found is not None:
+                is_current = all(each.version == self._version(each.uri) for _, each in units)
+                return found if is_current else None
         return None
+
+    def _version(self, uri: str) -> int | None:
+        return self.workspace.get_text_document(uri).version
 
 
 def _fix_all(uri: str, unit: Unit, fixed: bytes) -> list[types.CodeAction]:
