@@ -30,7 +30,8 @@ from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import statement as statement_of
 
 ANY_SHAPE = ", whatever its shape is"  # which is right, but nothing to write unasked
-_REDUCING = frozenset({"reduction", "reduce", "size_average"})
+_REDUCING = frozenset({"reduction", "reduce", "size_average", None})  # None is for what `**` spreads
+_TENSORS = 2  # that a loss compares; what it is given by position behind them may tell it how to reduce
 _WHOLE = frozenset("sum mean max min prod norm".split())  # without arguments, of all numbers
 _LOSS = re.compile(r"torch\.nn\.(modules\.loss\.)?(?!Adaptive)\w+Loss")
 
@@ -113,7 +114,9 @@ def _has_no_axes(program: Program, node: ast.expr, asked: Set[ast.AST] = frozens
     found = operation(program, node)
     if found is None or not {each.arg for each in node.keywords}.isdisjoint(_REDUCING):
         return False
-    return "loss" in found.traits or (found.name in _WHOLE and not (found.arguments or node.keywords))
+    if "loss" in found.traits:
+        return len(node.args) <= _TENSORS and not any(isinstance(each, ast.Starred) for each in node.args)
+    return found.name in _WHOLE and not (found.arguments or node.keywords)
 
 
 def _is_mean_loss(program: Program, made: ast.Call) -> bool:
