@@ -31,7 +31,6 @@ from perflint.syntax.walk import path_of
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
 _SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
-_MODES = (".eval()", ".train(")
 _DEPTH = 3  # of calls through which an action is followed
 
 
@@ -164,7 +163,7 @@ def _manners(
     program: Program, context: Context, reaching: Reaching, heats: Mapping[ast.Call, Heat]
 ) -> tuple[tuple[str, Manner], ...]:
     """What is called in another manner than plainly: without gradients as the function around the call has it."""
-    switches, sets_modes = (any(word in program.text for word in words) for words in (_SWITCHES, _MODES))
+    switches = any(word in program.text for word in _SWITCHES)
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
     for node, targets in () if program.is_test else reaching:
         manner = Manner.PLAIN
@@ -174,8 +173,7 @@ def _manners(
             manner |= Manner.HANDLED
         if heats[node] and _is_needed(program, node):
             manner |= Manner.NEEDED
-        if sets_modes:
-            manner |= _mode_given(program, node)
+        manner |= _mode_given(program, node)
         if Manner.LAID_OUT in context.inquiries and asks_for_layout_in_file(program, node):
             manner |= Manner.LAID_OUT
         if not heats[node] and program.function_of(node) is None:
