@@ -71,18 +71,21 @@ def test_compiling_modules_is_a_fix_of_its_own_where_it_is_asked_for(folder: Pat
     assert not variants.with_fixes("the rest", set(variants.fixes) - {key}).plan.settings
 
 
-def test_each_candidate_of_a_finding_can_be_had_by_itself_and_of_all_the_first(tmp_path: Path) -> None:
+def test_each_candidate_of_a_finding_can_be_had_by_itself_and_both_where_one_leaves_the_loop(tmp_path: Path) -> None:
     (tmp_path / "perflint.toml").touch()
-    shutil.copy(PROGRAMS.parent / "decode_loop" / "lift_late_before.py", tmp_path)
+    shutil.copy(PROGRAMS.parent / "decode_loop" / "lift_elif_before.py", tmp_path)
     variants = variants_of(tmp_path)
     line = min(key.line for key in variants.fixes)
-    lifted, graphed = sorted((key for key in variants.fixes if key.line == line), key=lambda key: key.title)
-    assert (lifted.title, graphed.title) == ("compute all steps at once", "run `forward` as one CUDA graph")
+    graphed, lifted = sorted((key for key in variants.fixes if key.line == line), key=lambda key: key.title)
+    assert (graphed.title, lifted.title) == (
+        "run `forward` as one CUDA graph",
+        "where `forced`, compute all steps at once",
+    )
     assert variants.fingerprint(lifted) == variants.fingerprint(graphed) != ""
     for key in (lifted, graphed):
         assert variants.holds(variants.with_fixes("alone", [key]), key)
     both = variants.with_fixes("both", [lifted, graphed])
-    assert [variants.holds(both, key) for key in (lifted, graphed)] == [True, False]
+    assert all(variants.holds(both, key) for key in (lifted, graphed))
 
 
 def test_workers_are_as_many_as_were_tuned(folder: Path) -> None:

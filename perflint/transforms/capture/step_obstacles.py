@@ -46,7 +46,8 @@ class StepObstacles(Obstacles):
     What the step writes to in place may be known to others, for a replay writes to it, too. `opaque` are expressions
     that are evaluated before the step; `unchecked` are the distributions that check their arguments on the host, unless
     they are told not to; `unplaced` the indices that are made on the host, each with the tensor that they belong to.
-    What doesn't `train` is differentiated by others, and leaves their tensors as they are.
+    What doesn't `train` is differentiated by others, leaves their tensors as they are, and runs no model of another
+    file of which it isn't known that it only computes.
     """
 
     trains: bool = True
@@ -124,9 +125,9 @@ class StepObstacles(Obstacles):
                 if not isinstance(body, ast.FunctionDef):
                     raise Blocked(f"what {shown(program, func)} runs isn't known", node)
                 self.check_function(body)
-        elif is_model(program, func):
+        elif self.trains and is_model(program, func):
             pass  # of another file: what it keeps of a call, its run shows
-        elif isinstance(func, ast.Attribute) and self._is_of_model(node, func):
+        elif isinstance(func, ast.Attribute) and self.trains and self._is_of_model(node, func):
             pass  # so is that
         elif isinstance(func, ast.Attribute) and func.attr in ("requires_grad_", "detach_"):
             if not is_own(program, region, func.value):
