@@ -88,7 +88,7 @@ class Editor(LanguageServer):
             async with self._checking:
                 result = await asyncio.to_thread(workspace.check, snapshot.path, snapshot.data)
         except UserError as error:
-            self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"perflint: {error}"))
+            self._show(error)
             return
         checked = self._checked[uri] = Checked(
             result, snapshot.units, self.workspace.position_codec.position_to_client_units
@@ -147,9 +147,21 @@ class Editor(LanguageServer):
         if found is None or not any(each.fixes for each in found[1].result.diagnostics):
             return []
         document, checked, cell = found
+        snapshot = self._snapshot(document)
+        if snapshot.units != checked.units:  # another cell has changed
+            return []
         if document not in self._written:
-            self._written[document] = asyncio.ensure_future(self._write(self._snapshot(document), checked))
-        written = await asyncio.shield(self._written[document])
+            self._written[document] = asyncio.ensure_future(self._write(snapshot, checked))
+        writing = self._written[document]
+        try:
+            written = await asyncio.shield(writing)
+        except UserError as error:
+            self._show(error)
+            return []
+        finally:
+            failed = writing.done() and (writing.cancelled() or writing.exception() is not None)
+            if failed and self._written.get(document) is writing:
+                del self._written[document]
         kinds = [str(getattr(each, "value", each)) for each in only or ("quickfix", "source.fixAll")]
         actions = [*written.checked.actions(cell, asked)] if "quickfix" in kinds else []
         if any(FIX_ALL.startswith(each) for each in kinds) and cell is None:
@@ -162,6 +174,9 @@ class Editor(LanguageServer):
             result = await asyncio.to_thread(workspace.check, snapshot.path, snapshot.data, edits=True)
             fixed = await asyncio.to_thread(workspace.fixed, snapshot.path, snapshot.data)
         return _Written(replace(checked, result=result), fixed)
+
+    def _show(self, error: UserError) -> None:
+        self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"perflint: {error}"))
 
     def hovered(self, uri: str, place: types.Position) -> types.Hover | None:
         """What there is to know of the finding at a place."""
