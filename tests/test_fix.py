@@ -63,6 +63,11 @@ def test_overlapping_fixes_are_applied_in_later_passes_if_they_are_still_due() -
     assert result.text == "h(x)\n"
 
 
+def test_of_fixes_that_collide_the_larger_goes_first_and_the_smaller_within_it() -> None:
+    result = settle("a(b)\n", both(replacer(r"\ba\b", "c"), replacer(r"^a\(b\)", "wrapped(a(b))")))
+    assert result.text == "wrapped(c(b))\n"
+
+
 def test_the_same_insertion_by_several_fixes_is_made_once() -> None:
     def change(match: re.Match[str]) -> list[Edit]:
         found = [Edit(*match.span(), "new")]
