@@ -109,15 +109,17 @@ class _Pass:
         self.left.append(Left(finding, reasons[0] if reasons else finding.blocked or "there is no fix for it"))
 
     def batch(self) -> list[Applied]:
-        """The chosen fixes that go together. Of those that collide the larger goes first, and the others wait.
+        """The chosen fixes that go together: of those of two rules that collide the larger, and the others wait.
 
         A small fix may still be due within what a large one rewrites; in the way of the large one it would stay.
         """
-        places: list[int] = []
-        for place in sorted(range(len(self.wanted)), key=lambda place: -_size(self.wanted[place].fix)):
-            if not any(collide(self.wanted[place].fix, self.wanted[other].fix) for other in places):
-                places.append(place)
-        return [self.wanted[place] for place in sorted(places)]
+        taken: list[Applied] = []
+        for item in self.wanted:
+            size, rule = _size(item.fix), item.finding.rule
+            larger = [each for each in self.wanted if each.finding.rule != rule and _size(each.fix) > size]
+            if not any(collide(item.fix, each.fix) for each in (*taken, *larger)):
+                taken.append(item)
+        return taken
 
     def _obstacle(self, finding: Finding, fix: Fix) -> str:
         if not fix.is_safe and not self.unsafe:
