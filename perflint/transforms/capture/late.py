@@ -14,7 +14,7 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.arguments import arguments_of, bind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.step_obstacles import is_model
@@ -162,7 +162,16 @@ def is_setting(program: Program, node: ast.Attribute) -> bool:
     """May it be a number or a text, an attribute of an object and not of a module, which may count its calls?"""
     value = program.value(node)
     counts = program.value(node.value).kind is Kind.MODULE or is_model(program, node.value)
-    return bool(path_of(node)) and not counts and (value.kind in (Kind.NUMBER, Kind.STRING) or value.is_blank)
+    may_be = value.is_blank and node.attr not in program.get(_optimized)
+    return bool(path_of(node)) and not counts and (value.kind in (Kind.NUMBER, Kind.STRING) or may_be)
+
+
+def _optimized(program: Program) -> frozenset[str]:
+    """The names of the attributes that this file gives to optimizers: `Adam([agent.log_alpha])`."""
+    made = [each for each in program.of_type(ast.Call) if program.value(each).kind is Kind.OPTIMIZER]
+    given = [bind(each, ("params",)).get("params") for each in made]
+    nodes = (node for each in given if each is not None for node in ast.walk(each))
+    return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
 
 
 def changed_by(program: Program, late: Late) -> set[str]:
