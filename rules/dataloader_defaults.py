@@ -40,6 +40,9 @@ workers draw from streams of their own, and where the order of a shuffling sampl
 workers that is when the iterator is made, without them when the first batch is read; so it changes where one `zip`
 walks a loader and another, where `iter(loader)` stands apart from the first `next`, and where others use the sampler's
 generator, too. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
+It is `behaviour`, too, where the batches may lie on the device, as nothing here shows: code of another file makes
+items, or they are cut out of a parameter, and no workers are there yet that would have failed. Where this file may
+move them, under a condition or from outside, neither keyword is added.
 It is `behaviour`, too, where nothing shows that workers read the same: where a dataset holds a model, or a stream that
 it reads on in; where a loop changes what the dataset holds by another name, its methods, or a setting of torch; where
 reading prints, writes files or asks for its process or the environment; where unanalysed code is given, in a loop
@@ -221,6 +224,8 @@ def _fix(
     workers, ahead = wanted
     settings = {"num_workers": loader.workers, "pin_memory": loader.pinned}
     reasons = {name: reason for name in missing if (reason := _obstacle(program, loader, settings[name]))}
+    if source.moved and "pin_memory" in missing:
+        reasons["pin_memory"] = source.moved
     guarding = Guarding()
     if "num_workers" in missing and "num_workers" not in reasons:
         reason, guarding = _workers_obstacle(program, loader, source)
@@ -236,7 +241,7 @@ def _fix(
         return None, reason or "the arguments of the call leave no room for keywords"
     if "num_workers" in values:
         operations += guarding.operations
-    proviso = _proviso(program, loader, source) if "num_workers" in values else ""
+    proviso = _proviso(program, loader, source, with_workers="num_workers" in values)
     safety = Safety.BEHAVIOUR if proviso else Safety.EXACT
     title = "add " + ", ".join(f"{name}={value}" for name, value in values.items())
     if guarding.operations and "num_workers" in values:
@@ -244,8 +249,12 @@ def _fix(
     return Fix(f"{title} ({proviso})" if proviso else title, safety, api.rewrite(program, *operations)), reason
 
 
-def _proviso(program: Program, loader: LoaderCall, source: Source) -> str:
-    """Why workers may read something else than one process does."""
+def _proviso(program: Program, loader: LoaderCall, source: Source, *, with_workers: bool) -> str:
+    """Why batches may not be what they are without workers, or not even be read."""
+    if source.if_moved and loader.workers.state is not State.ON:  # workers would have failed already
+        return f"it fails if {source.if_moved}"
+    if not with_workers:
+        return ""
     if source.unproved:
         return source.unproved
     if source.may_draw:

@@ -28,9 +28,9 @@ with torch.no_grad():
 
 `exact` where the code of the module is in this file, or torch's; `rounding` where it is in other files of the project,
 or this one speaks of a transformer, which may take its fast path without gradients; else `behaviour`: a `forward` that
-differentiates fails below `torch.no_grad()`. `behaviour`, too, where the file registers hooks. `detach` stays where the
-module may return what it is given. There is no fix where the module keeps what it computes or asks whether gradients
-are recorded, and below `autocast`, which keeps what it converts without gradients.
+differentiates fails below `torch.no_grad()`. `behaviour`, too, where files register hooks, or a module of another file
+keeps what it computes or asks for gradients; in this file, there is no fix then, nor below `autocast`, which keeps what
+it converts without gradients. `detach` stays where the module may return what it is given.
 
 ## Measured
 

@@ -5,8 +5,8 @@
 Reports loops that run a model in evaluation mode, set there or by all known callers, where gradients are recorded, and
 functions that do, or whose name says so (`predict`, `sample_images`) and whose results nobody differentiates. Left
 alone is what trains or differentiates, itself or in what it calls or runs (adversarial examples and forces, too), code
-of functions that somebody calls without gradients, hooks that a framework calls so (`validation_step`), models that the
-file may freeze, and tests.
+of functions that somebody calls without gradients, or of which other files get what has a graph, hooks that a framework
+calls so (`validation_step`), models that the file may freeze, and tests.
 
 ## Why it is slow
 
@@ -36,9 +36,9 @@ def evaluate(model, loader):
 
 `exact` where the code of all that is run is in this file, or torch's; `rounding` where it is in other files of the
 project, or this one speaks of a transformer, which may take its fast path without gradients. `behaviour` where it isn't
-known: a `forward` that differentiates fails below `torch.no_grad()`. It is `behaviour`, too, where the file registers
-hooks, where a decorator's effect isn't known, and where a result is printed as a tensor, saved, converted by `.numpy()`
-or given to unknown code.
+known: a `forward` that differentiates fails below `torch.no_grad()`. It is `behaviour`, too, where files register
+hooks, where code of another file keeps what it computes or asks for gradients, where a decorator's effect isn't known,
+and where a result is printed as a tensor, saved, converted by `.numpy()` or given to unknown code.
 
 A function that only evaluates is decorated; elsewhere the loop goes below a `with`, or, of a long loop, just the calls
 of models. There is no fix where a caller may back-propagate what is computed, or keeps it, or where code that is run

@@ -18,6 +18,7 @@ from perflint.project.patching import patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
 from perflint.project.ties import contexts_of
+from perflint.syntax.edits import Safety
 
 METRICS = """\
 import torch
@@ -586,6 +587,74 @@ def test_a_method_in_another_file_may_switch_gradients_off_itself(tmp_path: Path
     main = "from net import Net\nfrom predicting import evaluate\n\nevaluate(Net(), [1])\n"
     write(tmp_path, predicting=PREDICTING, net=net, main=main)
     assert bool(lines(check(tmp_path, "eval-without-no-grad"))) is found
+
+
+SHARED = """\
+import torch
+from net import Net
+
+model = Net().cuda()
+
+
+def features(x):
+    return model(x).tanh()
+
+
+def score(loader):
+    model.eval()
+    for x, y in loader:
+        print(features(x.cuda()).argmax(0).tolist())
+"""
+LAYER = NET + "    def __init__(self):\n        self.layer = torch.nn.Linear(2, 2)\n        self.parts = {{}}\n\n"
+LAYER += "    def forward(self, x):\n        out = self.layer(x)\n        {}\n        return out.tanh()\n"
+LEARNING = """\
+import torch
+{}
+
+
+def train(loader, optimizer):
+    for x, y in loader:
+        optimizer.zero_grad()
+        {}(x.cuda()).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "called", "expected"),
+    [
+        ("", "torch.relu", [7, 13]),
+        ("from steps import features", "features", [13]),
+        ("from steps import *", "features", [13]),
+        ("from package import features", "features", [13]),
+        ("import steps", "steps.features", [13]),
+        ("import steps\nTABLE = {0: steps.features}", "TABLE[0]", [13]),
+    ],
+)
+def test_who_uses_a_function_in_another_file_may_differentiate_what_it_returns(
+    tmp_path: Path, imports: str, called: str, expected: list[int]
+) -> None:
+    write(tmp_path, steps=SHARED, net=LAYER.format("pass"), main=LEARNING.format(imports, called))
+    write(tmp_path, package="from steps import features\n")
+    assert lines(check(tmp_path, "eval-without-no-grad")) == [("steps.py", line) for line in expected]
+
+
+@pytest.mark.parametrize(
+    ("does", "safety"),
+    [
+        ("pass", Safety.ROUNDING),
+        ("self.parts.update(last=out)", Safety.BEHAVIOUR),
+        ("PARTS['out'] = out", Safety.BEHAVIOUR),
+        ("out = out * 2 if out.requires_grad else out", Safety.BEHAVIOUR),
+        ("x.register_hook(print)", Safety.BEHAVIOUR),
+    ],
+)
+def test_a_module_of_another_file_that_would_notice_makes_a_fix_unsafe(
+    tmp_path: Path, does: str, safety: Safety
+) -> None:
+    write(tmp_path, steps=SHARED, net=f"PARTS = {{}}\n{LAYER.format(does)}", main=LEARNING.format("", "torch.relu"))
+    found = check(tmp_path, "eval-without-no-grad").diagnostics
+    assert {fix.safety for each in found for fix in each.fixes} == {safety}
 
 
 LOADERS = """\

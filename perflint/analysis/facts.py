@@ -225,8 +225,8 @@ class Program(Module):
     def records_elsewhere(self, targets: Collection[str]) -> bool:
         """Do the functions of other files, named as in `targets`, run modules and record gradients in all of them?"""
         self.asked.effects.update(targets)
-        found = [each for name in targets if (each := self._facts.summaries.get(name)) is not None]
-        return bool(found) and all(each.records for each in found)
+        found = [self._facts.summaries.get(name) for name in targets]
+        return bool(found) and all(each is not None and each.records for each in found)
 
     def computes_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a function, or the forward of a module, of another file that only computes on the device?"""

@@ -45,6 +45,7 @@ class Manner(IntFlag):
     NEEDED = 8  # for what an environment steps with, which has to be on the host
     EVALUATED = 16  # with modules in evaluation mode
     TRAINED = 32  # with one that is in training mode, or may be
+    CALLED = 64  # at all, or perhaps: by code that is given the function
 
 
 SOUGHT = Manner.LAID_OUT  # which it takes time to find out: only who asks for it is told
@@ -115,7 +116,8 @@ class Summary:
     `trains`: a call does one step of training; `draws`: on data that it fetches itself. `starts`: a call starts
     processes; `loads`: iterating over the result, or over an object of the class, does. `memory`: what a call does with
     each of its parameters, and with nothing else that its caller could know; None where that is unknown.
-    `differentiates`: a call takes gradients, or asks for some; None where nobody asked. `decorates` are the numbers of
+    `differentiates`: a call takes gradients, or asks for some; POSSIBLE where it may, or would notice that there are
+    none; None where nobody asked. `decorates` are the numbers of
     calls that make it a decorator which does nothing with what it decorates but keep, call and return it. `computes`:
     a call does nothing but compute on the device, so that a CUDA graph may hold it. `records`: it runs modules, and
     switches gradients off for none of them.
@@ -176,8 +178,9 @@ class Links:
     others say it of what they import. `edits` are the attributes that it binds or changes of objects that may be of
     classes in other files, `edit_queries` those of which it asks whether others do so. `rebinds` are the names, of
     those that torch exports too, to which it gives another meaning, for who imports all names of it. `manners` are the
-    targets that it calls in another manner than plainly; `manner_queries` are its functions of which it asks whether
-    others call them so. `module_queries` are its classes of which it asks whether a base in another file is a module's.
+    targets that it calls in another manner than plainly, or hands to others, or calls as it starts; `manner_queries`
+    are its functions of which it asks whether others call them so. `module_queries` are its classes of which it asks
+    whether a base in another file is a module's.
     It `hands_on` what it imports and doesn't use, by the name that it has there, or all of a module by a star.
     `cold_targets` are those of its calls that are hot only if others call their functions in hot code.
     """

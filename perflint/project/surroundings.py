@@ -12,6 +12,7 @@ from pathlib import PurePath
 from perflint.analysis.links import NONE, Links
 from perflint.project.modules import NAMESAKES, Modules, last
 from perflint.project.payload import Outline
+from perflint.syntax.walk import reachable
 
 
 class Surroundings:
@@ -50,18 +51,24 @@ class Surroundings:
         return found
 
     def _callers(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
-        """The files that may call functions of the one at `path` whose heat depends on that."""
-        owners = {each.partition(".")[0] for each in (*links.functions, *(name for name, _ in links.bases))}
-        names = {*map(last, links.functions), *owners}
+        """The files that may call functions of the one at `path` of which it counts who calls them, and how."""
+        functions = {*links.functions, *(name for name, _ in links.manner_queries)}
+        owners = {each.partition(".")[0] for each in (*functions, *(name for name, _ in links.bases))}
+        names = {*map(last, functions), *owners}
         names |= {f".{name}" for name in names}
         packages = [str(each / "__init__.py") for each in PurePath(path).parents]
         beside = (each for package in packages for each in self._importing.get(package, ()))
         own = f".{_own_name(path)}"
         importers = {*self._importing.get(path, ()), *(each for each in beside if own in self._outlines[each].words)}
-        yield from (each for each in importers if not names.isdisjoint(self._outlines[each].words))
-        for method in {last(each) for each in links.functions if "." in each}:
+        handed = reachable(sorted(importers), self._handed_on)
+        yield from (each for each in handed if not names.isdisjoint(self._outlines[each].words))
+        for method in {last(each) for each in functions if "." in each}:
             if modules.methods(method):
                 yield from self._using.get(f".{method}", ())
+
+    def _handed_on(self, path: str) -> Iterable[str]:
+        """The files that import one which hands on what it imports itself."""
+        return self._importing.get(path, ()) if self.links.get(path, NONE).hands_on else ()
 
     def _editors(self, path: str, links: Links) -> Iterator[str]:
         """The files that import one, through others too, and name attributes of which it asks who edits them."""

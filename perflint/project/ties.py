@@ -53,12 +53,20 @@ def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tu
     found: defaultdict[str, defaultdict[str, Manner]] = defaultdict(lambda: defaultdict(lambda: Manner.PLAIN))
     asked = {path: dict(each.manner_queries) for path, each in links.items()}
     for manner in Manner:
-        named = {path: [name for name, how in each.manners if how & manner] for path, each in links.items()}
-        for path, names in _named(modules, named).items():
+        named = {path: _used(each, manner) for path, each in links.items()}
+        for path, names in _named(modules, named, handed_on=manner is Manner.CALLED).items():
             for name in names:
                 if asked[path].get(name, Manner.PLAIN) & manner:
                     found[path][name] |= manner
     return {path: tuple(sorted(each.items())) for path, each in found.items()}
+
+
+def _used(links: Links, manner: Manner) -> list[str]:
+    """What a file calls in this manner."""
+    used = [name for name, how in links.manners if how & manner]
+    if manner is not Manner.CALLED:
+        return used
+    return [*used, *links.cold_targets, *(each.target for each in links.calls)]
 
 
 def _named(

@@ -37,7 +37,7 @@ from perflint.transforms.template import expression
 from perflint.transforms.template import statement as statement_of
 
 _FLOAT_FORMATS = frozenset("eEfFgG%")
-_SHOWN = re.compile(r"%[^a-zA-Z%]*[sra]|\{[^{}:]*(:[^{}]*[^{}eEfFgG%])?\}")  # as it is, not as a float
+_PLAIN = re.compile(r"%%|%[-+ #0-9.*]*[diueEfFgG]|\{\{|\}\}|\{[^{}:!]*:[^{}]*[eEfFgG%]\}")  # shows 0 as 0.0
 _ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
 _BY_NAME = {f"builtins.{each}" for each in ("exec", "eval", "locals", "vars")}  # what may read any variable
@@ -145,7 +145,7 @@ def _reads_alike(program: Program, node: ast.expr) -> bool:
     if isinstance(read, ast.Compare):
         return all(isinstance(each, _ORDERING) for each in read.ops)
     if text := _template(program, node):
-        return not _SHOWN.search(text)
+        return not re.search(r"[%{]", _PLAIN.sub("", text))
     if isinstance(read, ast.FormattedValue):
         form = read.format_spec.values[-1:] if isinstance(read.format_spec, ast.JoinedStr) else []
         return any(isinstance(each, ast.Constant) and str(each.value)[-1:] in _FLOAT_FORMATS for each in form)

@@ -35,7 +35,7 @@ def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse]
         if use.fate in (Fate.KEPT, Fate.DIFFERENTIATED):
             raise Blocked(f"others may back-propagate `{ast.unparse(use.node)}`", use.node)
     if program.effects(place, Effect.UNSEEN):
-        return Safety.BEHAVIOUR, ", if nothing that it runs differentiates"
+        return Safety.BEHAVIOUR, ", if nothing that it runs needs a graph"
     if any(use.fate is Fate.HOOKED for use in found):
         return Safety.BEHAVIOUR, ", if no hook needs a graph"
     if seen := next((use.node for use in found if use.fate in (Fate.OBSERVED, Fate.LOST)), None):

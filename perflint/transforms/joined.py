@@ -13,10 +13,12 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.graph import Value as IRValue
 from perflint.analysis.ir.occurrences import occurrences, start_region
+from perflint.analysis.links import Says
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import ANYWHERE, Location, Locations, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.program import Program
+from perflint.analysis.values.device_use import scripting
 from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
@@ -126,9 +128,9 @@ def _chosen(test: ast.expr, body: ast.expr, orelse: ast.expr, name: str) -> ast.
 
 def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
     """Raise Blocked where other code runs in between, or `statement` in a context of its own, such as no_grad."""
-    for decorator in getattr(program.function_of(loop), "decorator_list", ()):
-        if program.qualified(decorator).startswith("torch.jit."):
-            raise Blocked("torch.jit compiles the function: it may know tensors alone", decorator)
+    compiler = scripting(program)
+    if compiler is not None or program.is_said(Says.COMPILES):
+        raise Blocked("torch.jit compiles this program: it may know tensors alone", compiler)
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in own_nodes(loop)):
         raise Blocked("other code may run before the loop is over")
     if any(isinstance(each, ast.Call) and program.qualified(each.func) == _SWITCH for each in own_nodes(loop)):

@@ -214,12 +214,6 @@ class Effects:
         }
         return list(filter(has[effect], self.reached(root)))
 
-    def summary(self, function: Function) -> Likelihood:
-        """Whether a call of `function` differentiates: POSSIBLE where it runs modules that are not known."""
-        if self.of(function, Effect.DIFFERENTIATES):
-            return Likelihood.CERTAIN
-        return Likelihood.POSSIBLE if self.of(function, Effect.UNSEEN) else Likelihood.NO
-
     def records(self, function: Function) -> bool:
         """Does a call of `function` run modules, and record gradients in all of them?"""
         recorded = self.of(function, Effect.RECORDS)

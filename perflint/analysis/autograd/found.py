@@ -37,7 +37,7 @@ class Fate(Enum):
 
     DIFFERENTIATED = "differentiated"
     KEPT = "kept"  # in an attribute, a variable of another scope, or what a caller owns
-    RETURNED = "returned"  # to callers that are not known
+    RETURNED = "returned"  # to callers that are not known, or in other files
     LOST = "lost"  # not analysed
     OBSERVED = "observed"  # shown as text, copied, or given to code that is not known, none of which needs it
     HOOKED = "hooked"  # by hooks that the file registers, and which may keep it

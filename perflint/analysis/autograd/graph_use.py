@@ -12,6 +12,7 @@ from perflint.analysis.autograd.found import Effect, Fate, GradMode, GraphUse
 from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.links import Manner
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of
@@ -257,7 +258,8 @@ class _Walk:
                 self._end(site, Fate.LOST)
             elif not calls or site is calls[-1]:
                 self.follow(site, calls[:-1])
-        if not sites and not calls:
+        is_open = function is None or not sites or self.program.is_called(function, Manner.CALLED)
+        if is_open and not calls:
             self._end(node, Fate.RETURNED)
 
 

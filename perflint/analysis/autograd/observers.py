@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from perflint.analysis.autograd.effects import Effects
-from perflint.analysis.autograd.found import Fate, GraphUse
+from perflint.analysis.autograd.found import Effect, Fate, GraphUse
 from perflint.analysis.autograd.graph_use import ASKED, GraphUses, own_wrappers
 from perflint.analysis.facts import Program
+from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.hooks import may_be_hooked, registers_hooks
 from perflint.syntax.walk import Function, path_of
 
@@ -29,6 +30,19 @@ def observers(program: Program, place: ast.AST) -> Iterator[GraphUse]:
             yield from (*uses, *(GraphUse(each, Fate.OBSERVED) for each in own_wrappers(program, function)))
     if registers_hooks(program) or may_be_hooked(program):
         yield GraphUse(program.tree, Fate.HOOKED)
+
+
+def needs_gradients(program: Program, function: Function) -> Likelihood:
+    """Whether a call of `function` differentiates; POSSIBLE where something in it may, or would notice without a graph.
+
+    That is what modules do that are not known, and who asks for a graph, shows or keeps one.
+    """
+    effects = program.get(Effects)
+    if effects.of(function, Effect.DIFFERENTIATES):
+        return Likelihood.CERTAIN
+    may_keep = own_wrappers(program, function) or program.get(GraphUses).inside(function)
+    is_noticed = may_keep or effects.of(function, Effect.UNSEEN) or any(observers(program, function))
+    return Likelihood.POSSIBLE if is_noticed else Likelihood.NO
 
 
 def _asks(program: Program, node: ast.AST) -> bool:

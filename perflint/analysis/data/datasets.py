@@ -12,15 +12,15 @@ from perflint.analysis.data.effects import Callees, Effects, method_of
 from perflint.analysis.data.isolation import Isolation
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.data.residence import OF_TENSORS, Residence
 from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
-from perflint.analysis.values.values import Kind, Place, contains_tensor
+from perflint.analysis.values.values import Kind, contains_tensor
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, own_nodes, returned_values
 
 _WRAPPERS = frozenset({"Subset", "ConcatDataset", "StackDataset", "ChainDataset", "random_split"})
 _FIXED_DATASETS = frozenset({"MNIST", "CIFAR10", "CIFAR100"})  # whose items draw no random numbers
-_OF_TENSORS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")
 _CONVERTING = frozenset({"cast", "view", "keeping", "copying", "adopting", "of_data", "measuring"})
 _CONVERSIONS = frozenset(f"builtins.{name}" for name in ("int", "float", "bool", "str", "len", "tuple", "list", "dict"))
 _DEPTH = 4  # of datasets in others
@@ -35,7 +35,8 @@ class Source:
 
     `may_draw`: workers may draw other random numbers than the main process would. `unproved` is why it is not proved
     that they would read the same apart from that. `on_device`: the items lie there. `is_in_memory`: they are cut out of
-    tensors or lists that the process holds, and reading one does no work that a worker could take over.
+    tensors or lists that the process holds, and reading one does no work that a worker could take over. `moved` is why
+    they may lie on the device, `if_moved` what isn't known here, and would put them there.
     """
 
     may_draw: bool = True
@@ -43,6 +44,8 @@ class Source:
     is_iterable: bool = False
     on_device: bool = False
     uses_device: bool = False  # to make each item
+    moved: str = ""
+    if_moved: str = ""
     unproved: str = ""
     is_in_memory: bool = False
 
@@ -57,6 +60,7 @@ class Datasets:
         self._draws = program.get(Draws)
         self._effects = program.get(Effects)
         self._isolation = Isolation(program)
+        self._residence = program.get(Residence)
         self._open: set[ast.AST] = set()  # what is being examined, for a dataset that is made of itself
 
     def of(self, loader: LoaderCall) -> Source:
@@ -78,9 +82,10 @@ class Datasets:
                 unproved = self._isolation.unanalysed_writes(loader, items, functions)
         in_memory = dataset is not None and callbacks["collate_fn"] is None and self._is_in_memory(dataset)
         joins = self._callees.of(callbacks["collate_fn"]) if callbacks["collate_fn"] is not None else ()
-        moved = any(self._moves(call) for each in self._callees.reached(joins) for call in self._callees.calls(each))
         known = replace(source, obstacle=obstacle, unproved=unproved, is_in_memory=in_memory)
-        return replace(known, may_draw=may_draw, uses_device=source.uses_device or moved)
+        uses_device = source.uses_device or self._residence.uses_device(self._callees.reached(joins))
+        if_moved = source.if_moved or self._residence.used_elsewhere(callbacks["collate_fn"])
+        return replace(known, may_draw=may_draw, uses_device=uses_device, if_moved=if_moved)
 
     def _is_in_memory(self, dataset: ast.expr, depth: int = _DEPTH) -> bool:
         origins = self._origins.of(dataset)
@@ -100,7 +105,7 @@ class Datasets:
         if name.startswith("torch.utils.data.") and last in _WRAPPERS and depth:
             parts = [part for argument in origin.args[:1] for part in self._elements(argument)]
             return bool(parts) and all(part is not None and self._is_in_memory(part, depth - 1) for part in parts)
-        return name in _OF_TENSORS or self._program.value(origin).kind in (Kind.TENSOR, Kind.NUMPY)
+        return name in OF_TENSORS or self._program.value(origin).kind in (Kind.TENSOR, Kind.NUMPY)
 
     def _only_cuts(self, function: Function) -> bool:
         """Does it only index and convert what it has, without a loop, and without a call of anything that may work?"""
@@ -131,7 +136,7 @@ class Datasets:
         """The tensors that a TensorDataset cuts its items of, also one in other datasets."""
         for call in self._origins.calls(dataset):
             name = self._program.qualified(call.func)
-            if name in _OF_TENSORS:
+            if name in OF_TENSORS:
                 yield from call.args
             elif depth and name.startswith("torch.utils.data.") and name.rpartition(".")[2] in _WRAPPERS:
                 for part in (part for argument in call.args[:1] for part in self._elements(argument)):
@@ -168,14 +173,17 @@ class Datasets:
             any(each.is_iterable for each in found),
             any(each.on_device for each in found),
             any(each.uses_device for each in found),
+            next((each.moved for each in found if each.moved), ""),
+            next((each.if_moved for each in found if each.if_moved), ""),
         )
 
     def _examine(self, node: ast.expr) -> Iterator[Source]:
         value = self._program.value(node)
         if value.kind in (Kind.DATASET, Kind.TENSOR, Kind.SEQUENCE):
             inner = contains_tensor(value) or (contains_tensor(value.item) if value.item is not None else None)
-            if inner is not None and inner.on_device and inner.sure:
-                yield Source(on_device=True)
+            yield Source(False, on_device=inner is not None and inner.on_device and inner.sure)
+        moved = self._residence.moved(node)
+        yield Source(False, moved, moved=moved, if_moved=self._residence.unknown(node))
         for origin in self._origins.of(node):
             if origin not in self._open:
                 self._open.add(origin)
@@ -195,7 +203,7 @@ class Datasets:
         last = name.rpartition(".")[2]
         if name.startswith("torch.utils.data.") and last in _WRAPPERS:
             return self._joined(self._inside(origin))
-        if name in _OF_TENSORS:
+        if name in OF_TENSORS:
             made = [each for argument in origin.args for each in self._made_elsewhere(argument)]
             moved = any(self._names_device(given) for each in made for given in arguments_of(each))
             return Source(bool(made), on_device=moved)
@@ -262,20 +270,22 @@ class Datasets:
             method_of(node, "__iter__") and not method_of(node, "__getitem__")
         ):
             return Source(is_iterable=True)
-        getitem = method_of(node, "__getitem__")
-        if getitem is None:
+        functions = self._residence.run_by_items(node)
+        if not functions:
             return Source(obstacle=self._argument_obstacle(call))
-        functions = self._callees.reached([getitem])
-        moved = next(
-            (each for function in functions for each in self._callees.calls(function) if self._moves(each)), None
-        )
+        getitem = functions[0]
+        moved = self._residence.uses_device(functions)
         tensors = (contains_tensor(program.value(each)) for each in returned_values(getitem))
         resident = any(each is not None and each.on_device and each.sure for each in tensors)
         obstacle = self._argument_obstacle(call) or self._handle(node) or self._private_write(getitem, "it", "is read")
-        if moved is not None:
+        if moved:
             obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"
         return Source(
-            self._draws.may_run(getitem), obstacle, on_device=resident and moved is None, uses_device=moved is not None
+            self._draws.may_run(getitem),
+            obstacle,
+            on_device=resident and not moved,
+            uses_device=moved,
+            if_moved=self._residence.unknown_cut(getitem),
         )
 
     def _derives_from(self, node: ast.ClassDef, kind: str) -> bool:
@@ -290,19 +300,6 @@ class Datasets:
         """What running `function` in a worker changes in the worker's copy alone; empty if nothing."""
         changed = next(iter(self._effects.left_behind(function)), "")
         return f"{what} changes {changed} as it {when}, and every worker would have its own" if changed else ""
-
-    def _moves(self, call: ast.Call) -> bool:
-        """Does `call` put something on the device?"""
-        if not isinstance(call.func, ast.Attribute):
-            return False
-        if call.func.attr == "cuda":
-            return True
-        if call.func.attr != "to" or not call.args:
-            return False
-        value = self._program.value(call.args[0])
-        if value.is_literal and isinstance(value.literal, str):
-            return not value.literal.startswith("cpu")
-        return (value.kind is Kind.DEVICE and value.place is not Place.HOST) or "device" in ast.dump(call.args[0])
 
     def _handle(self, node: ast.ClassDef) -> str:
         """An open file that the constructor keeps."""
@@ -343,7 +340,7 @@ class Datasets:
                 return f"{name} is a lambda, which cannot be pickled for workers"
             if isinstance(origin, ast.FunctionDef) and self._program.function_of(origin) is not None:
                 return f"{name} is {origin.name}(), defined inside a function, so that workers cannot unpickle it"
-            if isinstance(origin, FUNCTIONS) and any(map(self._moves, self._callees.calls(origin))):
+            if isinstance(origin, FUNCTIONS) and self._residence.uses_device([origin]):
                 return f"{name} uses the device, which a forked worker cannot"
         functions = self._callees.of(callback) if callback is not None and name == "collate_fn" else ()
         return next(filter(None, (self._private_write(each, name, "runs") for each in functions)), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -144,13 +145,16 @@ class Heats:
         return name in STEP_METHODS and self._program.is_module(owner)
 
 
+_INITIALISING = re.compile(r"(^|_)init(iali[sz]\w*)?(_|$)")
+
+
 def _is_kept_by_module(program: Program, function: Function) -> bool:
     """Is it a module's method that is kept with some of its arguments, so that a `forward` can call it?
 
     What is handed on at once, as to `apply`, or by its name initialises, is called where the module is made.
     """
     owner = program.class_of(function)
-    if owner is None or "init" in getattr(function, "name", "") or not owner.is_a("module"):
+    if owner is None or _INITIALISING.search(getattr(function, "name", "")) or not owner.is_a("module"):
         return False
     sites = (each for each in program.call_sites(function) if program.qualified(each.func) == "functools.partial")
     return any(isinstance(program.parent(each), ast.Assign) for each in sites)

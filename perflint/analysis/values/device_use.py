@@ -25,7 +25,7 @@ _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)
 # What differentiates twice, forward or by torch.vmap, unless that is about a loss alone.
 _TWICE = re.compile(r"create_graph|gradient_penalty|hessian|hvp|jvp|vmap|is_grads_batched")
 _OF_LOSS = re.compile(r"torch\.vmap\([\w.]*(loss|criterion|entropy)\w*\b", re.IGNORECASE)
-_COMPILING = frozenset("script script_method script_if_tracing trace trace_module freeze".split())
+_COMPILING = frozenset("script script_method script_if_tracing _script_if_tracing trace trace_module freeze".split())
 _SCRIPTS = tuple(f".jit.{name}" for name in _COMPILING)
 
 

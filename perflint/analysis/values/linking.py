@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perflint.analysis.autograd.effects import Effects, is_loss
 from perflint.analysis.autograd.found import GradMode
+from perflint.analysis.autograd.observers import needs_gradients
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.attributes import edits_of
 from perflint.analysis.data.starts import Starts
@@ -84,7 +85,8 @@ def _summary(
     if name in context.asked:
         effects = program.get(Effects)
         summary = replace(summary, memory=program.get(Memory).exported(function), decorates=exported(program, function))
-        summary = replace(summary, differentiates=effects.summary(function), records=effects.records(function))
+        needs = needs_gradients(program, function)
+        summary = replace(summary, differentiates=needs, records=effects.records(function))
     if not program.get(_may_start):
         return summary
     starts = program.get(Starts)
@@ -176,9 +178,29 @@ def _manners(
             manner |= _mode_given(program, node)
         if Manner.LAID_OUT in context.inquiries and asks_for_layout_in_file(program, node):
             manner |= Manner.LAID_OUT
+        if not heats[node] and program.function_of(node) is None:
+            manner |= Manner.CALLED
         for target in targets if manner else ():
             found[target] |= manner
+    for target in () if program.is_test else _handed_over(program):
+        found[target] |= Manner.CALLED
     return tuple(sorted(found.items()))
+
+
+def _handed_over(program: Program) -> Iterator[str]:
+    """What the file imports and uses otherwise than to call it."""
+    statements: Sequence[ast.Import | ast.ImportFrom] = program.of_type(ast.Import, ast.ImportFrom)
+    imported = {alias.asname or alias.name.partition(".")[0] for each in statements for alias in each.names}
+    for name in program.of_type(ast.Name):
+        node: ast.AST = name
+        around = program.parent(node) if name.id in imported else None
+        while isinstance(around, ast.Attribute):
+            node, around = around, program.parent(around)
+        if around is not None and not (isinstance(around, ast.Call) and around.func is node):
+            found = program.value(node)
+            is_whole = found.kind in (Kind.LIBRARY, Kind.UNKNOWN) and "." in found.name
+            if is_whole and found.name.partition(".")[0] not in ELSEWHERE:
+                yield found.name
 
 
 def _mode_given(program: Program, node: ast.Call) -> Manner:

@@ -1,0 +1,172 @@
+"""Tells where the items of a dataset may lie: what puts them on the device, and what may that other files hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from perflint.analysis.data.effects import Callees, method_of
+from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
+from perflint.analysis.values.call_targets import ELSEWHERE
+from perflint.analysis.values.values import Kind, Place, Value, contains_tensor
+from perflint.syntax.arguments import arguments_of
+from perflint.syntax.walk import Function, bindings_of, returned_values
+
+OF_TENSORS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")
+_FILLING = frozenset({"append", "extend", "insert", "add", "setdefault"})
+_HELD = frozenset({Kind.MODULE, Kind.DEVICE, Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.NUMPY})  # which are no items
+
+
+class Residence:
+    """Where the items of one program's datasets lie."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._origins = program.get(Origins)
+        self._callees = program.get(Callees)
+
+    def moves(self, call: ast.Call) -> bool:
+        """Does `call` put something on the device, or may it?"""
+        told = next((each.value for each in call.keywords if each.arg == "device"), None)
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        if call.func.attr == "cuda":
+            return True
+        if call.func.attr == "to" and call.args:
+            value = self._program.value(call.args[0])
+            is_device = value.kind is Kind.DEVICE or "device" in ast.dump(call.args[0])
+            return self._is_device(value) and (is_device or value.is_literal)
+        is_torch = call.func.attr == "to" or self._program.qualified(call.func).startswith("torch.")
+        return is_torch and told is not None and self._is_device(self._program.value(told))
+
+    def uses_device(self, functions: Iterable[Function]) -> bool:
+        """Does one of the functions put something on the device, or may it?"""
+        return any(self.moves(call) for each in functions for call in self._callees.calls(each))
+
+    def _is_device(self, value: Value) -> bool:
+        if value.is_literal:
+            return isinstance(value.literal, int | str) and not str(value.literal).startswith("cpu")
+        return value.kind not in (Kind.NONE, Kind.LIBRARY) and value.place is not Place.HOST
+
+    def run_by_items(self, node: ast.ClassDef) -> list[Function]:
+        """The functions that run as an item of the class is read, those that it inherits and overrides included."""
+        lineage = list(self.lineage(node))
+        found = [each for each in (method_of(base, "__getitem__") for base in lineage) if each is not None][:1]
+        known: list[Function] = []
+        while len(reached := list(self._callees.reached(found))) > len(known):
+            known = reached
+            names = {getattr(each, "name", "") for each in known if self._program.class_around(each) in lineage}
+            methods = (method_of(base, name) for base in lineage for name in sorted(names))
+            found = [*dict.fromkeys([*found, *(each for each in methods if each is not None)])]
+        return known
+
+    def lineage(self, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
+        """The class, and the classes of this file that it derives from."""
+        found = [node]
+        for each in found:  # which grows meanwhile
+            bases = (self._program.value(base).node for base in each.bases)
+            found += [base for base in bases if isinstance(base, ast.ClassDef) and base not in found]
+        yield from found
+
+    # -- what this file shows
+
+    def moved(self, dataset: ast.expr) -> str:
+        """What may have put on the device what the dataset holds; empty where nothing in this file does."""
+        origins = self._origins.of(dataset)
+        places = chain(*(self._moved_in(each) for each in origins if isinstance(each, ast.Call)))
+        return next(map(_told, chain(places, self._moved_outside(origins))), "")
+
+    def _moved_in(self, call: ast.Call) -> Iterator[ast.AST]:
+        """What the call that makes a dataset moves, or the methods of its class keep that may lie on the device."""
+        made = self._program.value(call.func).node
+        given = [*arguments_of(call), *([] if isinstance(made, ast.ClassDef) else [call])]
+        lineage = list(self.lineage(made)) if isinstance(made, ast.ClassDef) else []
+        kept = (value for target, value in self._stored() if self._program.class_around(target) in lineage)
+        yield from (place for each in chain(given, kept) if (place := self._mover(each)) is not None)
+
+    def _stored(self) -> Iterator[tuple[ast.Attribute, ast.AST]]:
+        """The attributes that are assigned, or filled, with what they are given."""
+        for node in self._program.of_type(ast.Assign, ast.AnnAssign, ast.AugAssign):
+            for target, value in bindings_of(node):
+                parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+                for part in parts:
+                    owner = part.value if isinstance(part, ast.Subscript) else part
+                    if isinstance(owner, ast.Attribute):
+                        yield owner, value
+        for call in self._program.of_type(ast.Call):
+            filled = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLING else None
+            if isinstance(filled, ast.Attribute):
+                yield from ((filled, given) for given in arguments_of(call))
+
+    def _moved_outside(self, origins: Iterable[ast.AST]) -> Iterator[ast.AST]:
+        """Where the program moves one of the objects, or gives it an attribute that may lie on the device."""
+        wanted = set(origins)
+        for call in self._program.of_type(ast.Call):
+            owner = call.func.value if isinstance(call.func, ast.Attribute) and self.moves(call) else None
+            if owner is not None and not wanted.isdisjoint(self._origins.of(owner)):
+                yield call
+        for target, value in self._stored():
+            if not wanted.isdisjoint(self._origins.of(target.value)) and (place := self._mover(value)) is not None:
+                yield place
+
+    def _mover(self, value: ast.AST) -> ast.AST | None:
+        """What may have put the value on the device."""
+        known = self._program.value(value)
+        inner = contains_tensor(known)
+        if known.kind in _HELD or self._is_of_host(value):
+            return None
+        if inner is not None and inner.on_device and inner.sure:
+            return value
+        parts = chain.from_iterable(
+            ast.walk(origin) for origin in self._origins.of(value) if isinstance(origin, ast.expr)
+        )
+        return next((each for each in parts if isinstance(each, ast.Call) and self.moves(each)), None)
+
+    # -- what other files may hold
+
+    def unknown(self, dataset: ast.expr) -> str:
+        """What would put the items of a dataset on the device, and isn't known here; empty where there is nothing."""
+        return next(filter(None, map(self._unknown_origin, self._origins.of(dataset))), "")
+
+    def _unknown_origin(self, origin: ast.AST) -> str:
+        if isinstance(origin, ast.arg):
+            return f"`{origin.arg}` holds tensors of the device"
+        made = self._program.value(origin.func) if isinstance(origin, ast.Call) else None
+        if not isinstance(origin, ast.Call) or made is None:
+            return ""
+        used = [origin.func]
+        if isinstance(made.node, ast.ClassDef):
+            used = [base for each in self.lineage(made.node) for base in each.bases]
+        elif made.name in OF_TENSORS:
+            return self._unknown_parameter(arguments_of(origin))
+        return next(filter(None, map(self.used_elsewhere, used)), "")
+
+    def unknown_cut(self, getitem: Function) -> str:
+        """The parameter that the items are parts of as they are, and that may be a tensor of the device."""
+        values = [part for each in returned_values(getitem) for part in (getattr(each, "elts", None) or [each])]
+        parts = (part for each in values for part in self._origins.of(each) if isinstance(part, ast.Subscript))
+        return self._unknown_parameter(part.value for part in parts)
+
+    def _unknown_parameter(self, nodes: Iterable[ast.expr]) -> str:
+        held = (*_HELD, Kind.SEQUENCE, Kind.MAPPING)
+        unknown = (each for each in nodes if self._program.value(each).kind not in held and not self._is_of_host(each))
+        found = (origin for each in unknown for origin in self._origins.of(each) if isinstance(origin, ast.arg))
+        return next(map(self._unknown_origin, found), "")
+
+    def used_elsewhere(self, node: ast.expr | None) -> str:
+        """That code imported from another file uses the device; empty where it is of this one, or known not to."""
+        if node is None:
+            return ""
+        value = self._program.value(node)
+        is_elsewhere = value.kind is Kind.LIBRARY and value.name.partition(".")[0] not in ELSEWHERE
+        return f"`{self._program.segment(node)}`, of another file, uses the device" if is_elsewhere else ""
+
+    def _is_of_host(self, node: ast.AST) -> bool:
+        inner = contains_tensor(self._program.value(node))
+        return inner is not None and inner.place is Place.HOST and inner.sure
+
+
+def _told(place: ast.AST) -> str:
+    return f"line {getattr(place, 'lineno', 0)} may put its items on the device"
