@@ -44,7 +44,7 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Blocked, Finding, Fix, Made, Move, Options, Program, Rule
 
-_CASTS = frozenset("long int short float double half bfloat16 bool".split())
+_OTHER_NAMES = ("byte", "char")  # casts to types of other names: uint8, int8
 
 
 class HostTensor(Rule):
@@ -103,5 +103,7 @@ def _fix(program: Program, move: Move, made: Made) -> Fix:
 def _cast(made: ast.Call, tensor: ast.expr) -> str:
     """The type in `torch.zeros(n).long()`, where `tensor` is that; empty for other tensors."""
     method = tensor.func if isinstance(tensor, ast.Call) and not (tensor.args or tensor.keywords) else None
-    is_cast = isinstance(method, ast.Attribute) and method.value is made and method.attr in _CASTS
-    return method.attr if isinstance(method, ast.Attribute) and is_cast else ""
+    if not isinstance(method, ast.Attribute) or method.value is not made or method.attr in _OTHER_NAMES:
+        return ""
+    is_cast = api.torch_does(method.attr, "cast") and not api.torch_does(method.attr, "to_device")
+    return method.attr if is_cast else ""

@@ -63,6 +63,14 @@ def test_overlapping_fixes_are_applied_in_later_passes_if_they_are_still_due() -
     assert result.text == "h(x)\n"
 
 
+def test_of_fixes_of_two_rules_that_collide_the_larger_goes_first_and_the_smaller_within_it() -> None:
+    def find(text: str) -> Sequence[Finding]:
+        large = [finding(m, fix(Edit(0, 4, "wrapped(a(b))")), rule="large") for m in re.finditer(r"^a\(b\)", text)]
+        return [*replacer(r"\ba\b", "c")(text), *large]
+
+    assert settle("a(b)\n", find).text == "wrapped(c(b))\n"
+
+
 def test_the_same_insertion_by_several_fixes_is_made_once() -> None:
     def change(match: re.Match[str]) -> list[Edit]:
         found = [Edit(*match.span(), "new")]

@@ -120,7 +120,7 @@ class Summary:
     none; None where nobody asked. `decorates` are the numbers of
     calls that make it a decorator which does nothing with what it decorates but keep, call and return it. `computes`:
     a call does nothing but compute on the device, so that a CUDA graph may hold it. `records`: it runs modules, and
-    nothing switches gradients off for any of them.
+    switches gradients off for none of them.
     """
 
     target: str
@@ -221,9 +221,9 @@ class Context:
     `modules` the classes whose bases in other files are modules', of those for which it asked.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
     `told`: what one of these programs says of all that it imports, of what the file asked; `inquiries`: the manners of
-    calls for which a file asks that it imports; `edited`: the attributes
-    that they edit, of those for which it asked; `rebound`: modules of which it imports all names, each with a name to
-    which they give another meaning. `seen`: what a run of the file as it is has shown, which is true of that run.
+    calls for which the files that it imports ask; `edited`: the attributes that they edit, of those for which it asked;
+    `rebound`: modules of which it imports all names, each with a name to which they give another meaning. `seen`: what
+    a run of the file as it is has shown, which is true of that run.
     """
 
     calls: tuple[HotCall, ...] = ()

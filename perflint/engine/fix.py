@@ -75,9 +75,9 @@ def settle(text: str, find: Find, *, unsafe: bool = False, accept: Accept | None
         chosen = _Pass(text, unsafe, accept)
         for finding in findings:
             chosen.consider(finding)
-        if not chosen.batch:
+        if not chosen.wanted:
             return FixResult(text, tuple(applied), tuple(chosen.left))
-        taken = _sound(text, chosen.batch)
+        taken = _sound(text, chosen.batch())
         applied += taken
         text = apply_fixes(text, [item.fix for item in taken])
         if text in seen or len(applied) > limit:
@@ -94,21 +94,32 @@ class _Pass:
     text: str
     unsafe: bool
     accept: Accept | None
-    batch: list[Applied] = field(default_factory=list)
+    wanted: list[Applied] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
 
     def consider(self, finding: Finding) -> None:
-        """Take a fix of `finding`, or note why not; one that collides with those taken waits for a later pass."""
+        """Choose a fix of `finding`, or note why there is none."""
         reasons: list[str] = []
         for fix in finding.fixes:
             reason = self._obstacle(finding, fix)
             if not reason:
-                item = Applied(finding, fitted(self.text, fix), self.text)
-                if not any(collide(item.fix, other.fix) for other in self.batch):
-                    self.batch.append(item)
+                self.wanted.append(Applied(finding, fitted(self.text, fix), self.text))
                 return
             reasons.append(reason)
         self.left.append(Left(finding, reasons[0] if reasons else finding.blocked or "there is no fix for it"))
+
+    def batch(self) -> list[Applied]:
+        """The chosen fixes that go together: of those of two rules that collide the larger, and the others wait.
+
+        A small fix may still be due within what a large one rewrites; in the way of the large one it would stay.
+        """
+        taken: list[Applied] = []
+        for item in self.wanted:
+            size, rule = _size(item.fix), item.finding.rule
+            larger = [each for each in self.wanted if each.finding.rule != rule and _size(each.fix) > size]
+            if not any(collide(item.fix, each.fix) for each in (*taken, *larger)):
+                taken.append(item)
+        return taken
 
     def _obstacle(self, finding: Finding, fix: Fix) -> str:
         if not fix.is_safe and not self.unsafe:
@@ -125,6 +136,11 @@ class _Pass:
         if lost := _lost_comment(self.text, finding, fix):
             return f"its fix would lose the comment {lost!r}"
         return self.accept(self.text, finding, fitted(self.text, fix)) if self.accept else ""
+
+
+def _size(fix: Fix) -> int:
+    """How many characters a fix takes away and adds."""
+    return sum(edit.end - edit.start + len(edit.text) for edit in fix.edits)
 
 
 def _sound(text: str, batch: Sequence[Applied]) -> list[Applied]:

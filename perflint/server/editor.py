@@ -98,9 +98,6 @@ class Editor(LanguageServer):
             shown = types.PublishDiagnosticsParams(unit.uri, checked.diagnostics(cell), unit.version)
             self.text_document_publish_diagnostics(shown)
 
-    def _show(self, error: UserError) -> None:
-        self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"perflint: {error}"))
-
     def _workspace_of(self, path: Path) -> Workspace:
         """The project around a file. A new one is read meanwhile, and what is open checked again when it is known."""
         root = project_of(path.parent)
@@ -150,16 +147,21 @@ class Editor(LanguageServer):
         if found is None or not any(each.fixes for each in found[1].result.diagnostics):
             return []
         document, checked, cell = found
+        snapshot = self._snapshot(document)
+        if snapshot.units != checked.units:  # another cell has changed
+            return []
         if document not in self._written:
-            self._written[document] = asyncio.ensure_future(self._write(self._snapshot(document), checked))
+            self._written[document] = asyncio.ensure_future(self._write(snapshot, checked))
+        writing = self._written[document]
         try:
-            written = await asyncio.shield(self._written[document])
-        except Exception as error:
-            self._written.pop(document, None)
-            if not isinstance(error, UserError):
-                raise
+            written = await asyncio.shield(writing)
+        except UserError as error:
             self._show(error)
             return []
+        finally:
+            failed = writing.done() and (writing.cancelled() or writing.exception() is not None)
+            if failed and self._written.get(document) is writing:
+                del self._written[document]
         kinds = [str(getattr(each, "value", each)) for each in only or ("quickfix", "source.fixAll")]
         actions = [*written.checked.actions(cell, asked)] if "quickfix" in kinds else []
         if any(FIX_ALL.startswith(each) for each in kinds) and cell is None:
@@ -173,6 +175,9 @@ class Editor(LanguageServer):
             fixed = await asyncio.to_thread(workspace.fixed, snapshot.path, snapshot.data)
         return _Written(replace(checked, result=result), fixed)
 
+    def _show(self, error: UserError) -> None:
+        self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"perflint: {error}"))
+
     def hovered(self, uri: str, place: types.Position) -> types.Hover | None:
         """What there is to know of the finding at a place."""
         found = self._found(uri)
@@ -181,15 +186,10 @@ class Editor(LanguageServer):
     def _found(self, uri: str) -> tuple[str, Checked, int | None] | None:
         """The document of a unit, what was found in it if its text is still the one that was checked, and its cell."""
         for document, checked in self._checked.items():
-            units = checked.units.items()
-            found = next(((document, checked, cell) for cell, unit in units if unit.uri == uri), None)
-            if found is not None:
-                is_current = all(each.version == self._version(each.uri) for _, each in units)
-                return found if is_current else None
+            for cell, unit in checked.units.items():
+                if unit.uri == uri and unit.version == self.workspace.get_text_document(uri).version:
+                    return document, checked, cell
         return None
-
-    def _version(self, uri: str) -> int | None:
-        return self.workspace.get_text_document(uri).version
 
 
 def _fix_all(uri: str, unit: Unit, fixed: bytes) -> list[types.CodeAction]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Set
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import steps_optimizer
-from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_empty_list
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, number_kind
-from perflint.analysis.values.operations import operation
+from perflint.analysis.values.scalars import has_no_axes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.scopes import local_names
@@ -30,10 +27,6 @@ from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import statement as statement_of
 
 ANY_SHAPE = ", whatever its shape is"  # which is right, but nothing to write unasked
-_REDUCING = frozenset({"reduction", "reduce", "size_average", None})  # None is for what `**` spreads
-_TENSORS = 2  # that a loss compares; what it is given by position behind them may tell it how to reduce
-_WHOLE = frozenset("sum mean max min prod norm".split())  # without arguments, of all numbers
-_LOSS = re.compile(r"torch\.nn\.(modules\.loss\.)?(?!Adaptive)\w+Loss")
 
 
 def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr) -> Fix:
@@ -74,7 +67,7 @@ def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.
 
 def shape_of_one(program: Program, node: ast.expr) -> str:
     """What gives a tensor of one number the shape () where iterations may differ in it; empty where they don't."""
-    return ".reshape(())" if _has_several(program, node) and not _has_no_axes(program, node) else ""
+    return ".reshape(())" if _has_several(program, node) and not has_no_axes(program, node) else ""
 
 
 def differs(program: Program, node: ast.expr) -> bool:
@@ -94,35 +87,7 @@ def _has_several(program: Program, node: ast.expr) -> bool:
 
 def flattened(program: Program, node: ast.expr) -> str:
     """What takes the axes off a stack of such tensors of one number each; empty where they surely have none."""
-    return "" if _has_no_axes(program, node) else ".flatten()"
-
-
-def _has_no_axes(program: Program, node: ast.expr, asked: Set[ast.AST] = frozenset()) -> bool:
-    """Is it a loss, or another reduction of a whole tensor, or computed of such? `asked` is carried around a loop."""
-    if isinstance(node, ast.Name):
-        values = program.get(Flow).assigned(node) if node not in asked else []
-        rest = (not isinstance(each, ast.Name) and _has_no_axes(program, each, asked | {node}) for each in values)
-        return node in asked or (bool(values) and all(rest))
-    if isinstance(node, ast.BinOp):
-        parts = (each for each in (node.left, node.right) if program.value(each).kind is not Kind.NUMBER)
-        return all(_has_no_axes(program, each, asked) for each in parts)
-    if not isinstance(node, ast.Call):
-        return False
-    if program.value(node.func).kind is Kind.MODULE:
-        made = [each for each in program.get(Origins).of(node.func) if isinstance(each, ast.expr)]
-        return bool(made) and all(isinstance(each, ast.Call) and _is_mean_loss(program, each) for each in made)
-    found = operation(program, node)
-    if found is None or not {each.arg for each in node.keywords}.isdisjoint(_REDUCING):
-        return False
-    if "loss" in found.traits:
-        return len(node.args) <= _TENSORS and not any(isinstance(each, ast.Starred) for each in node.args)
-    return found.name in _WHOLE and not (found.arguments or node.keywords)
-
-
-def _is_mean_loss(program: Program, made: ast.Call) -> bool:
-    """Is it one of torch's modules for losses, which gives the mean of all, as it does unless it is told?"""
-    is_told = made.args or not {each.arg for each in made.keywords}.isdisjoint(_REDUCING)
-    return not is_told and _LOSS.fullmatch(program.qualified(made.func)) is not None
+    return "" if has_no_axes(program, node) else ".flatten()"
 
 
 def _is_left_alone(program: Program, node: ast.expr, loop: ast.AST) -> bool:

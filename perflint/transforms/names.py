@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from perflint.analysis.heat.rarity import asks_clock
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names, local_names
@@ -17,7 +18,6 @@ from perflint.syntax.walk import FUNCTIONS, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import reference
 
-_CLOCKS = frozenset(f"time.{name}" for name in ("time", "perf_counter", "monotonic", "process_time"))
 _SPEAKING = 3  # letters of a name
 
 
@@ -77,7 +77,7 @@ def check_alone(program: Program, statement: ast.stmt) -> None:
     behind = program.text[end : source.line_end(statement.end_lineno or statement.lineno)]
     block: list[ast.stmt] = getattr(statement, "body", [])
     if before.strip() or behind.lstrip()[:1] == ";" or any(each.lineno == statement.lineno for each in block):
-        raise Blocked("it shares a line with something else", statement)
+        raise Blocked("it shares a line with something else: put it on lines of its own", statement)
 
 
 def subject_of(program: Program, node: ast.expr) -> ast.Name | None:
@@ -126,7 +126,3 @@ def _shared(names: list[str]) -> str:
     """What all begin with."""
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
     return "".join(letters[0] for letters in alike)
-
-
-def asks_clock(program: Program, node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Call) and program.qualified(each.func) in _CLOCKS for each in ast.walk(node))

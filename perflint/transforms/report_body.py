@@ -7,6 +7,7 @@ import re
 import string
 from collections.abc import Iterator
 
+from perflint.analysis.heat.rarity import asks_clock
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.python import PURE_PACKAGES
@@ -15,7 +16,7 @@ from perflint.analysis.values.operations import operation
 from perflint.syntax.walk import path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import implicit_reads, link_of, reads_device, tensor_read, waiting_reads
-from perflint.transforms.names import Taken, asks_clock, name_for, names_in, subject_of
+from perflint.transforms.names import Taken, name_for, names_in, subject_of
 from perflint.transforms.operations import Replace, located, new
 from perflint.transforms.output import STREAMS, is_leveled, is_log, writes_streams
 from perflint.transforms.shown import shown

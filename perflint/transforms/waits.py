@@ -27,7 +27,7 @@ class HostRead(NamedTuple):
 
 
 def beside(program: Program, read: HostRead, of_loop: Sequence[HostRead]) -> HostRead:
-    """`read` with fixes that name which waits `of_loop` they leave, and that are not applied without effect.
+    """`read` with fixes that say which waits `of_loop` they leave, and that are not applied without effect.
 
     Where the host waits again before it has launched anything of weight, or several times more, nothing is gained until
     those waits go, too.

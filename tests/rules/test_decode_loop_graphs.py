@@ -104,12 +104,12 @@ def test_a_graph_is_exact_only_where_no_gradients_are_recorded() -> None:
     assert [finding.fixes[0].safety for (finding,) in found] == [Safety.EXACT, Safety.ROUNDING]
 
 
-def test_a_comparison_keeps_its_brackets_when_its_number_is_read_no_more() -> None:
+def test_a_comparison_in_brackets_stays_one_when_its_number_is_read_no_more() -> None:
     text = (FIXTURES / "decode_loop" / "graph_ends_before.py").read_text(encoding="utf-8")
     bracketed = text.replace("if word.item() == end:", "if ((word.sum()).item()) == (end):")
     assert bracketed != text
     result = fix_text(bracketed, [RULE], default_options(RULE), unsafe=True)
-    assert "(word.sum()) == (end)" in result.text
+    assert "until=lambda word: word.sum() == end" in result.text
 
 
 def test_second_derivatives_stand_in_the_way() -> None:

@@ -19,7 +19,9 @@ _COMPILING = frozenset(
 )
 _BRANCHES = frozenset({ast.If, ast.IfExp, ast.BoolOp, ast.Assert, ast.ExceptHandler, ast.Raise})
 _MAY_MAKE_RARE = _BRANCHES | {*FUNCTIONS, *LOOPS, ast.With}
-_CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})
+_CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+CLOCKS = frozenset(f"time.{name}{unit}" for name in _CLOCKS for unit in ("", "_ns"))
+CLOCKS |= {"timeit.default_timer", "datetime.datetime.now"}
 
 
 def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
@@ -187,8 +189,13 @@ def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
             return isinstance(op, ast.Lt | ast.LtE)
         if isinstance(op, ast.Lt | ast.LtE) and _is_few(program, right) and _is_counter(program, left):
             return True
-        return any(isinstance(part, ast.Call) and program.qualified(part.func) in _CLOCKS for part in ast.walk(test))
+        return asks_clock(program, test)
     return False
+
+
+def asks_clock(program: Program, node: ast.AST) -> bool:
+    """Does it, or a part of it, look at a clock?"""
+    return any(isinstance(part, ast.Call) and program.qualified(part.func) in CLOCKS for part in ast.walk(node))
 
 
 def _is_few(program: Program, node: ast.expr) -> bool:

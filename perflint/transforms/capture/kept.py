@@ -10,6 +10,7 @@ from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.program import Program
+from perflint.analysis.values.scalars import has_no_axes
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.capture.calls import entry_of
@@ -41,12 +42,9 @@ class Kept:
         for read in self.reads:
             assert isinstance(read.func, ast.Attribute)
             tensor = storage_of(read.func.value)
-            entry = entry_of(program, tensor) if isinstance(tensor, ast.Call) else None
-            is_scalar = (
-                entry is not None and entry.does("reduction") and isinstance(tensor, ast.Call) and not tensor.args
-            )
             copy = "" if _is_computed(program, tensor) else ".clone()"
-            yield Replace(read, expression(f"{{x}}.detach(){copy}{'' if is_scalar else '.squeeze()'}", x=tensor))
+            shape = "" if has_no_axes(program, tensor) else ".squeeze()"
+            yield Replace(read, expression(f"{{x}}.detach(){copy}{shape}", x=tensor))
         for name in self.shown:
             yield Replace(name, expression(f"float({self.name})" if self.is_mixed else f"{self.name}.item()"))
 

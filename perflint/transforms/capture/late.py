@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint import torch_ops
+from perflint.analysis.heat.rarity import CLOCKS
 from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.arguments import arguments_of, bind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.step_obstacles import is_model
@@ -21,8 +22,7 @@ from perflint.transforms.host_reads import item_of
 from perflint.transforms.output import is_output
 
 _PURE = frozenset(f"builtins.{name}" for name in "len int float str round max min abs sum bool tuple list".split())
-_CLOCKS = frozenset(f"time.{name}" for name in "time perf_counter monotonic ctime strftime localtime gmtime".split())
-_CLOCKS |= {"datetime.datetime.now", "datetime.timedelta"}
+_TIMES = CLOCKS | {"datetime.timedelta", *(f"time.{name}" for name in "ctime strftime localtime gmtime".split())}
 _HOST_MATH = ("math.", "numpy.")
 _GROWS = frozenset({"append", "extend"})
 _FIXED = (Kind.NUMBER, Kind.STRING, Kind.TENSOR, Kind.LIBRARY, Kind.FUNCTION)  # what no call of the host fills
@@ -116,7 +116,7 @@ def _report(program: Program, statement: ast.If | ast.Expr) -> Late | None:
 
 def _is_of_report(program: Program, call: ast.Call) -> bool:
     """Does a call put something out, look at a clock, or compute of tensors without changing any?"""
-    if _is_of_host(program, call) or program.qualified(call.func) in _CLOCKS:
+    if _is_of_host(program, call) or program.qualified(call.func) in _TIMES:
         return True
     entry = entry_of(program, call) if program.callee(call) is None else None
     return entry is not None and not (entry.does("random") or any(True for each in entry.writes for _ in each.of(call)))
@@ -159,10 +159,19 @@ def _is_computed_with(program: Program, node: ast.expr) -> bool:
 
 
 def is_setting(program: Program, node: ast.Attribute) -> bool:
-    """May it be a number or a text that is an attribute of an object, and no module's, which counts maybe its calls?"""
+    """May it be a number or a text, an attribute of an object and not of a module, which may count its calls?"""
     value = program.value(node)
     counts = program.value(node.value).kind is Kind.MODULE or is_model(program, node.value)
-    return bool(path_of(node)) and not counts and (value.kind in (Kind.NUMBER, Kind.STRING) or value.is_blank)
+    may_be = value.is_blank and node.attr not in program.get(_optimized)
+    return bool(path_of(node)) and not counts and (value.kind in (Kind.NUMBER, Kind.STRING) or may_be)
+
+
+def _optimized(program: Program) -> frozenset[str]:
+    """The names of the attributes that this file gives to optimizers: `Adam([agent.log_alpha])`."""
+    made = [each for each in program.of_type(ast.Call) if program.value(each).kind is Kind.OPTIMIZER]
+    given = [bind(each, ("params",)).get("params") for each in made]
+    nodes = (node for each in given if each is not None for node in ast.walk(each))
+    return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
 
 
 def changed_by(program: Program, late: Late) -> set[str]:
@@ -171,7 +180,7 @@ def changed_by(program: Program, late: Late) -> set[str]:
     parts: list[ast.expr] = [each.target for each in nodes if isinstance(each, ast.AugAssign)]
     for call in (node for node in nodes if isinstance(node, ast.Call) and node not in late.reads):
         func, name = call.func, program.qualified(call.func)
-        is_pure = name in _PURE or name in _CLOCKS or name.startswith("math.")
+        is_pure = name in _PURE or name in _TIMES or name.startswith("math.")
         if not is_pure and not is_metadata(call) and not (late.terms and entry_of(program, call)):
             is_method = isinstance(func, ast.Attribute) and torch_ops.of_method(func.attr) is None
             parts += [func.value] if is_method and isinstance(func, ast.Attribute) else []

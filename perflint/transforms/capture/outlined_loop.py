@@ -20,11 +20,14 @@ from perflint.transforms.rewrite import rewrite
 
 def outlined(program: Program, loop: PlainLoop) -> Fix:
     """The fix for a loop in another one or in a function, with as little around it as will do; raises Blocked."""
-    tried = [_try(program, inner) for inner in _statements(program, loop)]
-    fix = next((each for each in tried if isinstance(each, Fix)), tried[0])
-    if isinstance(fix, Blocked):
-        raise fix
-    return fix
+    first: Blocked | None = None
+    for inner in _statements(program, loop):
+        found = _try(program, inner)
+        if isinstance(found, Fix):
+            return found
+        first = first or found
+    assert first is not None
+    raise first
 
 
 def _statements(program: Program, loop: PlainLoop) -> Iterator[ast.stmt]:

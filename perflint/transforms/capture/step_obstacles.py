@@ -110,7 +110,7 @@ class StepObstacles(Obstacles):
         value, name = program.value(func), program.qualified(func)
         is_trained = runs_backward(program, node) or steps_optimizer(program, node)
         if is_trained and not self.trains:
-            raise Blocked("it trains, which a graph that others differentiate can't: do that behind it", node)
+            raise Blocked("it trains, which a graph that others differentiate can't do: do that behind it", node)
         if runs_backward(program, node):
             self._backward(node)
         elif name in _TRAINING and self.trains:

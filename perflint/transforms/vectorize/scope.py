@@ -278,7 +278,7 @@ def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr]
     around, graph = program.function_of(loop), program.get(Flow).graph(loop)
     stored = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     if shared := sorted(stored & (graph.shared | graph.captured.keys())):
-        raise Blocked(f"a function defined here uses `{shared[0]}`", loop)
+        raise Blocked(f"`{shared[0]}` is a global variable, or a function defined here uses it", loop)
     facts = Facts(
         program=program,
         loop=loop,
