@@ -55,8 +55,9 @@ class _Tape:
                     raise self._reason(value.source)
 
     def _is_moved(self, value: Definition) -> bool:
-        """Is it no tensor, as far as is known, or one that was only copied to the device?"""
-        is_tensor = isinstance(value.node, ast.Name) and self._program.value(value.node).kind is Kind.TENSOR
+        """Is it no tensor, nor a list of some, as far as is known, or one that was only copied to the device?"""
+        kinds = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING)
+        is_tensor = isinstance(value.node, ast.Name) and self._program.value(value.node).kind in kinds
         moves = [each for each in own_nodes(value.source or value.node) if isinstance(each, ast.Call)]
         return not is_tensor or (bool(moves) and all(move(self._program, each) for each in moves))
 
