@@ -42,9 +42,10 @@ for images, labels in loader:
 
 ## Fix safety
 A candidate that waits for `--unsafe`, because the program then depends on perflint-torch: `exact` with SGD, `rounding`
-with other optimizers, which step in their capturable form, `behaviour` where distributions no longer check their
-arguments. The first steps run eagerly and are watched; where a replay would do something else than the function, all
-steps stay eager, and a warning says why (`perflint docs tuning`).
+with other optimizers, which step in their capturable form, `precision` where numbers that are annealed are given as
+tensors, of torch's default type, and `behaviour` where distributions no longer check their arguments. The first steps
+run eagerly and are watched; where a replay would do something else than the function, all steps stay eager, and a
+warning says why (`perflint docs tuning`).
 
 A step that is a function or a method of its own becomes another one in front of it, which it calls; what decorates the
 function is not looked at, so that it must have no decorator. What the step sets and is read later is returned. Values

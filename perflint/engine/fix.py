@@ -114,9 +114,9 @@ class _Pass:
         A small fix may still be due within what a large one rewrites; in the way of the large one it would stay.
         """
         taken: list[Applied] = []
-        for item in self.wanted:
-            size, rule = _size(item.fix), item.finding.rule
-            larger = [each for each in self.wanted if each.finding.rule != rule and _size(each.fix) > size]
+        sized = [(item, _size(item.fix)) for item in self.wanted]
+        for item, size in sized:
+            larger = (each for each, other in sized if other > size and each.finding.rule != item.finding.rule)
             if not any(collide(item.fix, each.fix) for each in (*taken, *larger)):
                 taken.append(item)
         return taken

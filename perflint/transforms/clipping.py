@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.handlers import handlers
+from perflint.analysis.optimized import optimized
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import bind
@@ -48,8 +50,11 @@ def _is_older(bound: ast.expr, loop: ast.For) -> bool:
 def _is_optimized(program: Program, walked: ast.expr) -> bool:
     """Are they all parameters of a module that has some, as an optimizer takes no empty list, and torch clips none?"""
     method = walked.func if isinstance(walked, ast.Call) and not (walked.args or walked.keywords) else None
-    if not isinstance(method, ast.Attribute) or method.attr != "parameters" or not path_of(method.value):
+    if not isinstance(method, ast.Attribute) or method.attr != "parameters":
         return False
+    origins = program.get(Origins)
+    own = set(origins.of(method.value))
     optimizers = (each for each in program.of_type(ast.Call) if program.qualified(each.func).startswith("torch.optim."))
-    given = (each.args[0] for each in optimizers if each.args)
-    return any(isinstance(each, ast.Call) and path_of(each.func) == path_of(method) for each in given)
+    held = (optimized(program, each.args[0]) for each in optimizers if each.args)
+    modules = (module for each in held if each is not None for module in each.modules)
+    return any(not own.isdisjoint(origins.of(module)) for module in modules)

@@ -114,7 +114,7 @@ def _only_computes(program: Program, use: ast.Name) -> bool:
 
 def is_new(program: Program, node: ast.expr) -> bool:
     """Does `node` give a tensor with memory of its own, which nobody else can write to?"""
-    if isinstance(node, ast.BinOp):
+    if isinstance(node, ast.BinOp) or (isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.UAdd)):
         return program.value(node).kind is Kind.TENSOR
     if not isinstance(node, ast.Call) or any(keyword.arg == "out" for keyword in node.keywords):
         return False

@@ -13,9 +13,9 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.scalars import has_no_axes
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import own_nodes
-from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within
 from perflint.transforms.capture.late import is_setting
+from perflint.transforms.collected import is_new
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.operations import Replace
 from perflint.transforms.output import is_output
@@ -42,7 +42,7 @@ class Kept:
         for read in self.reads:
             assert isinstance(read.func, ast.Attribute)
             tensor = storage_of(read.func.value)
-            copy = "" if _is_computed(program, tensor) else ".clone()"
+            copy = "" if is_new(program, tensor) else ".clone()"
             shape = "" if has_no_axes(program, tensor) else ".squeeze()"
             yield Replace(read, expression(f"{{x}}.detach(){copy}{shape}", x=tensor))
         for name in self.shown:
@@ -109,10 +109,3 @@ def _is_shown(program: Program, name: ast.Name) -> bool:
     while isinstance(around, ast.FormattedValue | ast.JoinedStr | ast.Tuple):
         around = program.parent(around)
     return isinstance(around, ast.Call) and is_output(program, around)
-
-
-def _is_computed(program: Program, node: ast.expr) -> bool:
-    """Does it make a tensor of its own?"""
-    entry = entry_of(program, node) if isinstance(node, ast.Call) else None
-    is_new = entry is not None and not (entry.does("view") or entry.does("keeping") or entry.in_place)
-    return is_new or isinstance(node, ast.BinOp | ast.UnaryOp)
