@@ -298,6 +298,11 @@ class Program(Module):
         self.asked.modules.update(each.node.name for each in bases)
         return any(each.node.name in self._context.modules for each in bases)
 
+    def lineage(self, node: ast.AST | None) -> list[ast.ClassDef]:
+        """A class and its bases in this file, the nearest first; nothing for what is no class."""
+        info = self._facts.classes.get(node) if isinstance(node, ast.ClassDef) else None
+        return [*dict.fromkeys(each.node for each in info.lineage())] if info is not None else []
+
     def base_names(self, node: ast.ClassDef) -> tuple[str, ...]:
         """The qualified names of the bases of a class; of one that this file defines, its name after an @."""
         info = self._facts.classes.get(node)

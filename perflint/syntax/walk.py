@@ -177,6 +177,12 @@ def body_of(function: Function) -> Sequence[ast.stmt | ast.expr]:
     return [function.body] if isinstance(function, ast.Lambda) else function.body
 
 
+def method_of(node: ast.AST | None, name: str) -> ast.FunctionDef | None:
+    """The method called `name` that the body of a class defines."""
+    body = node.body if isinstance(node, ast.ClassDef) else []
+    return next((each for each in body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+
+
 def returned_values(function: ast.AST | None) -> list[ast.expr]:
     """The values that a call of `function` may return, but for a None that isn't written out."""
     if isinstance(function, ast.Lambda):

@@ -19,7 +19,7 @@ from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.scopes import local_names
-from perflint.syntax.walk import FUNCTIONS, Function, last_name, own_nodes, path_of, reachable, receiver_of
+from perflint.syntax.walk import FUNCTIONS, Function, last_name, method_of, own_nodes, path_of, reachable, receiver_of
 
 _BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
 _TAKING = re.compile(
@@ -180,8 +180,7 @@ def _body_of(node: ast.AST | None) -> Function | None:
     """What a call of the function, or of an instance of the class, runs."""
     if isinstance(node, FUNCTIONS):
         return node
-    methods = node.body if isinstance(node, ast.ClassDef) else []
-    return next((each for each in methods if isinstance(each, ast.FunctionDef) and each.name == "forward"), None)
+    return method_of(node, "forward")
 
 
 class Effects:

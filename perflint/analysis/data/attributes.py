@@ -6,7 +6,6 @@ import ast
 from collections import defaultdict
 
 from perflint.analysis.facts import Program
-from perflint.analysis.values.classes import ClassInfo
 from perflint.syntax.walk import path_of
 
 _BINDING = frozenset({"setattr", "delattr"})
@@ -67,13 +66,9 @@ class Attributes:
         value = self._program.value(node)
         found = self._program.class_around(node) if path_of(node) == "self" else value.node
         if isinstance(found, ast.ClassDef):
-            lineage = {found, *(each.node for each in self._lineage(found))}
-            bases = (base for each in lineage for base in self._bases(each))
+            bases = (base for each in self._program.lineage(found) for base in self._program.base_names(each))
             return any(not base.startswith(("@", "torch.", "builtins.")) for base in bases)
         return not ((_is_of_torch(value.name) and value.sure) or self._is_guarded(node))
-
-    def _bases(self, node: ast.AST) -> tuple[str, ...]:
-        return self._program.base_names(node) if isinstance(node, ast.ClassDef) else ()
 
     def readers(self, node: ast.Attribute) -> list[ast.Attribute]:
         """The reads of the attribute of that name, of all objects that may be of the class around `node`."""
@@ -89,8 +84,7 @@ class Attributes:
         value = self._program.value(node)
         found = self._program.class_around(node) if path_of(node) == "self" else value.node
         if isinstance(found, ast.ClassDef):
-            lineages = [{each.node for each in self._lineage(one)} | {one} for one in (found, owner)]
-            return found in lineages[1] or owner in lineages[0]
+            return found in self._program.lineage(owner) or owner in self._program.lineage(found)
         return not ((_is_of_torch(value.name) and value.sure) or self._is_guarded(node))
 
     def _is_guarded(self, node: ast.expr) -> bool:
@@ -105,11 +99,6 @@ class Attributes:
                     return True
             child = parent
         return False
-
-    def _lineage(self, node: ast.ClassDef) -> list[ClassInfo]:
-        methods = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
-        found = (self._program.class_of(each) for each in methods)
-        return [each for info in found if info is not None for each in info.lineage()]
 
 
 def edits_of(program: Program) -> tuple[str, ...]:

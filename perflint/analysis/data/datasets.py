@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from perflint import torch_ops
 from perflint.analysis.data.draws import Draws
-from perflint.analysis.data.effects import Callees, Effects, method_of
+from perflint.analysis.data.effects import Callees, Effects
 from perflint.analysis.data.isolation import Isolation
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.origins import Origins
@@ -17,7 +17,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, contains_tensor
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, own_nodes, returned_values
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, method_of, own_nodes, returned_values
 
 _WRAPPERS = frozenset({"Subset", "ConcatDataset", "StackDataset", "ChainDataset", "random_split"})
 _FIXED_DATASETS = frozenset({"MNIST", "CIFAR10", "CIFAR100"})  # whose items draw no random numbers
@@ -266,9 +266,9 @@ class Datasets:
             return Source(
                 obstacle=f"the class {node.name} is defined inside a function, so that workers cannot unpickle it"
             )
-        if self._derives_from(node, "iterable-dataset") or (
-            method_of(node, "__iter__") and not method_of(node, "__getitem__")
-        ):
+        bases = (base for each in program.lineage(node) for base in program.base_names(each))
+        walks_itself = method_of(node, "__iter__") and not method_of(node, "__getitem__")
+        if walks_itself or any(map(_is_iterable, bases)):
             return Source(is_iterable=True)
         functions = self._residence.run_by_items(node)
         if not functions:
@@ -286,14 +286,6 @@ class Datasets:
             on_device=resident and not moved,
             uses_device=moved,
             if_moved=self._residence.unknown_cut(getitem),
-        )
-
-    def _derives_from(self, node: ast.ClassDef, kind: str) -> bool:
-        values = [self._program.value(base) for base in node.bases]
-        return any(
-            (value.kind is Kind.LIBRARY and torch_ops.class_kind(value.name) == kind)
-            or (isinstance(value.node, ast.ClassDef) and self._derives_from(value.node, kind))
-            for value in values
         )
 
     def _private_write(self, function: Function, what: str, when: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 
 from perflint import torch_ops
-from perflint.analysis.data.effects import HARMLESS_LIBRARIES, HARMLESS_METHODS, Callees, method_of
+from perflint.analysis.data.effects import HARMLESS_LIBRARIES, HARMLESS_METHODS, Callees
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, Function
+from perflint.syntax.walk import FUNCTIONS, Function, method_of
 
 _TRANSFORMS = ("torchvision.transforms.v2.", "torchvision.transforms.")
 _FIXED_TRANSFORMS = frozenset(

@@ -16,7 +16,7 @@ from perflint.analysis.memory.python import FILLS, TAKES
 from perflint.analysis.memory.special_methods import INDEXING
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.arguments import arguments_of, is_static
-from perflint.syntax.walk import FUNCTIONS, Function, path_of
+from perflint.syntax.walk import FUNCTIONS, Function, method_of, path_of
 
 POSITION = "@"  # the attribute that reading on in a stream binds anew
 _READING_ON = frozenset("read read1 readinto readline readlines recv seek send fetchone fetchmany __next__".split())
@@ -254,12 +254,6 @@ class Callees(CallGraph):
             for argument in arguments_of(call):
                 for part in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
                     yield from self._behind(part, depth - 1)
-
-
-def method_of(node: ast.AST | None, name: str) -> ast.FunctionDef | None:
-    """The method called `name` that the body of a class defines."""
-    body = node.body if isinstance(node, ast.ClassDef) else []
-    return next((each for each in body if isinstance(each, ast.FunctionDef) and each.name == name), None)
 
 
 def is_first_use(program: Program, node: ast.AST) -> bool:

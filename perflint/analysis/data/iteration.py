@@ -8,11 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
-from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import COMPREHENSIONS, name_called, receiver_of
+from perflint.syntax.walk import COMPREHENSIONS, method_of, name_called, receiver_of
 
 WRAPS = re.compile(
     r"builtins\.(iter|next|list|tuple|set|enumerate|zip|map|filter|reversed|sorted)|tqdm\b.*|itertools\.\w+"

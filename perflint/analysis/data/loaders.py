@@ -14,7 +14,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import bind, defaults_of
-from perflint.syntax.walk import is_false, path_of, receiver_of
+from perflint.syntax.walk import is_false, method_of, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _OF_GRAPHS = re.compile(r"dgl\.dataloading\.(\w+\.)*\w*DataLoader$|torch_geometric\.(loader|data)\.(\w+\.)*\w*Sampler$")
@@ -179,15 +179,9 @@ class Loaders:
         return around is not None and any(is_loader_class(self._program.qualified(base)) for base in around.bases)
 
     def _inherits_constructor(self, node: ast.ClassDef) -> bool:
-        if any(isinstance(each, ast.FunctionDef) and each.name == "__init__" for each in node.body):
-            return False
-        for base in node.bases:
-            value = self._program.value(base)
-            if is_loader_class(value.name) or (
-                isinstance(value.node, ast.ClassDef) and self._inherits_constructor(value.node)
-            ):
-                return True
-        return False
+        lineage = self._program.lineage(node)
+        bases = (base for each in lineage for base in self._program.base_names(each))
+        return any(map(is_loader_class, bases)) and not any(method_of(each, "__init__") for each in lineage)
 
     @cached_property
     def _star_imports_locally(self) -> bool:

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from perflint.analysis.data.effects import Callees, method_of
+from perflint.analysis.data.effects import Callees
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.analysis.values.values import Kind, Place, Value, contains_tensor
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import Function, bindings_of, returned_values
+from perflint.syntax.walk import Function, bindings_of, method_of, returned_values
 
 OF_TENSORS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")
 _FILLING = frozenset({"append", "extend", "insert", "add", "setdefault"})
@@ -52,7 +52,7 @@ class Residence:
 
     def run_by_items(self, node: ast.ClassDef) -> list[Function]:
         """The functions that run as an item of the class is read, those that it inherits and overrides included."""
-        lineage = list(self.lineage(node))
+        lineage = self._program.lineage(node)
         found = [each for each in (method_of(base, "__getitem__") for base in lineage) if each is not None][:1]
         known: list[Function] = []
         while len(reached := list(self._callees.reached(found))) > len(known):
@@ -61,14 +61,6 @@ class Residence:
             methods = (method_of(base, name) for base in lineage for name in sorted(names))
             found = [*dict.fromkeys([*found, *(each for each in methods if each is not None)])]
         return known
-
-    def lineage(self, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
-        """The class, and the classes of this file that it derives from."""
-        found = [node]
-        for each in found:  # which grows meanwhile
-            bases = (self._program.value(base).node for base in each.bases)
-            found += [base for base in bases if isinstance(base, ast.ClassDef) and base not in found]
-        yield from found
 
     # -- what this file shows
 
@@ -82,7 +74,7 @@ class Residence:
         """What the call that makes a dataset moves, or the methods of its class keep that may lie on the device."""
         made = self._program.value(call.func).node
         given = [*arguments_of(call), *([] if isinstance(made, ast.ClassDef) else [call])]
-        lineage = list(self.lineage(made)) if isinstance(made, ast.ClassDef) else []
+        lineage = self._program.lineage(made)
         kept = (value for target, value in self._stored() if self._program.class_around(target) in lineage)
         yield from (place for each in chain(given, kept) if (place := self._mover(each)) is not None)
 
@@ -138,7 +130,7 @@ class Residence:
             return ""
         used = [origin.func]
         if isinstance(made.node, ast.ClassDef):
-            used = [base for each in self.lineage(made.node) for base in each.bases]
+            used = [base for each in self._program.lineage(made.node) for base in each.bases]
         elif made.name in OF_TENSORS:
             return self._unknown_parameter(arguments_of(origin))
         return next(filter(None, map(self.used_elsewhere, used)), "")

@@ -12,7 +12,7 @@ from perflint.analysis.data.loaders import Loaders
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.dependence import dependents
-from perflint.syntax.walk import Function, own_nodes
+from perflint.syntax.walk import Function, method_of, own_nodes
 
 _FUNCTIONS = 6  # that are followed from one
 
@@ -75,5 +75,5 @@ def _gives_samples(program: Program, function: ast.FunctionDef) -> bool:
     around = program.class_around(function)
     if function.name != "__getitem__" or around is None:
         return False
-    is_sized = any(isinstance(each, ast.FunctionDef) and each.name == "__len__" for each in around.body)
+    is_sized = method_of(around, "__len__") is not None
     return is_sized and any(re.search("(?i)data|corpus", each) for each in (around.name, *program.base_names(around)))

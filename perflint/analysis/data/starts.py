@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.loaders import Loaders, is_loader_class
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.workers import Reason, Workers
@@ -25,6 +24,7 @@ from perflint.syntax.walk import (
     Function,
     body_of,
     children,
+    method_of,
     name_called,
     own_nodes,
     receiver_of,

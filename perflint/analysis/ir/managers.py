@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.python import PURE_PACKAGES
@@ -27,16 +26,9 @@ def may_swallow(program: Program, manager: ast.expr) -> bool:
     built = program.value(manager).node
     return not isinstance(built, ast.ClassDef) or any(
         isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name in _EXITS and _may_be_true(each)
-        for each in _bodies(program, built)
+        for owner in program.lineage(built)
+        for each in owner.body
     )
-
-
-def _bodies(program: Program, node: ast.ClassDef) -> Iterable[ast.stmt]:
-    """What the class and its bases in the file define."""
-    bases = program.base_names(node)
-    for each in program.of_type(ast.ClassDef):
-        if each is node or f"@{each.name}" in bases:
-            yield from each.body
 
 
 def _may_catch(program: Program, function: ast.AST) -> bool:

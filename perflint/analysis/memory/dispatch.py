@@ -13,7 +13,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Step
 from perflint.analysis.values.values import UNKNOWN, Kind
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import method_of, path_of
 
 _DEPTH = 8
 _FIELD = "*"
@@ -41,9 +41,8 @@ class Modules:
         found: dict[ast.FunctionDef, None] = {}
         for built in self.builders(call.func):
             value = self._program.value(built) if built is not None else UNKNOWN
-            body = value.node.body if value.sure and isinstance(value.node, ast.ClassDef) else []
-            forward = next((each for each in body if getattr(each, "name", "") == "forward"), None)
-            if not isinstance(forward, ast.FunctionDef) or forward.decorator_list:
+            forward = method_of(value.node, "forward") if value.sure else None
+            if forward is None or forward.decorator_list:
                 return ()
             found[forward] = None
         return tuple(found)
@@ -232,18 +231,13 @@ class Modules:
 
     def _home(self, node: ast.AST) -> ast.ClassDef | None:
         """The class around `node`."""
-        return next(self._classes(node), None)
-
-    def _classes(self, node: ast.AST) -> Iterator[ast.ClassDef]:
-        return (each for each in self._program.ancestors(node) if isinstance(each, ast.ClassDef))
+        return self._program.class_around(node)
 
     def _are_kin(self, one: ast.AST, other: ast.AST) -> bool:
         """Do both stand in the same class, or the second in a base or a subclass of the first's?"""
-        home, bases = self._home(one), self._program.base_names
-        return home is not None and any(
-            home is each or f"@{home.name}" in bases(each) or f"@{each.name}" in bases(home)
-            for each in self._classes(other)
-        )
+        home, lineage = self._home(one), self._program.lineage
+        around = (each for each in self._program.ancestors(other) if isinstance(each, ast.ClassDef))
+        return home is not None and any(home in lineage(each) or each in lineage(home) for each in around)
 
 
 def as_built(node: ast.expr | None) -> ast.expr | None:

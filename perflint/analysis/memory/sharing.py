@@ -16,7 +16,16 @@ from perflint.analysis.memory.locations import ANY, ELEMENTS, Location, Location
 from perflint.analysis.memory.python import FILLS, NAMESPACES, VIEWS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, parameters_of
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, bindings_of, last_name, path_of, returned_values
+from perflint.syntax.walk import (
+    FUNCTIONS,
+    LOOPS,
+    Function,
+    bindings_of,
+    last_name,
+    method_of,
+    path_of,
+    returned_values,
+)
 
 _ANY = "?"  # some part
 _EACH = "[each]"  # some item
@@ -102,7 +111,7 @@ class Sharing:
         made = self._program.value(call.func)
         if made.kind is Kind.CLASS and isinstance(made.node, ast.ClassDef):
             fields = (path_of(each.target) for each in made.node.body if isinstance(each, ast.AnnAssign))
-            if not any(getattr(each, "name", "") == "__init__" for each in made.node.body):
+            if method_of(made.node, "__init__") is None:
                 yield from ((name, (value, ())) for name, value in zip(fields, call.args, strict=False))
                 yield from ((name, (value, ())) for name, value in keywords.items())
 

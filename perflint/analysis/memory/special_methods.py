@@ -10,7 +10,7 @@ from typing import Any
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.python import OPERATORS, PURE_PACKAGES
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import Function, last_name, reachable
+from perflint.syntax.walk import Function, last_name
 
 _Method = ast.FunctionDef | ast.AsyncFunctionDef
 Names = tuple[str, ...]
@@ -63,9 +63,7 @@ class SpecialMethods:
         self.deleters: defaultdict[str, list[Function]] = defaultdict(list)
         self.described: set[str] = set()  # attributes that may be descriptors
         self._classes: dict[_Method, ast.ClassDef] = {}
-        self._bases = {each: {base[1:] for base in program.base_names(each) if base.startswith("@")}
-                       for each in program.of_type(ast.ClassDef)}  # fmt: skip
-        for owner in self._bases:
+        for owner in program.of_type(ast.ClassDef):
             for node in owner.body:
                 if isinstance(node, _Method):
                     self._classes[node] = owner
@@ -104,29 +102,20 @@ class SpecialMethods:
         """May what is known as `value` be an instance of the class of `method`?"""
         owner = self._owner(method)
         if isinstance(value.node, ast.ClassDef) and owner is not None and value.kind is not Kind.CLASS:
-            return owner.name in self._lineage(value.node) or value.node.name in self._lineage(owner)
+            return owner in self._program.lineage(value.node) or value.node in self._program.lineage(owner)
         return not (value.sure and value.kind in _NO_INSTANCE)
-
-    def _lineage(self, node: ast.ClassDef) -> set[str]:
-        """The names of a class and its bases in the file."""
-
-        def bases(name: str) -> list[str]:
-            return [base for each, bases in self._bases.items() if each.name == name for base in bases]
-
-        return set(reachable([node.name], bases))
 
     def inherited(self, method: Function, name: str) -> list[Function]:
         """The methods called `name` of the bases in the file of the class of `method`."""
-        owner = self._owner(method)
-        bases = self._lineage(owner) - {owner.name} if owner is not None else set[str]()
-        return [each for each, of in self._classes.items() if of.name in bases and each.name == name]
+        bases = self._program.lineage(self._owner(method))[1:]
+        return [each for each, of in self._classes.items() if of in bases and each.name == name]
 
     def is_of_library(self, method: ast.AST) -> bool:
         """Does the class of `method` derive from classes of the file, torch and Python alone?"""
-        names = self._lineage(owner) if (owner := self._owner(method)) is not None else set[str]()
-        bases = (base for each in self._bases if each.name in names for base in self._program.base_names(each))
+        lineage = self._program.lineage(self._owner(method))
+        bases = (base for each in lineage for base in self._program.base_names(each))
         known = (*PURE_PACKAGES, "torch")
-        return bool(names) and all(each.startswith("@") or each.partition(".")[0] in known for each in bases)
+        return bool(lineage) and all(each.startswith("@") or each.partition(".")[0] in known for each in bases)
 
     def by_library(self, name: str) -> Names:
         """What a function of a library, or an unanalysed one, may run of an object that it is given."""
