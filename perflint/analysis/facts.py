@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import copy
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.test_files import holds_tests
 from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
-from perflint.analysis.passes import AutogradPass, HeatPass, LoopPass
 from perflint.analysis.values.call_targets import named_functions, targets_of
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.device_use import says_of, trains
@@ -28,6 +28,7 @@ from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import Function, Loop, own_nodes, path_of
 
 Fact = TypeVar("Fact")
+OfProgram = TypeVar("OfProgram", bound="Program")
 
 _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
 
@@ -46,24 +47,20 @@ class Asked:
     modules: set[str] = field(default_factory=set)
 
 
-class Program(Module):
+class Program(Module, ABC):
     """One file with all that is known about it. A pass is what makes something of a Program: a function or a class.
 
-    A pass that needs another imports it and calls `get` for its result. Those that depend on each other go through this
-    class: `perflint.analysis.program` sets its `loops`, `heats` and `autograd`.
+    A pass that needs another imports it and calls `get` for its result. Those that depend on each other go through the
+    methods that `perflint.analysis.program` defines.
     """
-
-    loops: ClassVar[Callable[[Program], LoopPass]]
-    heats: ClassVar[Callable[[Program], HeatPass]]
-    autograd: ClassVar[Callable[[Program], AutogradPass]]
 
     def __init__(self, text: str, context: Context = ALONE, tree: ast.Module | None = None) -> None:
         super().__init__(text, tree)
         self._context = context
         self.asked = Asked()
-        self._known: dict[Callable[[Program], Any], Any] = {}
+        self._known: dict[Callable[..., Any], Any] = {}
 
-    def with_statements(self, old: ast.stmt, new: Sequence[ast.stmt]) -> Program:
+    def with_statements(self: OfProgram, old: ast.stmt, new: Sequence[ast.stmt]) -> OfProgram:
         """The program as if `new` statements stood where `old` does; what it has besides is shared.
 
         All of `new` must have places in the text, which stays as it is.
@@ -78,15 +75,15 @@ class Program(Module):
                     setattr(made, name, [*block[:at], *instead, *block[at + 1 :]])
             child, instead = around, [made]
         (tree,) = instead
-        program = Program(self.text, self._context, tree)
+        program = type(self)(self.text, self._context, tree)
         program.asked = self.asked
         return program
 
-    def with_context(self, context: Context) -> Program:
+    def with_context(self: OfProgram, context: Context) -> OfProgram:
         """The program in another context."""
-        return Program(self.text, context)
+        return type(self)(self.text, context)
 
-    def get(self, work_out: Callable[[Program], Fact]) -> Fact:
+    def get(self: OfProgram, work_out: Callable[[OfProgram], Fact]) -> Fact:
         """What the pass `work_out` finds in this program, computed when it is first asked for."""
         if work_out not in self._known:
             self._known[work_out] = work_out(self)
@@ -313,41 +310,39 @@ class Program(Module):
         info = self._facts.functions.get(function)
         return info.outside if info is not None else None
 
-    def is_cold(self, function: Function) -> bool:
-        """Does nothing in this file say that `function` runs often?"""
-        return (
-            self.get(Program.heats).function_heat(function) is Heat.ONCE or self.call_from_outside(function) is not None
-        )
-
     # -- loops and heat
 
+    @abstractmethod
+    def is_cold(self, function: Function) -> bool:
+        """Does nothing in this file say that `function` runs often?"""
+
+    @abstractmethod
     def loop_kind(self, loop: Loop) -> LoopKind:
         """What one iteration of `loop` is."""
-        return self.get(Program.loops).kind(loop)
 
+    @abstractmethod
     def time_loop(self, loop: Loop) -> TimeLoop | None:
         """What is known of `loop` as a loop over time, if it is one."""
-        return self.get(Program.loops).time_loop(loop)
 
+    @abstractmethod
     def trains_once(self, function: Function) -> bool:
         """Does a call of `function` do one step of training, rather than an epoch of them?"""
-        return self.get(Program.loops).trains_once(function)
 
+    @abstractmethod
     def trains_in(self, node: ast.AST) -> bool:
         """Is `node` a call that trains, by itself or in the function that it reaches?"""
-        return self.get(Program.loops).trains_in(node)
 
+    @abstractmethod
     def heat(self, node: ast.AST) -> Heat:
         """How often `node` runs."""
-        return Heat.ONCE if self.is_test else self.get(Program.heats).heat(node)
 
+    @abstractmethod
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
         """The loop of the same function that makes `node` hot; None where it is hot through a call, or not hot."""
-        return self.get(Program.heats).hot_loop(node)
 
+    @abstractmethod
     def hot_by(self, node: ast.AST) -> HotPlace | None:
         """The loop, here or around a call, that makes `node` hot, or what is called in every step; None if nothing."""
-        return None if self.is_test else self.get(Program.heats).hot_by(node)
 
     def counts(self, loop: ast.AST, path: str) -> bool:
         """Does `loop` count its iterations in the variable, or attribute, called `path`?"""
@@ -363,32 +358,32 @@ class Program(Module):
 
     # -- gradients
 
+    @abstractmethod
     def grad_mode(self, node: ast.AST, *, callers: bool = True) -> GradMode:
         """Whether gradients are recorded where `node` runs: by its function, and with `callers` by known ones.
 
         UNKNOWN where callers disagree, or a framework, another file or a value may switch them off.
         """
-        return self.get(Program.autograd).grad_mode(node, callers=callers)
 
+    @abstractmethod
     def effects(self, node: ast.AST, effect: Effect) -> list[ast.AST]:
         """The nodes with `effect`, of those that running `node` may reach in this file."""
-        return self.get(Program.autograd).effects(node, effect)
 
+    @abstractmethod
     def training_modes(self, node: ast.AST) -> dict[str, bool]:
         """Whether each module whose mode is known, by its path, is in training mode when `node` runs."""
-        return self.get(Program.autograd).training_modes(node)
 
+    @abstractmethod
     def is_frozen(self, module: ast.AST) -> bool:
         """May the file have switched off the gradients of the parameters of `module`, by its last name?"""
-        return self.get(Program.autograd).is_frozen(module)
 
+    @abstractmethod
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
         """Who differentiates, or may, what an expression, statement or function computes with gradients.
 
         Empty where nobody does, as far as this file and the names of others tell.
         """
-        return self.get(Program.autograd).graph_uses(place)
 
+    @abstractmethod
     def graph_observers(self, place: ast.AST) -> list[GraphUse]:
         """What in the functions, modules and hooks that `place` runs asks for graphs, shows or keeps them."""
-        return self.get(Program.autograd).graph_observers(place)
