@@ -57,11 +57,9 @@ appended to an empty list, or written to one slot of a host's tensor after the o
 may write to it, and read in one go after the loop: `exact`; the values stay in the device's memory until then. Reads
 below a periodic guard are converted there. There is no fix if the host waits for something else right before or after,
 several times more in an iteration, or in a loop inside of it, so that little is gained before that goes, if the
-variable escapes before the loop ends, an attribute also through a hook that the file registers, if another read of the
-same value remains in the same iteration, or if the value may be complex in a file that computes with complex numbers.
-The fix assumes that what has `.item()` and was computed from device tensors is a tensor, that all additions to one
-variable come from one device, and that no code outside of the file reads an attribute before the loop ends, or after an
-error.
+variable escapes before the loop ends, as an attribute may, if another read of the same value remains in the same
+iteration, or if the value may be complex in a file that computes with complex numbers. The fix assumes that what has
+`.item()` and was computed from device tensors is a tensor, and that all additions to one variable come from one device.
 
 What goes to `print`, `sys.stdout.write`, `logging`, a bar of tqdm or a scalar of a summary writer, and nowhere else, is
 handed to `perflint.runtime.reports.later`: `exact`, and a candidate that waits for `--unsafe`, because the program then

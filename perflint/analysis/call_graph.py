@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from perflint.analysis.facts import Program
 from perflint.syntax.walk import LOOPS, Function, Loop, body_of, reachable
 
-Effect = Callable[..., bool]  # of a program and a call: what that does by itself, by the summaries of other files included
+Effect = Callable[..., bool]  # of a program and a call: what this does by itself, or by summaries of other files
 
 
 def callers(program: Program, node: ast.AST) -> Iterator[ast.AST]:

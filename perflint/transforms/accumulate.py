@@ -117,7 +117,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
 def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
     """Where the sum of a local variable is read when the loop is over; None where others may read it, too."""
     function = program.function_of(found.loop)
-    if "." in found.path or function is None:
+    if function is None:
         return None
     if any(isinstance(each, ast.Name) and program.qualified(each) in _BY_NAME for each in own_nodes(function)):
         return None

@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from perflint.analysis.handlers import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
-from perflint.analysis.memory.hooks import registers_hooks
 from perflint.analysis.program import Program
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of, receiver_of
 from perflint.transforms.blocked import Blocked
@@ -43,8 +41,6 @@ def alone_in(program: Program, loop: Loop, scope: ast.AST, path: str) -> Loop:
 
     Raises Blocked where anybody else, in `scope` or out of it, may look at the variable before that loop is over.
     """
-    if "." in path and registers_hooks(program):
-        raise Blocked(f"hooks may read `{path}` meanwhile")
     loop = _outermost(program, loop, path)
     if reason := seen_elsewhere(program, scope, path, loop):
         raise Blocked(reason)
@@ -84,14 +80,14 @@ def _outermost(program: Program, loop: Loop, path: str) -> Loop:
 
 def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> None:
     for node in own_nodes(loop):
-        if isinstance(node, ast.Return) and ("." in path or occurrences(node, path)):
+        if isinstance(node, ast.Return) and occurrences(node, path):
             raise Blocked(f"line {node.lineno} leaves the loop with `{path}` unread")
         if isinstance(node, ast.Delete) and occurrences(node, path):
             raise Blocked(f"line {node.lineno} deletes `{path}`")
     graph = program.get(Flow).graph(loop)
     left = graph.raises_to(loop)
     read = (graph.places[node][0] in left for node in occurrences(scope, path) if node in graph.places)
-    if any(read) or ("." in path and any(handlers(program, loop))):
+    if any(read):
         raise Blocked(f"an exception may leave the loop, and `{path}` is read after it")
 
 
