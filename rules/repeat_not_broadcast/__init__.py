@@ -4,8 +4,8 @@
 
 Reports tensors that are copied several times (`x.repeat(...)`, `repeat_interleave`, `tile`, `torch.cat([x] * n)`,
 `torch.stack([x] * n)`, and `expand(...)` or `expand_as(...)` made real by `.contiguous()`, `.clone()`, `.to(...)`,
-`.cuda()` or a cast) and follows them to everything that reads them: through names, branches, views, lists, tuples and
-mappings, into the functions of the file and back to their callers. There are two kinds:
+`.cuda()` or a cast) and follows them to everything that reads them: through names, branches, views, lists and tuples,
+into the functions of the file and back to their callers. There are two kinds:
 
 - *broadcast*: every reader is an elementwise operation with another tensor, which would repeat the small one by
   itself;
@@ -14,9 +14,9 @@ mappings, into the functions of the file and back to their callers. There are tw
 
 An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
 interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
-convolution, a recurrent, linear or embedding layer (which would copy the view again), returned to code in other files,
-or passed to anything unknown; one-time setup; tests; arrays, lists and strings; einops. An attribute is followed
-through its class. What is expanded in one statement and moved or cast in another is reported where it is expanded.
+convolution, a recurrent, linear or embedding layer (which would copy the view again), kept in an attribute, returned to
+code in other files, or passed to anything unknown; one-time setup; tests; arrays, lists and strings; einops. What is
+expanded in one statement and moved or cast in another is reported where it is expanded.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), that no count is
 negative, which `repeat` refuses and `expand` takes for the size that the axis has (unless the function handles that
@@ -66,7 +66,7 @@ another shape and `expand(-1, n, -1)` raises. What counts is what made the tenso
 `x.sum(dim=1)`, `x[:, 0]`), and a result that fits nothing else.
 
 Not fixed where code that perflint can't look into may write to the tensor while the copy is in use, where other files
-may get hold of the copy, returned or in an attribute, where it is moved or cast before something else than an
+may get hold of the returned copy, where it is moved or cast before something else than an
 elementwise operation reads it (then the move or cast belongs before the repeating), where the size of the axis is
 only suggested by a tensor that the copy meets, where the counts are kept in a list, where the number of axes can't be
 told and `expand` needs it, where a comment stands in the way, where the axis is one element of a slice, `x[:1]`, which

@@ -72,11 +72,7 @@ def _runs_a_module(program: Program, loop: Loop) -> bool:
 
 def kind_of(program: Program, reading: Reading) -> str:
     """ "broadcast" where each reader combines the copy with another tensor, element by element; else "expand"."""
-    return (
-        "broadcast"
-        if not reading.unfinished and all(_broadcasts(program, consumer) for consumer in reading.consumers)
-        else "expand"
-    )
+    return "broadcast" if all(_broadcasts(program, each) for each in reading.consumers) else "expand"
 
 
 def _broadcasts(program: Program, consumer: Consumer) -> bool:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.dispatch import Modules
-from perflint.analysis.memory.following import Follower, Trace
+from perflint.analysis.memory.library import is_decorated
 from perflint.analysis.memory.roles import (
     WRAPPERS,
+    Consumer,
     NotAnalysed,
     Reading,
     Role,
@@ -26,8 +28,10 @@ from perflint.analysis.memory.roles import (
     role_of_module,
 )
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import bindings_of, elements_of
+from perflint.syntax.walk import FUNCTIONS, Function, bindings_of, elements_of, own_nodes, receiver_of
 
+_DEPTH = 4  # of calls in calls
+_NESTED = 3  # lists in lists
 _PATTERNS = frozenset("view_as expand_as reshape_as type_as to".split())  # for which a tensor may be the pattern
 _ONLY_LOOK = frozenset(f"builtins.{name}" for name in "len isinstance print type".split())
 _PASSING = WRAPPERS | {"torch.nn.functional.dropout"}
@@ -46,11 +50,131 @@ def reading(program: Program, node: ast.expr) -> Reading | None:
         walk.follow(node, Trace())
     except NotAnalysed:
         return None
-    return Reading(tuple(walk.consumers), walk.measured, walk.converted, walk.shown, walk.unfinished)
+    return Reading(tuple(walk.consumers), walk.measured, walk.converted, walk.shown)
 
 
-class _Follower(Follower):
+@dataclass(frozen=True)
+class Trace:
+    """How the tensor came to where it is.
+
+    `calls` led into the function; `inside` are the indices that lead to it within lists and tuples, None for any, the
+    outermost first; `tensor` is the expression that put it there.
+    """
+
+    calls: tuple[ast.Call, ...] = ()
+    inside: tuple[int | None, ...] = ()
+    tensor: ast.expr | None = None
+
+    def into(self, key: int | None, node: ast.expr) -> Trace:
+        """Put `node` into a list or tuple, at `key`."""
+        if len(self.inside) >= _NESTED:
+            raise NotAnalysed
+        return replace(self, inside=(key, *self.inside), tensor=self.tensor if self.inside else node)
+
+    def out(self) -> Trace:
+        """Take what holds the tensor out of the outermost container."""
+        return replace(self, inside=self.inside[1:])
+
+
+class _Follower:
     """One walk from a tensor to what reads it. Its steps raise NotAnalysed where they can't tell."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.flow = program, program.get(Flow)
+        self.consumers: list[Consumer] = []
+        self.measured = self.converted = self.shown = False
+        self._seen: set[tuple[ast.AST, Trace]] = set()
+
+    def follow(self, node: ast.expr, trace: Trace) -> None:
+        """Find the consumers of the value of `node`."""
+        if (node, trace) in self._seen:
+            return
+        self._seen.add((node, trace))
+        self.step(self.program.parent(node) or node, node, trace)
+
+    def consume(self, node: ast.AST, operand: ast.expr, role: Role, *, in_place: bool = False) -> None:
+        """Note a consumer."""
+        self.consumers.append(Consumer(node, operand, role, in_place))
+
+    # -- through names
+
+    def assigned(self, target: ast.expr, value: ast.expr, trace: Trace) -> None:
+        """Go on with what `value` is assigned to."""
+        if isinstance(target, ast.Name):
+            graph = self.flow.graph(target)
+            around = (each for each in self.program.ancestors(target) if isinstance(each, (*FUNCTIONS, ast.ClassDef)))
+            if target.id in graph.shared or isinstance(next(around, None), ast.ClassDef):
+                raise NotAnalysed
+            self._uses(graph.uses.get(target, []), trace)
+            self._uses(graph.captured.get(target.id, []), replace(trace, calls=()))
+        elif isinstance(target, ast.Tuple | ast.List) and trace.inside:
+            key = trace.inside[0]
+            if any(isinstance(each, ast.Starred) for each in target.elts):
+                raise NotAnalysed
+            for position, each in enumerate(target.elts):
+                if key is None or key == position:
+                    self.assigned(each, value, trace.out())
+        elif isinstance(target, ast.Subscript) and self._is_tensor(target.value) and not trace.inside:
+            self.consume(target, value, Role.ELEMENTWISE, in_place=True)
+        elif isinstance(target, ast.Subscript) and self.program.value(target.value).kind is Kind.SEQUENCE:
+            self.put(target.value, value, trace)
+        else:
+            raise NotAnalysed
+
+    def _uses(self, uses: Iterable[ast.Name], trace: Trace) -> None:
+        for use in uses:
+            self.follow(use, trace)
+
+    def put(self, container: ast.expr, node: ast.expr, trace: Trace) -> None:
+        """Go on with a variable that holds a list into which `node` is put: all its other uses may take it out."""
+        if not isinstance(container, ast.Name):
+            raise NotAnalysed
+        graph, definitions = self.flow.graph(container), self.flow.definitions(container)
+        if not definitions or graph.is_shared(container.id) or not all(map(self._is_made_here, definitions)):
+            raise NotAnalysed
+        for definition in definitions:
+            self._uses([use for use in graph.uses.get(definition, []) if use is not container], trace.into(None, node))
+
+    def _is_made_here(self, definition: ast.AST) -> bool:
+        """Is it a new list, known by this name only?"""
+        parent = self.program.parent(definition)
+        if not isinstance(parent, ast.Assign) or parent.targets != [definition]:
+            return False
+        is_call = isinstance(parent.value, ast.Call) and self.program.qualified(parent.value.func) == "builtins.list"
+        return is_call or isinstance(parent.value, ast.List | ast.ListComp | ast.BinOp)
+
+    # -- through functions
+
+    def into(self, callee: Function, call: ast.Call, node: ast.expr, trace: Trace) -> None:
+        """Go on with the parameter that receives the value."""
+        parameter, graph = self.program.receiver(node, call, callee), self.flow.graph_of(callee)
+        if parameter is None or len(trace.calls) >= _DEPTH or call in trace.calls:
+            raise NotAnalysed
+        if parameter.arg in graph.shared or isinstance(callee, ast.Lambda) or is_decorated(self.program, callee):
+            raise NotAnalysed
+        self._uses(graph.uses.get(parameter, []), replace(trace, calls=(*trace.calls, call)))
+        self._uses(graph.captured.get(parameter.arg, []), replace(trace, calls=()))
+
+    def returned(self, parent: ast.Return, node: ast.expr, trace: Trace) -> None:
+        """Go on after the calls of the function: the one that led here, else each in this file."""
+        if trace.calls:
+            self.follow(trace.calls[-1], replace(trace, calls=trace.calls[:-1]))
+            return
+        function = self.program.function_of(node)
+        sites = self.program.call_sites(function)
+        if not isinstance(function, ast.FunctionDef) or function.decorator_list or not sites:
+            raise NotAnalysed
+        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own_nodes(function)):
+            raise NotAnalysed
+        for site in sites:
+            # `self.forward(x)` stands next to the calls of the module itself, which are elsewhere
+            if not self.program.calls(site, function) or getattr(site.func, "attr", "") == "forward":
+                raise NotAnalysed
+            self.follow(site, trace)
+        is_inner = any(isinstance(each, FUNCTIONS) for each in self.program.ancestors(function))
+        self.shown |= not (function.name.startswith("_") or is_inner)
+
+    # -- by what is around
 
     def step(self, parent: ast.AST, node: ast.expr, trace: Trace) -> None:
         """Go on from `node`, as a part of `parent`."""
@@ -92,7 +216,7 @@ class _Follower(Follower):
                 in_place = torch_ops.writes_in_place(func.attr)
                 self.consume(call, node, role_of_method(func.attr, receiver=False), in_place=in_place)
         elif isinstance(func, ast.Attribute) and func.attr in ("append", "insert") and isinstance(func.value, ast.Name):
-            self.put(func.value, node, None, trace)
+            self.put(func.value, node, trace)
         elif (role := role_of_module(function)) is not None:
             self.consume(call, node, role)
         else:
@@ -185,16 +309,11 @@ class _Follower(Follower):
     # -- what is done to a container that holds it
 
     def _container_given(self, call: ast.Call, node: ast.expr, trace: Trace) -> None:
-        name, func = self.program.qualified(call.func), call.func
+        name, grown = self.program.qualified(call.func), receiver_of(call, "append", "insert")
         if joins(name) and len(trace.inside) == 1 and trace.tensor is not None:
             self.consume(call, trace.tensor, Role.READ)
-        elif name in ("builtins.list", "builtins.tuple"):
-            self.follow(call, trace)
-        elif name in ("builtins.enumerate", "builtins.zip"):
-            position = 1 if name == "builtins.enumerate" else call.args.index(node)
-            self.follow(call, replace(trace, inside=(None, position, *trace.inside[1:])))
-        elif isinstance(func, ast.Attribute) and func.attr in _GROWING:
-            self.put(func.value, node, None, trace.out() if func.attr == "extend" else trace)
+        elif grown is not None:
+            self.put(grown, node, trace)
         elif name not in {*_ONLY_LOOK, "builtins.range"}:
             raise NotAnalysed
 
@@ -212,12 +331,12 @@ class _Follower(Follower):
         if not isinstance(parent.ctx, ast.Load):
             return  # another item is put into it, or taken away
         if isinstance(index, ast.Slice):
-            self.follow(parent, trace.anywhere())
-        elif key is None or not isinstance(index, ast.Constant) or index.value == key:  # from the end, it may be any
+            raise NotAnalysed
+        if key is None or not isinstance(index, ast.Constant) or index.value == key:  # from the end, it may be any
             self.follow(parent, trace.out())
 
     def _iterated(self, parent: ast.For | ast.comprehension, node: ast.expr, trace: Trace) -> None:
-        if node is not parent.iter or isinstance(trace.inside[0], str):
+        if node is not parent.iter:
             raise NotAnalysed
         self.assigned(parent.target, node, trace.out())
 
@@ -245,12 +364,6 @@ class _Follower(Follower):
         starred = any(isinstance(each, ast.Starred) for each in parent.elts[:position])
         self.follow(parent, trace.into(None if starred else position, node))
 
-    def _entry(self, parent: ast.Dict, node: ast.expr, trace: Trace) -> None:
-        key = next((key for key, value in zip(parent.keys, parent.values, strict=True) if value is node), None)
-        if not isinstance(key, ast.Constant) or not isinstance(key.value, int | str):
-            raise NotAnalysed
-        self.follow(parent, trace.into(key.value, node))
-
 
 _Step = Callable[[_Follower, Any, ast.expr, Trace], None]  # from a node, as a part of its parent
 _STEPS: dict[type[ast.AST], _Step] = {
@@ -264,7 +377,6 @@ _STEPS: dict[type[ast.AST], _Step] = {
     ast.List: _Follower._collected,
     ast.ListComp: lambda self, parent, node, trace: self.follow(parent, trace.into(None, node)),
     ast.GeneratorExp: lambda self, parent, node, trace: self.follow(parent, trace.into(None, node)),
-    ast.Dict: _Follower._entry,
     ast.Call: _Follower._argument,
     ast.keyword: _Follower._argument,
 }
@@ -281,5 +393,4 @@ _OF_CONTAINERS: dict[type[ast.AST], _Step] = {
     ast.Subscript: _Follower._item,
     ast.For: _Follower._iterated,
     ast.comprehension: _Follower._iterated,
-    ast.AugAssign: lambda self, parent, node, trace: self.assigned(parent.target, node, trace.anywhere()),
 }

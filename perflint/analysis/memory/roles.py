@@ -36,14 +36,13 @@ class Consumer:
 class Reading:
     """All that happens to a tensor; `measured`: its shape is asked for; `converted`: moved, or cast, on the way.
 
-    `shown`: code in other files may get hold of it, too; `unfinished`: as an attribute.
+    `shown`: code in other files may get hold of it, too.
     """
 
     consumers: tuple[Consumer, ...]
     measured: bool
     converted: bool
     shown: bool
-    unfinished: bool = False
 
 
 class NotAnalysed(Exception):
