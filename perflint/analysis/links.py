@@ -41,14 +41,12 @@ class Manner(IntFlag):
     PLAIN = 0
     QUIET = 1  # where gradients are switched off, or may be
     HANDLED = 2  # where errors that it raises are handled
-    LAID_OUT = 4  # by code that asks for the layout of what it returns
     NEEDED = 8  # for what an environment steps with, which has to be on the host
     EVALUATED = 16  # with modules in evaluation mode
     TRAINED = 32  # with one that is in training mode, or may be
     CALLED = 64  # at all, or perhaps: by code that is given the function
 
 
-SOUGHT = Manner.LAID_OUT  # which it takes time to find out: only who asks for it is told
 OF_IMPORTS = Says.COMPILES | Says.TRANSFORMS  # what holds for all that a file imports
 
 
@@ -220,17 +218,15 @@ class Context:
     `asked` are its functions of whose effects others ask, `manners` how others call its functions, as far as it asked,
     `modules` the classes whose bases in other files are modules', of those for which it asked.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
-    `told`: what one of these programs says of all that it imports, of what the file asked; `inquiries`: the manners of
-    calls for which the files that it imports ask; `edited`: the attributes that they edit, of those for which it asked;
-    `rebound`: modules of which it imports all names, each with a name to which they give another meaning. `seen`: what
-    a run of the file as it is has shown, which is true of that run.
+    `told`: what one of these programs says of all that it imports, of what the file asked; `edited`: the attributes
+    that they edit, of those for which it asked; `rebound`: modules of which it imports all names, each with a name to
+    which they give another meaning. `seen`: what a run of the file as it is has shown, which is true of that run.
     """
 
     calls: tuple[HotCall, ...] = ()
     summaries: tuple[Summary, ...] = ()
     on_host: bool | None = None
     told: Says = Says.NOTHING
-    inquiries: Manner = Manner.PLAIN
     edited: tuple[str, ...] = ()
     rebound: tuple[tuple[str, str], ...] = ()
     asked: tuple[str, ...] = ()
@@ -240,7 +236,7 @@ class Context:
 
     def __bool__(self) -> bool:
         return (
-            any((self.calls, self.summaries, self.told, self.inquiries, self.edited, self.rebound))
+            any((self.calls, self.summaries, self.told, self.edited, self.rebound))
             or any((self.asked, self.manners, self.modules, self.seen))
             or self.on_host is not None
         )

@@ -1,7 +1,4 @@
-"""Finds the programs in a run, each a script with all that it imports: where they compute, what they do with imports.
-
-Where these compute, and what they do with what they import.
-"""
+"""Finds the programs in a run, each a script with all that it imports: where they compute, and what they import."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-from perflint.analysis.links import OF_IMPORTS, SOUGHT, Links, Manner, Says
+from perflint.analysis.links import OF_IMPORTS, Links, Says
 
-_Said = TypeVar("_Said", Says, Manner, frozenset[str])
+_Said = TypeVar("_Said", Says, frozenset[str])
 
 
 def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, bool]:
@@ -36,16 +33,6 @@ def said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> 
     says = {path: each.says & OF_IMPORTS for path, each in links.items()}
     found = {path: each & links[path].says_query for path, each in _gathered(says, imports).items()}
     return {path: each for path, each in found.items() if each}
-
-
-def inquired(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, Manner]:
-    """The manners of calls for which files ask, by each file that imports one, through others too."""
-    asked = dict.fromkeys(links, Manner.PLAIN)
-    for path, each in links.items():
-        for _, manner in each.manner_queries:
-            asked[path] |= manner & SOUGHT
-    gathered = _gathered(asked, _importers(imports))
-    return {path: manner for path, manner in gathered.items() if manner}
 
 
 def edited(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:

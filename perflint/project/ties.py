@@ -9,7 +9,7 @@ from dataclasses import replace
 from perflint.analysis.links import Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.values.classes import MODULES, kind_of_base
 from perflint.project.modules import NAMESAKES, Modules, last
-from perflint.project.programs import edited, inquired, on_host, rebound, said
+from perflint.project.programs import edited, on_host, rebound, said
 from perflint.syntax.walk import reachable
 
 _LIKELY = "d"  # the guess itself, which answers no query about it
@@ -28,13 +28,12 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     host = on_host(links, imports)
     told, edits, rebinds = said(links, imports), edited(links, imports), rebound(links, modules.starred(links))
     asked, manners = _asked(links, modules), _manners(links, modules)
-    derived, inquiries = _derived(links, modules), inquired(links, imports)
-    paths = {**calls, **summaries, **host, **asked, **manners, **told, **edits, **rebinds, **derived, **inquiries}
+    derived = _derived(links, modules)
+    paths = {**calls, **summaries, **host, **asked, **manners, **told, **edits, **rebinds, **derived}
     return {
         path: Context(
             *(calls.get(path, ()), summaries.get(path, ()), host.get(path)),
-            *(told.get(path, Says.NOTHING), inquiries.get(path, Manner.PLAIN)),
-            *(edits.get(path, ()), rebinds.get(path, ())),
+            *(told.get(path, Says.NOTHING), edits.get(path, ()), rebinds.get(path, ())),
             asked=asked.get(path, ()),
             manners=manners.get(path, ()),
             modules=derived.get(path, ()),

@@ -71,9 +71,9 @@ elementwise operation reads it (then the move or cast belongs before the repeati
 only suggested by a tensor that the copy meets, where the counts are kept in a list, where the number of axes can't be
 told and `expand` needs it, where a comment stands in the way, where the axis is one element of a slice, `x[:1]`, which
 may find none, and next to a tensor that is transposed, or may be where code of the file asks for the layout of the
-result (`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`): there the view would give it another layout in memory.
-Where only other files can ask for it, `exact` speaks of the values: if they give a transposed or channels-last tensor,
-the result may be laid out as that is.
+result (`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`) or returns it to other files of the run: there the view
+would give it another layout in memory. Where only code outside of the run can ask for it, `exact` speaks of the values:
+if that gives a transposed or channels-last tensor, the result may be laid out as that is.
 
 Two parameters are taken to be different tensors where all callers are in sight and give different ones. Where others
 may call, a copy of one parameter stays if the function writes to another one before it reads the copy.

@@ -10,7 +10,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, sources_of
 from perflint.syntax.arguments import defaults_of
-from perflint.syntax.walk import COMPREHENSIONS, Function, bindings_of, returned_values
+from perflint.syntax.walk import COMPREHENSIONS, bindings_of, returned_values
 
 _DEPTH = 8
 _LEFT_OUT = -1  # the index of what stands for itself
@@ -49,11 +49,6 @@ class Origins:
     def calls(self, node: ast.AST) -> list[ast.Call]:
         """The calls that the value of `node` may come from."""
         return [origin for origin in self.of(node) if isinstance(origin, ast.Call)]
-
-    def given(self, call: ast.Call, function: Function, name: str) -> ast.expr | None:
-        """What `call` passes for the parameter `name` of `function`, or its default."""
-        given = self._program.arguments(call, function).get(name)
-        return given if given is not None else defaults_of(function).get(name)
 
     def _search(self, node: ast.AST) -> list[ast.AST]:
         found: dict[ast.AST, None] = {}

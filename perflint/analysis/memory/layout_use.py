@@ -18,19 +18,14 @@ _PUTTING = frozenset({"append", "extend", "insert", "add", "setdefault"})
 
 def asks_for_layout(program: Program, node: ast.expr) -> bool:
     """Does code ask for the layout of the tensor, or of what is computed from it: here, or where it is returned to?"""
-    return _Uses(program, elsewhere=True).asks(node)
-
-
-def asks_for_layout_in_file(program: Program, node: ast.expr) -> bool:
-    """Does code of this file?"""
-    return _Uses(program, elsewhere=False).asks(node)
+    return _Uses(program).asks(node)
 
 
 class _Uses:
-    """One walk from a tensor; with `elsewhere`, other files are asked about what functions return."""
+    """One walk from a tensor. What functions return to other files may be asked for anything there."""
 
-    def __init__(self, program: Program, *, elsewhere: bool) -> None:
-        self._program, self._flow, self._elsewhere = program, program.get(Flow), elsewhere
+    def __init__(self, program: Program) -> None:
+        self._program, self._flow = program, program.get(Flow)
         self._seen: set[ast.AST] = set()
 
     def asks(self, node: ast.expr) -> bool:
@@ -51,8 +46,8 @@ class _Uses:
             return any(node in (target, value) and self._is_asked_of(target) for target, value in targets)
         if isinstance(parent, ast.Return):
             function = self._program.function_of(node)
-            is_told = self._elsewhere and function is not None and self._program.is_called(function, Manner.LAID_OUT)
-            return is_told or any(map(self.asks, self._program.call_sites(function)))
+            is_shown = function is not None and self._program.is_called(function, Manner.CALLED)
+            return is_shown or any(map(self.asks, self._program.call_sites(function)))
         if isinstance(parent, ast.Subscript) and parent.slice is node:
             return False
         return isinstance(parent, ast.expr) and self.asks(parent)

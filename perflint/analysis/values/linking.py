@@ -21,7 +21,6 @@ from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.layout_use import asks_for_layout_in_file
 from perflint.analysis.values.call_targets import ELSEWHERE, named_functions
 from perflint.analysis.values.codes import SHARED, argument_code, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
@@ -58,7 +57,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
         rebinds=rebinds_of(program),
-        manners=_manners(program, context, reaching, heats),
+        manners=_manners(program, reaching, heats),
         manner_queries=_manner_queries(program, context),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
@@ -159,9 +158,7 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
     return tuple(sorted(found.items()))
 
 
-def _manners(
-    program: Program, context: Context, reaching: Reaching, heats: Mapping[ast.Call, Heat]
-) -> tuple[tuple[str, Manner], ...]:
+def _manners(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat]) -> tuple[tuple[str, Manner], ...]:
     """What is called in another manner than plainly: without gradients as the function around the call has it."""
     switches = any(word in program.text for word in _SWITCHES)
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
@@ -174,8 +171,6 @@ def _manners(
         if heats[node] and _is_needed(program, node):
             manner |= Manner.NEEDED
         manner |= _mode_given(program, node)
-        if Manner.LAID_OUT in context.inquiries and asks_for_layout_in_file(program, node):
-            manner |= Manner.LAID_OUT
         if not heats[node] and program.function_of(node) is None:
             manner |= Manner.CALLED
         for target in targets if manner else ():
