@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perflint.engine.rule import Safety
+from perflint.shim.settings import starts_slowly
 from perflint.verify import statistics
 from perflint.verify.budget import Budget
 from perflint.verify.grade import Grade, Likeness, Outcome
@@ -35,6 +36,7 @@ Hold = Callable[[Sequence[Variant], Protocol, Enough, str], Race]  # holds a rac
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
 _AT_ONCE = 6  # fixes in one race
+_SLOWER = 4  # times as long does it take to race what compiles
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
 
 
@@ -51,6 +53,21 @@ class Settled:
     def won(self) -> Fixes:
         """The fixes that were kept."""
         return [fix for fix in self.fixes if fix.kept]
+
+    def seen(self, fixes: Fixes) -> Settled | None:
+        """The race with what a recording of its patch shows of the `fixes`; those with a reason are not right.
+
+        None where one of these took effect: then another program was raced.
+        """
+        if any(fix.reason and fix.activations for fix in fixes):
+            return None
+        raced, idle = {fix.name: fix for fix in self.fixes}, [fix for fix in fixes if fix.reason]
+        right = [
+            replace(raced[fix.name], activations=fix.activations, likeness=fix.likeness)
+            for fix in fixes
+            if not fix.reason
+        ]
+        return replace(self, fixes=[*idle, *right], patch=right)
 
     @property
     def fault(self) -> str:
@@ -91,17 +108,19 @@ class Contest:
         return self._confirmed(self._chosen())
 
     def _race_each(self) -> None:
-        """Race each fix alone, in groups, if there is time for it."""
+        """Race each fix alone, in groups, if there is time; those that compile apart, as all others would wait."""
         fixes = [fix for fix in self._fixes.values() if self.patched([fix], only(fix.name))]
-        groups = [fixes[start : start + _AT_ONCE] for start in range(0, len(fixes), _AT_ONCE)]
+        slow = [fix for fix in fixes if starts_slowly(fix.rule)]
+        fast = [fix for fix in fixes if fix not in slow]
+        groups = [some[start : start + _AT_ONCE] for some in (fast, slow) for start in range(0, len(some), _AT_ONCE)]
         if not self._has_time(*(len(ORIGINALS) + len(group) for group in groups), _PAIR):
             self.tell("there is no time to race each fix")
             return
         budget = self.budget.part(_FOR_EACH * self.budget.left)
+        weights = [sum(_SLOWER if fix in slow else 1 for fix in group) for group in groups]
         for number, group in enumerate(groups):
-            race = self._race(
-                {only(fix.name): [fix] for fix in group}, budget.left * len(group) / sum(map(len, groups[number:]))
-            )
+            share = weights[number] / sum(weights[number:])
+            race = self._race({only(fix.name): [fix] for fix in group}, share * budget.left)
             for fix in group:
                 alone = statistics.against_original(race.samples, only(fix.name))
                 self._note(fix, alone=alone)
