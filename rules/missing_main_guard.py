@@ -8,8 +8,8 @@ the functions that it calls, in other files of the run too, and is not under `if
 test of `__name__`. It is reported once a file. Building a loader starts nothing; iterating over it does.
 
 *certain*: the program contains the number of workers. *possible*: it comes from the command line, from a
-configuration or from a caller; or the script passes its loaders, a function that starts some, a number of workers, or
-its parsed command line with an option for workers, to a function called `train...` or `fit...` in another file.
+configuration or from a caller; or the script passes its loaders, or a number of workers, to a function called
+`train...` or `fit...` in another file.
 
 Left alone: loaders without workers, `subprocess`, notebooks, modules that import their siblings relatively (they
 cannot be run as scripts), and programs that ask for the start method `fork`.

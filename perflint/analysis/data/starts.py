@@ -7,7 +7,6 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from perflint.analysis.data.loaders import Loaders, is_loader_class
 from perflint.analysis.data.origins import Origins
@@ -25,7 +24,6 @@ from perflint.syntax.walk import (
     body_of,
     children,
     method_of,
-    name_called,
     own_nodes,
     receiver_of,
     returned_values,
@@ -44,7 +42,6 @@ _PROCESS = re.compile(r"(torch\.)?multiprocessing\.(\w+\.)?Process")
 _FORK_ONLY = re.compile(r"""(set_start_method|get_context|multiprocessing_context\s*=)\s*\(?\s*['"]fork['"]""")
 
 _VERB = re.compile(r"^_*(fit|train)(_|$|[A-Z])")
-_WORKER_OPTION = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)?workers?$")
 _WORKERS_OF_LOADERS = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)workers$")
 _LIBRARIES = frozenset(
     "torch torchvision torchaudio builtins numpy scipy math os sys time random json re logging"
@@ -222,11 +219,7 @@ class Starts:
         return isinstance(call.func, ast.Attribute) and call.func.attr == "Process" and value.kind is Kind.METHOD
 
     def _handed_over(self, call: ast.Call) -> Reason | None:
-        """What unanalysed code starts that is given a function, a loader, or options that say how many workers."""
-        for function in self._functions_run(call):
-            reason = self._in_function(function)
-            if reason is not None:
-                return Reason(Likelihood.POSSIBLE, reason.what)
+        """What unanalysed code starts that is given a loader, or was built with a number of workers."""
         if not self._runs_training(call):
             return None
         for expression in self._loaders_in(call):
@@ -238,8 +231,6 @@ class Starts:
             reason = self._workers.of_number(workers, "the workers that it was built with")
             if reason is not None:
                 return Reason(Likelihood.POSSIBLE, reason.what)
-        if self._passes_worker_option(call):
-            return Reason(Likelihood.POSSIBLE, "it may start the workers that the command line asks for")
         return None
 
     # -- calls by which a script passes its training to code of other files
@@ -254,14 +245,6 @@ class Starts:
             return bool(_VERB.search(call.func.attr))
         imported = value.kind is Kind.LIBRARY and not _is_known_library(value.name)
         return imported and isinstance(call.func, ast.Name) and bool(_VERB.search(call.func.id))
-
-    def _functions_run(self, call: ast.Call) -> Iterator[Function]:
-        """The functions of this file that are passed to a call that trains by its name."""
-        if _VERB.search(name_called(call)):
-            for argument in arguments_of(call):
-                value = self._program.value(argument)
-                if value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS):
-                    yield value.node
 
     def _surely_iterates(self, call: ast.Call) -> bool:
         """Is it the fit of a trainer of Lightning?"""
@@ -279,16 +262,6 @@ class Starts:
     def _returned(self, node: ast.ClassDef) -> Iterator[ast.expr]:
         for name in _LOADER_METHODS:
             yield from returned_values(method_of(node, name))
-
-    def _passes_worker_option(self, call: ast.Call) -> bool:
-        """Does code that cannot be seen get all options of the command line, one of which is a number of workers?"""
-        if not self._unused_worker_option:
-            return False
-        if self._gets_options(call):
-            return True
-        if not isinstance(call.func, ast.Attribute):
-            return False
-        return any(map(self._gets_options, self._unseen_makers(call.func.value)))
 
     def _workers_given(self, call: ast.Call) -> Iterator[ast.expr]:
         """The numbers of workers that the object, whose method it is, was built with by code that cannot be seen.
@@ -310,16 +283,6 @@ class Starts:
                 continue
             if not _is_known_library(self._program.qualified(origin.func)):
                 yield origin
-
-    def _gets_options(self, call: ast.Call) -> bool:
-        return any(self._program.value(argument).name == "argparse.Namespace" for argument in arguments_of(call))
-
-    @cached_property
-    def _unused_worker_option(self) -> bool:
-        """Does the command line have an option for workers that this file does not read itself?"""
-        options = {name for name in self._program.get(Loaders).command_line if _WORKER_OPTION.match(name)}
-        read = {node.attr for node in self._program.of_type(ast.Attribute)}
-        return bool(options - read)
 
 
 def _likelihood(reason: Reason | None) -> Likelihood:
