@@ -51,7 +51,7 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
         raise UserError(f"profile needs {', '.join(missing)}: pip install {' '.join(missing)}")
     from perflint.cli import console
     from perflint.cli.profile_session import Session
-    from perflint.profile.kept import as_json
+    from perflint.profile.result import as_json
     from perflint.profile.summary import summary
     from perflint.report.style import Style
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +19,12 @@ KINDS = (OPTIMIZER, BATCH, BACKWARD, CALLS)  # of what may be a step, the best f
 OPERATION_STEPS = 2  # whose operations are looked at in the end
 LEAST = 4  # steps of a profile: to warm up, to time, to start the profiler in, to trace
 _RECORD, _WORKER, _DONE = "record.", "worker.", "done."  # prefixes of files in the folder of a run
+
+TIMED, TRACED = 4.0, 1.5  # times the median that a step may take
+_LEAST = 2_000_000  # nanoseconds above it
+_AHEAD = 3.0  # times the median
+
+Window = tuple[int, int]  # nanoseconds: the begin and the end of a step
 
 
 @dataclass(frozen=True)
@@ -187,3 +195,29 @@ def _write(path: Path, value: object) -> None:
     beside = path.with_name(f"{path.name}.new")
     beside.write_bytes(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
     beside.replace(path)
+
+
+def usual(marks: Sequence[int], fetches: Sequence[Owned], most: float) -> list[Window]:
+    """The steps between `marks` that take at most so many times the median, or hardly more.
+
+    Waits for batches come in bursts, and don't count here. The last step ends with an idle device: if it takes by far
+    the longest, the host was ahead in the others, whose lengths say nothing then.
+    """
+    steps = list(pairwise(marks))
+    lengths = [end - begin - waited([(begin, end)], fetches) for begin, end in steps]
+    *others, last = lengths or [0]
+    middle = statistics.median(others or [last])
+    if last > _AHEAD * middle:
+        return steps
+    longest = max(most * middle, middle + _LEAST)
+    return [step for step, length in zip(steps, lengths, strict=True) if length <= longest]
+
+
+def waited(windows: Sequence[Window], fetches: Sequence[Owned]) -> int:
+    """The nanoseconds in some steps that passed in waits for batches."""
+    return sum(max(0, min(each.end, end) - max(each.begin, begin)) for begin, end in windows for each in fetches)
+
+
+def mean(windows: Sequence[Window]) -> float:
+    """The nanoseconds of a step; 0 without any."""
+    return sum(end - begin for begin, end in windows) / len(windows) if windows else 0.0

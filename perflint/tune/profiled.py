@@ -7,9 +7,8 @@ from pathlib import Path
 from subprocess import DEVNULL
 
 from perflint.profile.build import profile_of
-from perflint.profile.kept import keep
 from perflint.profile.record import Orders
-from perflint.profile.result import Profile
+from perflint.profile.result import Profile, keep
 from perflint.profile.running import Manner, run
 from perflint.verify.budget import Share
 from perflint.verify.runs import Course
