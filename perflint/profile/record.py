@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER
 
 AGENT = "perflint.profile.agent.join"
-ORDERS = "profile-orders"  # in the folder of a run: a pickle of Orders
 STEPS = "steps"  # the kind of tallies that count steps
 KINDS = (OPTIMIZER, BATCH, BACKWARD, CALLS)  # of what may be a step, the best first
 OPERATION_STEPS = 2  # whose operations are looked at in the end
@@ -32,8 +31,8 @@ class Orders:
     """Profile `steps` steps after `warm_up` others and `timed` ones; write a trace of some to a file, if one is named.
 
     Lines are those of files below none of the folders `libraries`. Steps are of the kind `unit`, if that is known.
-    Where there is a folder `journal`, files below the folders `roots` are kept in it before they change; where it
-    `covers`, they don't, if that can be had.
+    Where there is a folder `journal`, files below the folders `roots` are kept in it before they change; below those to
+    `cover`, they don't, if that can be had.
     """
 
     steps: int
@@ -44,7 +43,12 @@ class Orders:
     unit: str = ""
     journal: str = ""
     roots: tuple[str, ...] = ()
-    covers: bool = False
+    cover: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
+
+    def place(self, run: Path) -> Path:
+        """Where what is written below a cover is kept, of a run of that folder."""
+        return run
 
     @property
     def needed(self) -> int:
