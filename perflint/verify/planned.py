@@ -110,7 +110,8 @@ class Planned:
 
     @cached_property
     def _schedule(self) -> Schedule:
-        return Schedule(self._look, self._asked, available_cores())
+        compiles = any(starts_slowly(key.rule) for key in self.fixes)
+        return Schedule(self._look, self._asked, available_cores(), compiles)
 
     @cached_property
     def _protocol(self) -> Protocol:
