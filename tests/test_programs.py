@@ -323,12 +323,12 @@ def outer(row, x):
 @pytest.mark.parametrize(
     ("calling", "fixes"),
     [
-        ("print(added.added(rows.T, x).sum())", 1),
+        ("print(rows, x)", 1),
         ("print(added.added(rows.T, x).view(-1))", 0),
         ("def show(rows, x):\n    y = added.outer(rows.T, x)\n    return torch.relu(y).stride()", 0),
     ],
 )
-def test_a_copy_stays_where_another_file_asks_for_the_layout_of_what_is_made_of_it(
+def test_a_copy_stays_where_another_file_is_given_what_is_made_of_it_and_may_ask_for_its_layout(
     tmp_path: Path, calling: str, fixes: int
 ) -> None:
     main = f"import torch\nimport added\nfrom data import rows, x\n\n{calling}\n"
