@@ -44,6 +44,7 @@ from perflint.torch_ops import Argument, Operation
 PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
 _CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
 ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
+_GRAPHS = "perflint.runtime.graphs."
 
 
 def is_library(program: Program, node: ast.expr) -> bool:
@@ -59,7 +60,13 @@ def _is_display(place: Location) -> bool:
 
 def is_decorated(program: Program, function: Function) -> bool:
     """May an unanalysed decorator make something else of the function?"""
-    return not all(is_library(program, each) for each in getattr(function, "decorator_list", ()))
+    return not all(is_library(program, each) for each in decorators_of(program, function))
+
+
+def decorators_of(program: Program, function: Function) -> list[ast.expr]:
+    """Its decorators, but for those that run it as a graph: they do what it does."""
+    found: list[ast.expr] = getattr(function, "decorator_list", [])
+    return [each for each in found if not program.qualified(getattr(each, "func", each)).startswith(_GRAPHS)]
 
 
 class LibraryCalls(ABC):

@@ -11,7 +11,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
 from perflint.analysis.memory.calls import VARIABLE
 from perflint.analysis.memory.implicit import ImplicitCalls
-from perflint.analysis.memory.library import ARRAYS, PLAIN
+from perflint.analysis.memory.library import ARRAYS, PLAIN, decorators_of
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
@@ -342,7 +342,7 @@ class PointsTo(ImplicitCalls):
             isinstance(call, ast.Call) and call.func is use and self.program.callee(call) is node for call, use in calls
         )
         is_method = isinstance(self.program.parent(node), ast.ClassDef)
-        if is_method or not is_only_called or node.name in self.graph.captured or node.decorator_list:
+        if is_method or not is_only_called or node.name in self.graph.captured or decorators_of(self.program, node):
             self.kept(node, node)
 
 

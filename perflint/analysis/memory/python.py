@@ -12,7 +12,7 @@ SEE_ALL = frozenset({"builtins.globals", "builtins.locals", "builtins.vars", "bu
 CONTAINERS_OF = frozenset("list tuple dict set frozenset sorted enumerate zip".split())  # new ones, of the same items
 PURE_PACKAGES = frozenset(
     "builtins math random time os sys logging warnings typing collections itertools functools copy re json dataclasses"
-    " enum abc contextlib pathlib datetime types string numpy tqdm einops operator heapq bisect".split()
+    " enum abc contextlib pathlib datetime types string numpy tqdm einops operator heapq bisect perflint".split()
 )
 WRITES_FIRST = frozenset(  # of numpy, and of Python's modules of functions
     "copyto nan_to_num put place putmask fill_diagonal put_along_axis shuffle at setitem delitem heapify heappush"

@@ -101,7 +101,7 @@ class Region:
         return [each for each in nodes if isinstance(each.func, ast.Attribute) and each.func.attr == "step"]
 
     @cached_property
-    def values(self) -> dict[ast.Call, ast.expr]:
+    def values(self) -> dict[ast.expr, ast.expr]:
         """The reads of late statements that need a name for what they read, which is computed in the graph."""
         stores = [
             node
@@ -109,7 +109,7 @@ class Region:
             for node in own_nodes(each)
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
         ]
-        found = {}
+        found = dict[ast.expr, ast.expr]()
         for read_late in self.late:
             for read, tensor in zip(read_late.reads, read_late.read, strict=True):
                 name = tensor.id if isinstance(tensor, ast.Name) else ""
