@@ -19,6 +19,7 @@ from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import arguments_of, bind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of
 from perflint.transforms.capture.calls import entry_of
+from perflint.transforms.capture.raising import raising
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.output import is_output
@@ -58,6 +59,10 @@ class Late:
         """What runs behind the step, but for what is computed in it."""
         inside = {node for each in self.reads for node in own_nodes(each)}
         return [each for each in own_nodes(self.statement) if each not in inside]
+
+    def may_raise(self, program: Program) -> bool:
+        """Does it raise for some values?"""
+        return raising(program, self.nodes) is not None
 
 
 def late(program: Program, statement: ast.stmt) -> Late | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from perflint.analysis.autograd.effects import runs_backward
+from perflint.analysis.handlers import is_handled
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
@@ -282,6 +283,9 @@ class _Reader:
             return
         for tensor in found.read:
             self._obstacles.check([tensor], self._around)
+        if found.may_raise(self._program) and is_handled(self._program, statement):
+            reason = "it may raise an error that is handled, and before the optimizer steps: do it behind the step"
+            raise Blocked(reason, statement)
         yield found
 
     def _late(self, statement: ast.stmt) -> Late | None:
