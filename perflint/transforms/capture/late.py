@@ -99,7 +99,7 @@ def _simple(program: Program, statement: ast.Expr | ast.Assign | ast.AugAssign) 
     if not reads and not terms and not _counts(program, statement):
         return None
     for node in rest:
-        if isinstance(node, _LEAVES_OR_WAITS):
+        if isinstance(node, _LEAVES_OR_WAITS) or (isinstance(node, ast.Attribute) and not _is_steady(program, node)):
             return None
         if isinstance(node, ast.Call) and not (_is_of_host(program, node) or storage_of(node) in kept):
             return None
@@ -189,7 +189,9 @@ def is_setting(program: Program, node: ast.Attribute) -> bool:
     """May it be a number or a text, an attribute of an object and not of a module, which may count its calls?"""
     value = program.value(node)
     counts = program.value(node.value).kind is Kind.MODULE or is_model(program, node.value)
-    may_be = value.is_blank and node.attr not in program.get(_optimized)
+    owner = value.owner if value.kind is Kind.METHOD else None
+    is_part = owner is not None and owner.kind is Kind.METHOD  # as in `self.args.epochs`
+    may_be = (value.is_blank or is_part) and node.attr not in program.get(_optimized)
     return bool(path_of(node)) and not counts and (value.kind in (Kind.NUMBER, Kind.STRING) or may_be)
 
 

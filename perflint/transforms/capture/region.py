@@ -294,6 +294,8 @@ class _Reader:
             return given is not None
         if isinstance(given, ast.Compare) or (isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.Not)):
             return self._program.value(given).kind is Kind.NUMBER
+        if isinstance(given, ast.IfExp):  # of which there is a graph for either value
+            return self._is_steady(given.body, asked) and self._is_steady(given.orelse, asked)
         if isinstance(given, ast.BinOp):
             return self._is_steady(given.left, asked) and self._is_steady(given.right, asked)
         if isinstance(given, ast.Subscript):
