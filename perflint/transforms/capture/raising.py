@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterable
 
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import INTEGER, is_integer, number_kind
@@ -56,9 +58,24 @@ def _is_positive(program: Program, node: ast.expr) -> bool:
         return literal != 0
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         parts = (program.value(each).literal for each in (node.left, node.right))
-        return is_integer(program, node) and any(isinstance(each, int) and each > 0 for each in parts)
+        return _counts(program, node) and any(isinstance(each, int) and each > 0 for each in parts)
     is_length = isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.len"
     return is_length or is_metadata(node) or (isinstance(node, ast.Subscript) and is_metadata(node.value))
+
+
+def _counts(program: Program, node: ast.BinOp) -> bool:
+    """Is it a whole number: a count, or the place of an item that `enumerate` tells?"""
+    for each in (node.left, node.right):
+        values = program.get(Flow).graph(each).definitions(each) if isinstance(each, ast.Name) else ()
+        sources = [value.source for value in values if isinstance(value, Definition) and value.steps == ("each", 0)]
+        is_place = bool(values) and len(sources) == len(values) and all(_enumerates(program, one) for one in sources)
+        if not (is_place or is_integer(program, each)):
+            return False
+    return True
+
+
+def _enumerates(program: Program, node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.enumerate" and len(node.args) == 1
 
 
 def _is_whole(program: Program, node: ast.expr) -> bool:

@@ -10,7 +10,9 @@ from perflint.analysis.program import Program
 from perflint.syntax.walk import path_of
 from perflint.transforms.blocked import Blocked
 
-_PROCESSES = frozenset({"DDP", "DistributedDataParallel", "FullyShardedDataParallel", "init_process_group"})
+_PROCESSES = frozenset(
+    "DDP DistributedDataParallel FullyShardedDataParallel fully_shard init_device_mesh init_process_group".split()
+)
 _WRAPPERS = r"\b(Accelerator|Fabric)\(|\bdeepspeed\.initialize\(|\bamp\.initialize\("
 _UNCAPTURED = (  # what a file may say, and why no step of it is captured then
     (_WRAPPERS, "another library wraps the model and its optimizer, and what it does in a step isn't known"),
