@@ -177,7 +177,7 @@ class StepObstacles(Obstacles):
             return True
         if _scaler_of(node, *_SCALING) is not None:
             if func.attr == "scale" and not self.steps:
-                return True
+                return self.program.callee(node) is None
             raise Blocked(
                 "a GradScaler decides on the host whether to step: autocast to bfloat16, which needs none", node
             )
