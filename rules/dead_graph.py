@@ -4,7 +4,7 @@
 
 Reports calls of modules, and of methods of one, in code that runs in every step while gradients are recorded, of whose
 results every use begins with `detach` or `data`: `module(x).detach()`, or `fake = generator(z)` where only
-`fake.detach()` is read. Leaves alone results that others may see, modules that differentiate themselves or are frozen,
+`fake.detach()` is read; a helper may do that, as `to_numpy(actor(x))`, in another file, too. Leaves alone results that others may see, modules that differentiate themselves or are frozen,
 losses, tests, and evaluations, which `eval-without-no-grad` reports.
 
 ## Why it is slow
@@ -56,7 +56,7 @@ class DeadGraph(Rule):
     """Results of modules whose graphs nobody uses: detached ones at the method's name, others at the module's call."""
 
     group = "memory"
-    triggers = (".detach()", ".data")
+    triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each graph that is thrown away."""
@@ -67,9 +67,10 @@ class DeadGraph(Rule):
         for each in dead:
             fixes, blocked = api.tried(_fix, program, each, dead)
             when = "at once" if each.is_at_once else f"in line {each.cut.lineno}"
-            message = f"`{program.segment(each.run.func)}` builds a graph, which `{each.cut.attr}` throws away {when}"
-            cut = program.parent(each.cut) if each.is_at_once else None
-            span = api.call_span(program, cut) if isinstance(cut, ast.Call) else program.span(each.run)
+            message = f"`{program.segment(each.run.func)}` builds a graph, which `{each.by}` throws away {when}"
+            cut = program.parent(each.cut) if isinstance(each.cut, ast.Attribute) else each.cut
+            is_one = each.is_at_once and isinstance(cut, ast.Call)
+            span = api.call_span(program, cut) if is_one and isinstance(cut, ast.Call) else program.span(each.run)
             by = program.hot_by(each.run)
             yield self.finding(span, message, kind="detach", fixes=fixes, blocked=blocked, hot_by=by)
 
@@ -102,8 +103,11 @@ def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
 def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
     """What the statement promises below `torch.no_grad()`; raises Blocked."""
     run, statement = found.run, program.statement_of(found.run)
-    value = statement.value if isinstance(statement, ast.Assign) else None
+    value = statement.value if isinstance(statement, ast.Assign | ast.Return) else None
     while value is not None and value is not run:
+        if value is found.cut and isinstance(value, ast.Call):  # the helper, which only lets go of the graph
+            value = value.args[0]
+            continue
         is_plain = isinstance(value, ast.Call) and not any(
             isinstance(e, ast.Call) for a in value.args for e in ast.walk(a)
         )
@@ -123,11 +127,12 @@ def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
 
 def _without_detach(program: Program, found: UnusedGraph) -> list[api.Replace]:
     """The statement without the `detach` at its end."""
-    detach = program.parent(found.cut)
+    cut, detach = found.cut, program.parent(found.cut)
     is_last = getattr(program.statement_of(found.run), "value", None) is detach
-    if not is_last or found.cut.attr != "detach" or not isinstance(detach, ast.Call) or detach.args:
+    is_plain = isinstance(detach, ast.Call) and not detach.args and found.by == "detach"
+    if not (is_last and is_plain) or isinstance(cut, ast.Call) or _may_return_its_input(program, found.run):
         return []
-    return [] if _may_return_its_input(program, found.run) else [api.Replace(detach, found.cut.value)]
+    return [api.Replace(detach, cut.value)] if isinstance(detach, ast.Call) else []
 
 
 def _may_return_its_input(program: Program, run: ast.Call) -> bool:

@@ -1,4 +1,4 @@
-"""Finds modules that build a graph of which the program lets go, by `detach` or `data`, before anybody uses it."""
+"""Finds modules that build a graph of which the program lets go before anybody uses it: by `detach`, or a helper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perflint.analysis.autograd.training import frozen
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.syntax.walk import FUNCTIONS, path_of
+from perflint.syntax.walk import path_of
 
 _LIGHT = re.compile(  # torch's layers that have no weights
     r"torch\.nn\.(modules\.\w+\.)?(?!.*(Linear|Conv|Norm|Embedding|RNN|LSTM|GRU|Cell|Attention|Transformer|PReLU"
@@ -26,15 +26,23 @@ _DEPTH = 12  # of operations and names between a module and what lets go of its 
 
 @dataclass(frozen=True)
 class UnusedGraph:
-    """The call `run` of a module, and the first `cut`, `.detach` or `.data`, at which its graph ends."""
+    """The call `run` of a module, and the first `cut` at which its graph ends.
+
+    That is `.detach` or `.data`, or a call of a function in another file which does that to its first argument.
+    """
 
     run: ast.Call
-    cut: ast.Attribute
+    cut: ast.Attribute | ast.Call
+
+    @property
+    def by(self) -> str:
+        """The name of what lets go of the graph."""
+        return self.cut.attr if isinstance(self.cut, ast.Attribute) else path_of(self.cut.func)
 
     @property
     def is_at_once(self) -> bool:
         """Is it `module(x).detach()`, perhaps with an attribute or a subscript in between?"""
-        made = self.cut.value
+        made = self.cut.value if isinstance(self.cut, ast.Attribute) else self.cut.args[0]
         while isinstance(made, ast.Attribute | ast.Subscript):
             made = made.value
         return made is self.run
@@ -48,6 +56,11 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
             for run in dict.fromkeys(_runs(program, cut.value, _DEPTH)):
                 if run not in found and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
+    for call in program.of_type(ast.Call):
+        is_elsewhere = program.callee(call) is None and bool(program.targets(call))
+        for run in dict.fromkeys(_runs(program, call.args[0], _DEPTH)) if is_elsewhere and call.args else ():
+            if run not in found and program.drops_elsewhere(call) and _is_dead(program, run):
+                found[run] = UnusedGraph(run, call)
     return sorted(found.values(), key=lambda each: (each.run.lineno, each.run.col_offset))
 
 
@@ -58,8 +71,9 @@ def _runs(program: Program, node: ast.expr, depth: int) -> Iterator[ast.Call]:
     if isinstance(node, ast.Name):
         graph = program.get(Flow).graph(node)
         values = [each for each in graph.definitions(node) if isinstance(each, Definition)]
-        sources = [each.source for each in values if each.source is not None and not isinstance(each.node, ast.arg)]
-        for source in sources if not any(isinstance(each, FUNCTIONS) for each in sources) else ():
+        given = [value for each in values if isinstance(each.node, ast.arg) for _, value in program.given(each.node)]
+        sources = [*given, *(each.source for each in values if not isinstance(each.node, ast.arg))]
+        for source in filter(None, sources):
             yield from _runs(program, source, depth - 1)
     elif isinstance(node, ast.Call) and node in program.get(Effects).of(node, Effect.RECORDS):
         yield node
@@ -69,9 +83,9 @@ def _runs(program: Program, node: ast.expr, depth: int) -> Iterator[ast.Call]:
             yield from _runs(program, each, depth - 1)
     elif isinstance(node, ast.Attribute | ast.Subscript):
         yield from _runs(program, node.value, depth - 1)
-    elif isinstance(node, ast.BinOp):
-        yield from _runs(program, node.left, depth - 1)
-        yield from _runs(program, node.right, depth - 1)
+    elif isinstance(node, ast.BinOp | ast.IfExp):
+        for part in (node.left, node.right) if isinstance(node, ast.BinOp) else (node.body, node.orelse):
+            yield from _runs(program, part, depth - 1)
 
 
 def _is_dead(program: Program, run: ast.Call) -> bool:
