@@ -4,8 +4,9 @@
 
 Reports calls of modules, and of methods of one, in code that runs in every step while gradients are recorded, of whose
 results every use begins with `detach` or `data`: `module(x).detach()`, or `fake = generator(z)` where only
-`fake.detach()` is read; a helper may do that, as `to_numpy(actor(x))`, in another file, too. Leaves alone results that others may see, modules that differentiate themselves or are frozen,
-losses, tests, and evaluations, which `eval-without-no-grad` reports.
+`fake.detach()` is read; a helper may do that, as in `to_numpy(actor(x))`, of another file, too. Leaves alone results
+that others may see, modules that differentiate themselves or are frozen, losses, tests, and evaluations, which
+`eval-without-no-grad` reports.
 
 ## Why it is slow
 
