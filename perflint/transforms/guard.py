@@ -15,16 +15,23 @@ from perflint.transforms.template import statements
 
 NOTEBOOK = "# %% perflint cell "  # how the program text of a notebook begins
 
+_SHORT = 40  # lines that a colleague would read again with another indentation
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 @dataclass(frozen=True)
 class Guarding:
-    """What puts the guard in, or why that cannot be done."""
+    """What puts the guard in, or why that cannot be done; `lines` are those that it indents."""
 
     operations: tuple[Operation, ...] = ()
     blocked: str = ""
+    lines: int = 0
+
+    @property
+    def proviso(self) -> str:
+        """What is to be said of a diff that is hardly read, and so not made unless it is asked for."""
+        return f"it indents {self.lines} lines" if self.lines > _SHORT else ""
 
 
 def is_notebook(program: Program) -> bool:
@@ -37,8 +44,10 @@ def add_guard(program: Program, first: ast.stmt) -> Guarding:
     plan = _Plan(program, first)
     if blocked := plan.blocked():
         return Guarding(blocked=blocked)
-    guard = 'if __name__ == "__main__":\n    {*body}'
-    return Guarding(tuple(ReplaceStatements(tuple(run), tuple(statements(guard, body=run))) for run in plan.runs()))
+    guard, runs = 'if __name__ == "__main__":\n    {*body}', list(plan.runs())
+    lines = sum(_end_line(run[-1]) - _begin_line(run[0]) + 1 for run in runs)
+    changes = (ReplaceStatements(tuple(run), tuple(statements(guard, body=run))) for run in runs)
+    return Guarding(tuple(changes), lines=lines)
 
 
 class _Plan:
