@@ -40,6 +40,7 @@ workers draw from streams of their own, and where the order of a shuffling sampl
 workers that is when the iterator is made, without them when the first batch is read; so it changes where one `zip`
 walks a loader and another, where `iter(loader)` stands apart from the first `next`, and where others use the sampler's
 generator, too. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
+Of the libraries that read pictures, sound and tables, and of torchvision's transforms, it is known what they do.
 It is `behaviour`, too, where the batches may lie on the device, as nothing here shows: code of another file makes
 items, or they are cut out of a parameter, and no workers are there yet that would have failed. Where this file may
 move them, under a condition or from outside, neither keyword is added.
