@@ -39,6 +39,11 @@ class UnusedGraph:
         """The name of what lets go of the graph."""
         return self.cut.attr if isinstance(self.cut, ast.Attribute) else path_of(self.cut.func)
 
+    def end(self, program: Program) -> ast.Call | None:
+        """The call that lets go of the graph; None of `data`."""
+        call = self.cut if isinstance(self.cut, ast.Call) else program.parent(self.cut)
+        return call if isinstance(call, ast.Call) and self.cut in (call, call.func) else None
+
     @property
     def is_at_once(self) -> bool:
         """Is it `module(x).detach()`, perhaps with an attribute or a subscript in between?"""
