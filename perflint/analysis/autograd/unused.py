@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perflint.analysis.autograd.effects import Effects
@@ -58,39 +58,46 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
     found: dict[ast.Call, UnusedGraph] = {}
     for cut in program.of_type(ast.Attribute):
         if cut.attr in ("detach", "data") and isinstance(cut.ctx, ast.Load):
-            for run in dict.fromkeys(_runs(program, cut.value, _DEPTH)):
+            for run in _runs(program, cut.value):
                 if run not in found and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
     for call in program.of_type(ast.Call):
         is_elsewhere = program.callee(call) is None and bool(program.targets(call))
-        for run in dict.fromkeys(_runs(program, call.args[0], _DEPTH)) if is_elsewhere and call.args else ():
+        for run in _runs(program, call.args[0]) if is_elsewhere and call.args else ():
             if run not in found and program.drops_elsewhere(call) and _is_dead(program, run):
                 found[run] = UnusedGraph(run, call)
     return sorted(found.values(), key=lambda each: (each.run.lineno, each.run.col_offset))
 
 
-def _runs(program: Program, node: ast.expr, depth: int) -> Iterator[ast.Call]:
-    """The calls of modules of which `node` is computed, in the same function."""
-    if not depth:
-        return
+def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
+    """The calls of modules of which `node` is computed, in its function or in what the file gives that."""
+    runs, level, seen = list[ast.Call](), [node], {node}
+    for _ in range(_DEPTH):
+        found = [each for each in level if isinstance(each, ast.Call) and _records(program, each)]
+        behind = (part for each in level if each not in found for part in _operands(program, each))
+        runs, level = [*runs, *found], [each for each in dict.fromkeys(behind) if each not in seen]
+        seen.update(level)
+    return runs
+
+
+def _records(program: Program, call: ast.Call) -> bool:
+    return call in program.get(Effects).of(call, Effect.RECORDS)
+
+
+def _operands(program: Program, node: ast.expr) -> Sequence[ast.expr]:
+    """What `node` is computed of, as far as a graph may come from it."""
     if isinstance(node, ast.Name):
-        graph = program.get(Flow).graph(node)
-        values = [each for each in graph.definitions(node) if isinstance(each, Definition)]
+        values = [each for each in program.get(Flow).graph(node).definitions(node) if isinstance(each, Definition)]
         given = [value for each in values if isinstance(each.node, ast.arg) for _, value in program.given(each.node)]
         sources = [*given, *(each.source for each in values if not isinstance(each.node, ast.arg))]
-        for source in filter(None, sources):
-            yield from _runs(program, source, depth - 1)
-    elif isinstance(node, ast.Call) and node in program.get(Effects).of(node, Effect.RECORDS):
-        yield node
-    elif isinstance(node, ast.Call):
-        parts = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        for each in (*parts, *node.args):
-            yield from _runs(program, each, depth - 1)
-    elif isinstance(node, ast.Attribute | ast.Subscript):
-        yield from _runs(program, node.value, depth - 1)
-    elif isinstance(node, ast.BinOp | ast.IfExp):
-        for part in (node.left, node.right) if isinstance(node, ast.BinOp) else (node.body, node.orelse):
-            yield from _runs(program, part, depth - 1)
+        return [each for each in sources if each is not None]
+    if isinstance(node, ast.Call):
+        return [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    return [node.value] if isinstance(node, ast.Attribute | ast.Subscript) else []
 
 
 def _is_dead(program: Program, run: ast.Call) -> bool:
