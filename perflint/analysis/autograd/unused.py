@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perflint.analysis.autograd.effects import Effects
+from perflint.analysis.autograd.effects import KNOWN, Effects
 from perflint.analysis.autograd.found import Effect, GradMode
 from perflint.analysis.autograd.graph_use import GraphUses
 from perflint.analysis.autograd.mode import GradModes
@@ -21,6 +21,7 @@ _LIGHT = re.compile(  # torch's layers that have no weights
     r"torch\.nn\.(modules\.\w+\.)?(?!.*(Linear|Conv|Norm|Embedding|RNN|LSTM|GRU|Cell|Attention|Transformer|PReLU"
     r"|Sequential|Parallel|List|Dict|Module))\w+"
 )
+_LIBRARIES = (*KNOWN, "builtins.", "numpy.", "math.")
 _DEPTH = 12  # of operations and names between a module and what lets go of its graph
 
 
@@ -62,11 +63,17 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
                 if run not in found and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
     for call in program.of_type(ast.Call):
-        is_elsewhere = program.callee(call) is None and bool(program.targets(call))
-        for run in _runs(program, call.args[0]) if is_elsewhere and call.args else ():
+        for run in _runs(program, call.args[0]) if _may_be_helper(program, call) else ():
             if run not in found and program.drops_elsewhere(call) and _is_dead(program, run):
                 found[run] = UnusedGraph(run, call)
     return sorted(found.values(), key=lambda each: (each.run.lineno, each.run.col_offset))
+
+
+def _may_be_helper(program: Program, call: ast.Call) -> bool:
+    """May it be a call of a function of another file, and no constructor or method?"""
+    name, _, last = path_of(call.func).rpartition(".")
+    is_plain = bool(call.args) and last[:1].islower() and not name.startswith("self") and program.callee(call) is None
+    return is_plain and not program.qualified(call.func).startswith(_LIBRARIES) and bool(program.targets(call))
 
 
 def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
