@@ -59,7 +59,7 @@ the dataset makes each of them anew: what a loop writes to them in place is writ
 added where reading an item does no work that they could take over, as of a `TensorDataset`, a list, or a class that
 only indexes what it holds: passing a batch between processes takes longer than that. Where nothing but workers is
 missing there, the finding is advice. If workers would then be started while the module is being imported, the same fix
-puts the main guard in, and is `behaviour` if that indents more than 40 lines.
+puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
 bear, for each process on a GPU; more may be faster (see below), and for small data in memory none may be. Where
@@ -243,7 +243,6 @@ def _fix(
     if "num_workers" in values:
         operations += guarding.operations
     proviso = _proviso(program, loader, source, with_workers="num_workers" in values)
-    proviso = proviso or (guarding.proviso if "num_workers" in values else "")
     safety = Safety.BEHAVIOUR if proviso else Safety.EXACT
     title = "add " + ", ".join(f"{name}={value}" for name, value in values.items())
     if guarding.operations and "num_workers" in values:

@@ -15,23 +15,16 @@ from perflint.transforms.template import statements
 
 NOTEBOOK = "# %% perflint cell "  # how the program text of a notebook begins
 
-_SHORT = 40  # lines that a colleague would read again with another indentation
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 @dataclass(frozen=True)
 class Guarding:
-    """What puts the guard in, or why that cannot be done; `lines` are those that it indents."""
+    """What puts the guard in, or why that cannot be done."""
 
     operations: tuple[Operation, ...] = ()
     blocked: str = ""
-    lines: int = 0
-
-    @property
-    def proviso(self) -> str:
-        """What is to be said of a diff that is hardly read, and so not made unless it is asked for."""
-        return f"it indents {self.lines} lines" if self.lines > _SHORT else ""
 
 
 def is_notebook(program: Program) -> bool:
@@ -44,10 +37,8 @@ def add_guard(program: Program, first: ast.stmt) -> Guarding:
     plan = _Plan(program, first)
     if blocked := plan.blocked():
         return Guarding(blocked=blocked)
-    guard, runs = 'if __name__ == "__main__":\n    {*body}', list(plan.runs())
-    lines = sum(_end_line(run[-1]) - _begin_line(run[0]) + 1 for run in runs)
-    changes = (ReplaceStatements(tuple(run), tuple(statements(guard, body=run))) for run in runs)
-    return Guarding(tuple(changes), lines=lines)
+    guard = 'if __name__ == "__main__":\n    {*body}'
+    return Guarding(tuple(ReplaceStatements(tuple(run), tuple(statements(guard, body=run))) for run in plan.runs()))
 
 
 class _Plan:
