@@ -36,6 +36,15 @@ def handlers(program: Program, node: ast.AST) -> Iterator[ast.AST]:
             yield function
 
 
+def is_handled(program: Program, node: ast.AST) -> bool:
+    """May any code run when `node` has raised an error: a handler, or what is to be done finally?"""
+    finishing: dict[ast.AST, list[ast.AST]] = {
+        each: [*getattr(each, "finalbody", ())] for each in program.of_type(*TRIES)
+    }
+    sites = callers(program, node) if finishing else ()
+    return any(handlers(program, node)) or any(True for site in sites for _ in _around(program, site, finishing))
+
+
 def _around(program: Program, node: ast.AST, blocks: Mapping[ast.AST, Sequence[ast.AST]]) -> Iterator[ast.AST]:
     child = node
     for parent in program.ancestors(node) if blocks else ():

@@ -20,6 +20,7 @@ from perflint.runtime.replay import side_stream
 from perflint.runtime.walk import Key, Walk
 from perflint.runtime.watch import Rehearsal
 
+_EXCHANGING = frozenset({"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"})
 _SCALARS = (int, float, bool, str, type(None))
 
 
@@ -48,7 +49,7 @@ class Scene:
             return "it reads a tensor that was computed, with gradients, before it: give it `.detach()` of that"
         if any(type(each).__name__ == "OptimizedModule" or each._compiled_call_impl for each in walk.modules):
             return "it calls a compiled module"
-        return hindrance(self.leaves) or optim.refusal(self.optimizers)
+        return spread(walk.modules) or hindrance(self.leaves) or optim.refusal(self.optimizers)
 
     def read(self) -> Key:
         """What it reads besides optimizers and gradients."""
@@ -65,6 +66,16 @@ class Scene:
         """
         grads = (pattern.part(leaf, grad) for leaf, grad in zip(self.leaves, gradients, strict=True))
         return Key((self.read(), *optim.numbers(self.optimizers), *optim.addresses(self.optimizers), *grads))
+
+
+def spread(modules: Iterable[torch.nn.Module]) -> str | None:
+    """Why no step of these modules can be captured, as they compute on several devices or in several processes."""
+    for module in modules:
+        if not {each.__name__ for each in type(module).__mro__}.isdisjoint(_EXCHANGING):
+            return f"{type(module).__name__} exchanges gradients with other processes"
+        if isinstance(module, torch.nn.DataParallel) and len(module.device_ids) > 1:
+            return "DataParallel splits its batches over several devices"
+    return None
 
 
 def hindrance(leaves: Iterable[Tensor]) -> str | None:

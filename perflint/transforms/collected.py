@@ -11,6 +11,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_empty_list, occurrences
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.locations import ANYWHERE, Write
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, may_be_complex, number_kind
 from perflint.analysis.values.operations import operation
@@ -133,7 +134,17 @@ def stays(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) 
     """Is the memory of `node` made anew in each iteration of `loop`, and not written to behind `statement`?"""
     memory = program.get(Memory)
     is_known = memory.points_to(node).is_known and is_own(program, loop, node)
-    return is_known and all(steps_optimizer(program, each.node) for each in memory.writes_after(node, statement))
+    return is_known and all(_only_steps(program, each) for each in memory.writes_after(node, statement))
+
+
+def _only_steps(program: Program, write: Write) -> bool:
+    """Is it the step of an optimizer, which writes to parameters, or a call of a function that does no more?"""
+    callee = program.callee(write.node) if isinstance(write.node, ast.Call) else None
+    if callee is None or write.to != ANYWHERE:
+        return steps_optimizer(program, write.node)
+    inner = program.get(Memory).points_of(callee)
+    unknown = [each for each in inner.writes if each.to == ANYWHERE]
+    return inner.is_known and bool(unknown) and all(steps_optimizer(program, each.node) for each in unknown)
 
 
 def _check_list(program: Program, found: Accumulator, name: ast.Name) -> None:

@@ -11,7 +11,7 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import LOOPS, receiver_of
+from perflint.syntax.walk import LOOPS, own_nodes, receiver_of
 
 _SHOWN = 5  # lines
 _FEW = 1  # waits that a fix may leave: behind it, the host runs ahead until that one
@@ -69,7 +69,7 @@ def _unknown(program: Program, read: Sync, reads: Sequence[HostRead]) -> Iterato
     known = {sync.node for each in reads for sync in (each.sync, *each.repeats)}
     block = program.block_of(program.statement_of(read.node))
     simple = (each for each in block if isinstance(each, ast.Assign | ast.AugAssign | ast.Expr))
-    for node in (node for each in simple for node in ast.walk(each)):
+    for node in (node for each in simple for node in own_nodes(each)):
         tensor = receiver_of(node, "item", "tolist")
         if not isinstance(node, ast.Call) or tensor is None or node.args or node in known:
             continue

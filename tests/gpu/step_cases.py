@@ -229,6 +229,49 @@ def accumulation(wrap: Wrap) -> Course:
     yield state(model, optimizer)
 
 
+def scaling(wrap: Wrap) -> Course:
+    """A GradScaler outside, which skips the first steps: the scale is too large for halves."""
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler("cuda", init_scale=2.0**24, growth_interval=50)
+
+    def backward(x: Tensor, y: Tensor) -> Tensor:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        return loss.detach()
+
+    run = wrap(backward)
+    for x, y in batches(STEPS):
+        optimizer.zero_grad()
+        yield run(x, y).clone()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        yield scaler.get_scale()
+    yield state(model, optimizer)
+
+
+def data_parallel(wrap: Wrap) -> Course:
+    """One device of several runs the module itself."""
+    inner = mlp()
+    model = nn.DataParallel(inner, [0])
+    optimizer = torch.optim.SGD(inner.parameters(), 0.1)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run = wrap(step, optimizer)
+    for x, y in batches(STEPS):
+        yield run(x, y).detach().clone()
+    yield state(inner, optimizer)
+
+
 def accumulation_by_turns(wrap: Wrap) -> Course:
     """The host says when the optimizer steps: a graph for either answer."""
     model = mlp()
@@ -571,6 +614,7 @@ CASES: dict[str, Callable[[Wrap], Course]] = {
         case.__name__: case
         for case in (accumulation, accumulation_by_turns, accumulation_inside, modes, resume, meddling, raising)
     },
+    **{case.__name__: case for case in (scaling, data_parallel)},
     "host_numbers": host_numbers,
     "host_settings": host_settings,
 }

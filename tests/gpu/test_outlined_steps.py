@@ -18,9 +18,11 @@ from tests.fixture_cases import FIXTURES, load  # noqa: E402
 
 STEMS = [
     ("launch_bound_step/steps", 14),
-    ("launch_bound_step/reported", 2),
+    ("launch_bound_step/reported", 3),
     ("launch_bound_step/carried", 8),
     ("launch_bound_step/unchecked", 1),
+    ("launch_bound_step/collected", 4),
+    ("launch_bound_step/partial", 7),
     ("decode_loop/graph_outlined", 3),
 ]
 

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map_only  # noqa: E402
 from perflint.analysis.memory import points_to  # noqa: E402
 from perflint.engine.catalogue import rules_by_name  # noqa: E402
 from perflint.engine.check import check_text  # noqa: E402
+from perflint.engine.fix import fix_text  # noqa: E402
 from perflint.engine.rule import Safety  # noqa: E402
 from perflint.runtime import graphs  # noqa: E402
 from perflint.runtime.tree import flatten  # noqa: E402
@@ -104,6 +105,8 @@ class Differentiable(Double):
     [
         "launch_bound_step/steps",
         "launch_bound_step/reported",
+        "launch_bound_step/collected",
+        "launch_bound_step/partial",
         "launch_bound_step/unchecked",
         "decode_loop/graph_outlined",
         "decode_loop/graph_recorded",
@@ -119,6 +122,17 @@ def test_a_double_of_the_graph_gives_the_same_results(stem: str, monkeypatch: py
     found = load(FIXTURES / f"{stem}_after_unsafe.py", "after").run()
     assert Double.calls > 20
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_reads_deferred_before_or_after_the_step_is_captured_make_one_program() -> None:
+    rules = [rules_by_name()[name] for name in ("item-in-loop", "launch-bound-step")]
+    before = (FIXTURES / "launch_bound_step/collected_before.py").read_text()
+    together = fix_text(before, rules, {}, unsafe=True).text
+    safe = fix_text(before, rules, {}).text
+    assert "graphed_step" in together and "graphed_step" not in safe != before
+    assert fix_text(safe, rules, {}, unsafe=True).text == together
+    for first in rules:
+        assert fix_text(fix_text(before, [first], {}, unsafe=True).text, rules, {}, unsafe=True).text == together
 
 
 def test_a_step_whose_distributions_check_nothing_any_more_is_told_to_behave_otherwise() -> None:

@@ -49,6 +49,7 @@ CHANGES = {
     "a command": "os.system('mkdir -p a/b && cp old.txt a/b/new.txt; echo new >old.txt')",
     "a program": "subprocess.run(['mv', 'folder/inner.txt', pathlib.Path('new.txt')])",
     "a program elsewhere": "subprocess.check_call('echo new > inner.txt', shell=True, cwd='folder')",
+    "a program that is given its code": "subprocess.run([sys.executable, '-c', '#' * 5000]); os.remove('old.txt')",
     "an option of a program": "subprocess.run(['cp', 'old.txt', '--target-directory=folder'])",
     "an end without a word": "open('old.txt', 'w').write('new'); os._exit(1)",
 }

@@ -16,7 +16,7 @@ from perflint.syntax.walk import FUNCTIONS
 _PARTIAL = frozenset(
     {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print"}
 )  # reads that leave no copy of the values behind
-_LATER = "perflint.runtime.reports.later"
+LATER = "perflint.runtime.reports.later"
 _DEPTH = 3  # of calls through which an action or lengths are followed
 
 
@@ -35,7 +35,7 @@ def hot_syncs(program: Program) -> list[Sync]:
 def is_deferred(program: Program, node: ast.AST) -> bool:
     """Does it run once its values have arrived: in a function that is handed to `perflint.runtime.reports.later`?"""
     function = program.function_of(node) if "perflint.runtime.reports" in program.text else None
-    calls = (call for call in program.of_type(ast.Call) if call.args and program.qualified(call.func) == _LATER)
+    calls = (call for call in program.of_type(ast.Call) if call.args and program.qualified(call.func) == LATER)
     return function is not None and any(
         call.args[0] is function
         or (isinstance(call.args[0], ast.Name) and program.value(call.args[0]).node is function)

@@ -11,7 +11,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
 from perflint.analysis.memory.calls import VARIABLE
 from perflint.analysis.memory.implicit import ImplicitCalls
-from perflint.analysis.memory.library import ARRAYS, PLAIN
+from perflint.analysis.memory.library import ARRAYS, PLAIN, decorators_of
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
@@ -29,6 +29,7 @@ from perflint.analysis.memory.python import NAMESPACES, OPERATORS
 from perflint.analysis.memory.special_methods import RUNNING
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function, bindings_of
+from perflint.torch_ops import libraries
 
 _MOST_ROUNDS = 12
 
@@ -201,6 +202,8 @@ class PointsTo(ImplicitCalls):
         return locations
 
     def _attribute(self, node: ast.Attribute) -> Locations:
+        if node.attr.isupper() and libraries.is_pure(self.program.qualified(node)):
+            return NOWHERE  # a number
         base = self.of(node.value)
         value = self.program.value(node.value)
         is_tensor = value.kind in ARRAYS and value.sure
@@ -342,7 +345,7 @@ class PointsTo(ImplicitCalls):
             isinstance(call, ast.Call) and call.func is use and self.program.callee(call) is node for call, use in calls
         )
         is_method = isinstance(self.program.parent(node), ast.ClassDef)
-        if is_method or not is_only_called or node.name in self.graph.captured or node.decorator_list:
+        if is_method or not is_only_called or node.name in self.graph.captured or decorators_of(self.program, node):
             self.kept(node, node)
 
 

@@ -13,6 +13,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Phi, Value
 from perflint.analysis.values.operations import operation
+from perflint.analysis.values.returned import given, returned
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
@@ -96,6 +97,7 @@ class _Inference:
     def __init__(self, program: Program) -> None:
         self._program, self._flow = program, program.get(Flow)
         self._known: dict[Value, Numbers | None] = {}
+        self._calls = set[ast.Call]()  # of functions that are being looked into
 
     def of(self, node: ast.expr) -> Numbers | None:
         value, found = self._program.value(node), self._read(node)
@@ -155,8 +157,8 @@ class _Inference:
             statement = self._program.parent(value.node)
             assert isinstance(statement, ast.AugAssign)
             return self._computed(statement.op, self._held(value.updates, read), self.of(value.source))
-        if not value.steps:
-            return self.of(value.source)
+        if known := given(self._program, value):
+            return _either([self.of(each) for each in known])
         is_range = isinstance(value.source, ast.Call) and path_of(value.source.func) == "range"
         is_size = isinstance(value.source, ast.Attribute) and value.source.attr == "shape"
         return _SIZE if (is_range and value.steps == ("each",)) or (is_size and len(value.steps) == 1) else _NOTHING
@@ -179,6 +181,11 @@ class _Inference:
         name, func = self._program.qualified(node.func), node.func
         if name in ("builtins.len", "builtins.int"):
             return _SIZE
+        if node not in self._calls and (known := returned(self._program, node)):
+            self._calls.add(node)
+            found = _either([self.of(each) for each in known]) or _NOTHING
+            self._calls.remove(node)
+            return found
         callee = self._program.value(func)
         call = operation(self._program, node)
         is_loss = callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss"

@@ -10,7 +10,8 @@ from functools import lru_cache
 
 from perflint import torch_ops
 from perflint.analysis.values.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
-from perflint.syntax.walk import Walk, path_of, receiver_of, spans_an_axis
+from perflint.syntax.scopes import local_names
+from perflint.syntax.walk import FUNCTIONS, Walk, path_of, receiver_of, spans_an_axis
 
 _LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)$")
 _OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
@@ -49,7 +50,10 @@ def by_name(name: str) -> Value | None:
 
 
 def usages(file: Walk) -> dict[ast.AST | None, Usage]:
-    """Which attributes the body of each function takes of each name; as "[:, ]", slices in several axes."""
+    """Which attributes the body of each function takes of each name; as "[:, ]", slices in several axes.
+
+    What an inner function takes of a name that it doesn't bind, the function around it takes, too.
+    """
     found: defaultdict[ast.AST | None, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for node in file.of_type(ast.Attribute):
         if node.value.__class__ is ast.Name:
@@ -60,6 +64,13 @@ def usages(file: Walk) -> dict[ast.AST | None, Usage]:
     for part in file.of_type(ast.Subscript):
         if part.value.__class__ is ast.Name and spans_an_axis(part.slice):
             found[file.definition_around(part)][part.value.id].add("[:, ]")
+    for inner in [each for each in found if isinstance(each, FUNCTIONS)]:
+        function, free = inner, set(found[inner])
+        while isinstance(outer := file.definition_around(function), FUNCTIONS):
+            free -= local_names(function)
+            for name in free:
+                found[outer][name] |= found[inner][name]
+            function = outer
     return dict(found)
 
 

@@ -9,7 +9,9 @@ from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.values.operations import operation
+from perflint.analysis.values.returned import given, returned
 from perflint.analysis.values.values import Kind
 
 _REDUCING = frozenset({"reduction", "reduce", "size_average", None})  # None: in `**options`
@@ -19,8 +21,8 @@ _INPUTS = 2  # of a loss, an output and a target; what follows may say how it is
 def has_no_axes(program: Program, node: ast.expr, asked: Set[ast.AST] = frozenset()) -> bool:
     """Is it a loss, or another reduction of a whole tensor, or computed of such? `asked` is carried around a loop."""
     if isinstance(node, ast.Name):
-        values = program.get(Flow).assigned(node) if node not in asked else []
-        rest = (not isinstance(each, ast.Name) and has_no_axes(program, each, asked | {node}) for each in values)
+        values = _assigned(program, node) if node not in asked else []
+        rest = (has_no_axes(program, each, asked | {node}) for each in values)
         return node in asked or (bool(values) and all(rest))
     if isinstance(node, ast.BinOp):
         parts = (each for each in (node.left, node.right) if program.value(each).kind is not Kind.NUMBER)
@@ -30,6 +32,9 @@ def has_no_axes(program: Program, node: ast.expr, asked: Set[ast.AST] = frozense
     if program.value(node.func).kind is Kind.MODULE:
         made = [each for each in program.get(Origins).of(node.func) if isinstance(each, ast.expr)]
         return bool(made) and all(isinstance(each, ast.Call) and _is_mean_loss(program, each) for each in made)
+    if program.callee(node) is not None:
+        values = returned(program, node) if node not in asked else []
+        return bool(values) and all(has_no_axes(program, each, asked | {node}) for each in values)
     found = operation(program, node)
     if found is None:
         return False
@@ -37,6 +42,13 @@ def has_no_axes(program: Program, node: ast.expr, asked: Set[ast.AST] = frozense
         return len(node.args) <= _INPUTS and not _is_told(node)
     is_whole = found.does.does("reduction") and found.does.result == "tensor"
     return is_whole and not (found.arguments or node.keywords)
+
+
+def _assigned(program: Program, name: ast.Name) -> list[ast.expr]:
+    """The expressions whose values the variable may have there; none where it may have others."""
+    values = program.get(Flow).graph(name).definitions(name)
+    found = [given(program, each) if isinstance(each, Definition) else [] for each in values]
+    return [node for each in found for node in each] if all(found) else []
 
 
 def _is_mean_loss(program: Program, made: ast.Call) -> bool:

@@ -10,10 +10,11 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Value, sources_of
 from perflint.analysis.values.ranks import tested_rank, unpacked_rank
+from perflint.analysis.values.returned import given, returned
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, sized
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import TRIES, elements_of, integer, own_nodes, path_of, receiver_of
+from perflint.syntax.walk import TRIES, elements_of, integer, path_of, receiver_of
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 48
@@ -125,9 +126,8 @@ class Shapes(ShapeRules):
             return None
         if self.is_pair(value.source):
             return value.source
-        returned = self._returned(value.source) if isinstance(value.source, ast.Call) else []
-        parts = returned[0].elts if len(returned) == 1 and isinstance(returned[0], ast.Tuple) else []
-        return parts[value.steps[0]] if value.steps[0] < len(parts) else None
+        items = given(self.program, value)
+        return items[0] if len(items) == 1 else None
 
     def _measured(self, value: Value) -> tuple[ast.expr, int] | None:
         """The tensor, and the axis of it, whose size a name is given."""
@@ -140,8 +140,8 @@ class Shapes(ShapeRules):
 
     def _argument(self, parameter: ast.arg) -> ast.expr | None:
         """What the one call in this file hands to a parameter."""
-        given = self.program.given(parameter)
-        return given[0][1] if len(given) == 1 else None
+        sites = self.program.given(parameter)
+        return sites[0][1] if len(sites) == 1 else None
 
     def _infer(self, node: ast.expr) -> Shape:
         if isinstance(node, ast.Name):
@@ -156,7 +156,7 @@ class Shapes(ShapeRules):
         if isinstance(node, ast.Subscript):
             return self._indexed(node)
         if isinstance(node, ast.Call):
-            shape = either({self._seen_from(node, each, returned=True) for each in self._returned(node)})
+            shape = either({self._seen_from(node, each, returned=True) for each in returned(self.program, node)})
             return shape if shape.rank is not None else self.of_call(node).at_least(shape.least)
         if isinstance(node, ast.UnaryOp):
             return self.shape(node.operand)
@@ -184,17 +184,6 @@ class Shapes(ShapeRules):
                 or (of_self and size.lstrip("x").startswith("self."))
             )
         )
-
-    def _returned(self, node: ast.Call) -> list[ast.expr]:
-        """What a function of this file may return; empty where it is none, or that isn't all known."""
-        callee = self.program.callee(node)
-        if not isinstance(callee, ast.FunctionDef) or callee.decorator_list or callee.name == "__init__":
-            return []
-        own = own_nodes(callee)
-        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own):
-            return []
-        returned = [each.value for each in own if isinstance(each, ast.Return)]
-        return [each for each in returned if each is not None] if None not in returned else []
 
     def elements(self, node: ast.expr) -> list[ast.expr]:
         """Tensors of a list, of one shape as far as a concatenation or stack wants it: those that are known."""

@@ -70,8 +70,21 @@ def _detaches(program: Program, call: ast.Call) -> bool:
     return plain and any(receiver_of(each, "detach") is not None for each in inner)
 
 
+def zeroes(program: Program, statement: ast.stmt) -> bool:
+    """Does the statement do nothing but to drop the gradients of an optimizer or a module?"""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    owner = receiver_of(call, "zero_grad")
+    is_known = isinstance(call, ast.Call) and program.callee(call) is not None  # by what this file says of it
+    return owner is not None and bool(path_of(owner)) and not is_known
+
+
 def early(program: Program, statement: ast.stmt) -> bool:
-    """May the statement go in front of the step, as one that makes or fetches tensors of what the host has?"""
+    """May the statement go in front of the step, as one that makes or fetches tensors of what the host has?
+
+    So may one that drops gradients, where nothing before it needs them.
+    """
+    if zeroes(program, statement):
+        return True
     if not isinstance(statement, ast.Assign) or not all(map(_names_alone, statement.targets)):
         return False
     for node in own_nodes(statement.value):

@@ -7,16 +7,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint import torch_ops
+from perflint.analysis.heat.hot_syncs import LATER
 from perflint.analysis.heat.rarity import CLOCKS
 from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
+from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import arguments_of, bind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of
 from perflint.transforms.capture.calls import entry_of
+from perflint.transforms.capture.raising import raising
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.output import is_output
@@ -33,48 +36,72 @@ _LEAVES_OR_WAITS = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Awa
 class Late:
     """A statement that goes behind the step, where it reads tensors.
 
-    Those are what it reads by `reads`, calls of `.item()` whose tensors are computed in the step; and its `terms`, with
-    which it computes itself.
+    Those are what it reads by `reads`, calls of `.item()` whose tensors are computed in the step, or such tensors
+    themselves; and its `terms`, with which it computes itself.
     """
 
     statement: ast.stmt
-    reads: tuple[ast.Call, ...]
+    reads: tuple[ast.expr, ...]
     terms: tuple[ast.Name, ...] = ()
 
     @property
     def read(self) -> list[ast.expr]:
         """What is read by `reads`."""
-        return [storage_of(each.func.value) for each in self.reads if isinstance(each.func, ast.Attribute)]
+        return [storage_of(item_of(each) or each) for each in self.reads]
 
     @property
     def tensors(self) -> list[ast.expr]:
         """What it needs of the step."""
         return [*self.read, *self.terms]
 
+    @property
+    def nodes(self) -> list[ast.AST]:
+        """What runs behind the step, but for what is computed in it."""
+        inside = {node for each in self.reads for node in own_nodes(each)}
+        return [each for each in own_nodes(self.statement) if each not in inside]
+
+    def may_raise(self, program: Program) -> bool:
+        """Does it raise for some values?"""
+        return raising(program, self.nodes) is not None
+
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
     """The statement as one that may go behind the step; None where it is none of the host alone."""
     if isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign):
-        found = _simple(program, statement)
+        found = _deferred(program, statement) or _simple(program, statement)
         if found is not None or not isinstance(statement, ast.Expr):
             return found
     return _report(program, statement) if isinstance(statement, ast.If | ast.Expr) else None
+
+
+def _deferred(program: Program, statement: ast.stmt) -> Late | None:
+    """A report that `later(lambda loss: ..., loss)` makes when its tensors have arrived."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or program.qualified(call.func) != LATER or call.keywords or not call.args:
+        return None
+    report, *tensors = call.args
+    given = report.args.defaults if isinstance(report, ast.Lambda) else [report]
+    if not all(isinstance(each, ast.Name | ast.Constant) for each in [*given, *tensors]):
+        return None
+    return Late(statement, (), tuple(each for each in tensors if isinstance(each, ast.Name)))
 
 
 def _simple(program: Program, statement: ast.Expr | ast.Assign | ast.AugAssign) -> Late | None:
     """A statement whose tensors are computed in the step, and read behind it."""
     if not _sets_names(statement):
         return None
-    reads = [each for each in own_nodes(statement) if isinstance(each, ast.Call) and _is_read(program, each)]
+    kept = _kept(program, statement)
+    terms = tuple(each for each in kept if isinstance(each, ast.Name))
+    reads = [each for each in own_nodes(statement) if isinstance(each, ast.expr) and _is_read(program, each)]
+    reads += [each for each in kept if each not in terms]
     inside = {node for each in reads for node in own_nodes(each)}
     rest = [node for node in own_nodes(statement) if node not in inside]
-    terms = _terms(program, statement)
     if not reads and not terms and not _counts(program, statement):
         return None
     for node in rest:
-        if isinstance(node, _LEAVES_OR_WAITS):
+        if isinstance(node, _LEAVES_OR_WAITS) or (isinstance(node, ast.Attribute) and not _is_steady(program, node)):
             return None
-        if isinstance(node, ast.Call) and not (_is_of_host(program, node) or storage_of(node) in terms):
+        if isinstance(node, ast.Call) and not (_is_of_host(program, node) or storage_of(node) in kept):
             return None
         if (
             isinstance(node, ast.Name)
@@ -162,7 +189,9 @@ def is_setting(program: Program, node: ast.Attribute) -> bool:
     """May it be a number or a text, an attribute of an object and not of a module, which may count its calls?"""
     value = program.value(node)
     counts = program.value(node.value).kind is Kind.MODULE or is_model(program, node.value)
-    may_be = value.is_blank and node.attr not in program.get(_optimized)
+    owner = value.owner if value.kind is Kind.METHOD else None
+    is_part = owner is not None and owner.kind is Kind.METHOD  # as in `self.args.epochs`
+    may_be = (value.is_blank or is_part) and node.attr not in program.get(_optimized)
     return bool(path_of(node)) and not counts and (value.kind in (Kind.NUMBER, Kind.STRING) or may_be)
 
 
@@ -176,11 +205,10 @@ def _optimized(program: Program) -> frozenset[str]:
 
 def changed_by(program: Program, late: Late) -> set[str]:
     """The names of the objects that a late statement may change: what it adds to, and what calls may fill."""
-    nodes = list(own_nodes(late.statement))
-    parts: list[ast.expr] = [each.target for each in nodes if isinstance(each, ast.AugAssign)]
-    for call in (node for node in nodes if isinstance(node, ast.Call) and node not in late.reads):
+    parts: list[ast.expr] = [each.target for each in late.nodes if isinstance(each, ast.AugAssign)]
+    for call in (node for node in late.nodes if isinstance(node, ast.Call)):
         func, name = call.func, program.qualified(call.func)
-        is_pure = name in _PURE or name in _TIMES or name.startswith("math.")
+        is_pure = name in _PURE or name in _TIMES or name == LATER or name.startswith("math.")
         if not is_pure and not is_metadata(call) and not (late.terms and entry_of(program, call)):
             is_method = isinstance(func, ast.Attribute) and torch_ops.of_method(func.attr) is None
             parts += [func.value] if is_method and isinstance(func, ast.Attribute) else []
@@ -228,21 +256,38 @@ def _keeps_private(program: Program, name: ast.Name) -> bool:
     return isinstance(around, ast.AugAssign) and around.target is name
 
 
-def _terms(program: Program, statement: ast.stmt) -> tuple[ast.Name, ...]:
-    """The tensors that are added up from step to step by `total += loss.detach() * n`; none where it is another."""
-    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add):
-        return ()
-    factors = [statement.value]
-    for each in factors:
-        factors += [each.left, each.right] if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult) else []
-    bases = [storage_of(each) for each in factors]
-    names = tuple(each for each in bases if isinstance(each, ast.Name) and program.value(each).kind is Kind.TENSOR)
-    return names if not any(each.id == getattr(statement.target, "id", "") for each in names) else ()
+def _kept(program: Program, statement: ast.stmt) -> list[ast.expr]:
+    """The tensors that `total += loss.detach() * n` adds up, or `losses.append(loss.detach())` keeps."""
+    found = list[ast.expr]()
+    if isinstance(statement, ast.Expr) and receiver_of(call := statement.value, "append") is not None:
+        given = call.args if isinstance(call, ast.Call) else []
+        found = [each for each in given if len(given) == 1 and _has_no_graph(program, each)]
+    elif isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+        factors = [statement.value]
+        for each in factors:
+            factors += [each.left, each.right] if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult) else []
+        found = [each for each in factors if isinstance(storage_of(each), ast.Name) or _has_no_graph(program, each)]
+    target = getattr(getattr(statement, "target", None), "id", "")
+    bases = [each for each in map(storage_of, found) if program.value(each).kind is Kind.TENSOR]
+    return bases if not any(isinstance(each, ast.Name) and each.id == target for each in bases) else []
 
 
-def _is_read(program: Program, call: ast.Call) -> bool:
-    tensor = item_of(call)
-    return tensor is not None and not call.args and program.value(tensor).kind is Kind.TENSOR
+def _has_no_graph(program: Program, node: ast.expr) -> bool:
+    """Is it a tensor of integers, or one that was detached and since then only copied?"""
+    links = set(own_nodes(node)) - set(own_nodes(storage_of(node)))
+    names = {each.attr for each in links if isinstance(each, ast.Attribute)}
+    is_cut = bool(names & {"detach", "data"}) and not any(each.endswith("_") for each in names)
+    return is_cut or number_kind(program, node) == INTEGER
+
+
+def _is_read(program: Program, node: ast.AST) -> bool:
+    tensor = item_of(node)
+    return (
+        tensor is not None
+        and isinstance(node, ast.Call)
+        and not node.args
+        and program.value(tensor).kind is Kind.TENSOR
+    )
 
 
 def _may_be_weight(program: Program, name: ast.Name, given: Iterable[object]) -> bool:

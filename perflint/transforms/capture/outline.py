@@ -26,6 +26,7 @@ from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope
 from perflint.transforms.capture.step_name import step_name
 from perflint.transforms.capture.tape import check_tape, is_cut
+from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
     FIT,
@@ -159,7 +160,7 @@ class Outline:
         return list(dict.fromkeys(each.id for each in self._stores if each.id in found))
 
     @cached_property
-    def _late_values(self) -> dict[ast.Call, str]:
+    def _late_values(self) -> dict[ast.expr, str]:
         """What the values are called that late statements read and that had no name."""
         found = {}
         for late in self.region.late:
@@ -312,7 +313,7 @@ class Outline:
         for call, tensor in region.unplaced:
             yield AddKeywords(call, (("device", expression("{tensor}.device", tensor=tensor)),))
         for read, name in self._late_values.items():
-            yield Replace(read, expression(f"{name}.item()"))
+            yield Replace(read, expression(f"{name}.item()") if item_of(read) is not None else reference(name))
         for part in region.parts:
             for late in part.late if not part.is_late else ():
                 yield ReplaceStatements((late.statement,), tuple(self._named(late)))
@@ -367,7 +368,8 @@ class Outline:
         """What gives names to what a late statement reads."""
         for read in late.reads:
             if read in self._late_values:
-                yield assignment(self._late_values[read], self.region.values[read])
+                value = self.region.values[read]
+                yield assignment(self._late_values[read], _again(value) if value is read else value)
 
 
 def _is_deleted(name: ast.Name) -> bool:

@@ -9,9 +9,10 @@ from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.blocks import is_often_run
 from perflint.transforms.capture.captured import DISTRIBUTION, RUNTIME
 from perflint.transforms.capture.outline import Outline
-from perflint.transforms.capture.region import is_often_run, region_with
+from perflint.transforms.capture.region import region_with
 from perflint.transforms.capture.training_step import around_of
 from perflint.transforms.imports import importing
 from perflint.transforms.names import taken_around

@@ -24,6 +24,7 @@ from perflint.transforms.capture.host_part import (
     draws,
     draws_on_device,
     is_within,
+    zeroes,
 )
 from perflint.transforms.capture.late import Late, changed_by, is_private
 
@@ -132,6 +133,8 @@ def _may_precede(program: Program, around: Around, early: ast.stmt, part: Part) 
         return False
     if _draws_before(program, early, other):
         return False
+    if zeroes(program, early) and (program.effects(other, Effect.DIFFERENTIATES) or _sees_gradients(program, other)):
+        return False
     late_nodes = {node for each in part.late for node in own_nodes(each.statement)}
     if not steps(program, other) and late_nodes.issuperset(written_names(program, other)):
         return True
@@ -154,6 +157,13 @@ def _changed(program: Program, late: Late, other: ast.stmt) -> set[str]:
 def _holds(program: Program, name: ast.Name) -> bool:
     """May it be a container, or another object that changes?"""
     return program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING, Kind.NUMPY, Kind.INSTANCE, Kind.UNKNOWN)
+
+
+def _sees_gradients(program: Program, statement: ast.stmt) -> bool:
+    """May it read gradients, or write to them: by name, or in a function that says nothing of itself?"""
+    nodes = list(own_nodes(statement))
+    names = {each.attr for each in nodes if isinstance(each, ast.Attribute)}
+    return any("grad" in each and each != "no_grad" for each in names)
 
 
 def _draws_before(program: Program, early: ast.stmt, other: ast.stmt) -> bool:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from perflint.analysis.autograd.effects import runs_backward
+from perflint.analysis.handlers import is_handled
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, integer, own_nodes, path_of
+from perflint.syntax.walk import own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.host_part import (
@@ -31,26 +31,8 @@ from perflint.transforms.capture.kept import Kept, kept
 from perflint.transforms.capture.late import Late, late
 from perflint.transforms.capture.parts import Part, names_in, runs, steps, sunk
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
+from perflint.transforms.capture.uncaptured import check_file
 from perflint.transforms.shown import shown
-
-_PROCESSES = (
-    r"\b(DDP|DistributedDataParallel|init_process_group)\(|\b(import torch\.distributed|from torch\.distributed)"
-)
-_WRAPPERS = r"\b(Accelerator|Fabric)\(|\bdeepspeed\.initialize\(|\bamp\.initialize\("
-_UNCAPTURED = (  # what a file may say, and why no step of it is captured then
-    (_PROCESSES, "several processes train together, and how they exchange gradients is not captured"),
-    (_WRAPPERS, "another library wraps the model and its optimizer, and what it does in a step isn't known"),
-    (r"\bsparse\s*=\s*True", "its gradients are sparse: a graph needs dense ones"),
-    (r"\bregister_\w*hook\(", "a hook is Python code, which a replay would not run: compute that in the step itself"),
-    (r"\bDataParallel\(", "DataParallel splits a batch over several devices, and a graph belongs to one"),
-    (r"\b(import|from) (dgl|torch_geometric)\b", "each batch is a graph of another size: nothing could be replayed"),
-    (r"\btorch\.compile\(|\bmodel\.compile\(", "what is compiled can't be captured around: choose one of both"),
-    (r"\btorch\.jit\.(script|trace)\(", "scripted modules may be compiled anew in a step: leave that out"),
-    (r"\b(set_)?detect_anomaly\(", "the search for anomalies reads each gradient: switch it off"),
-)
-
-
-_OFTEN = 20  # steps: fewer are over before a graph is of use
 
 
 @dataclass(frozen=True)
@@ -60,8 +42,8 @@ class Region:
     Those are `parts` that follow each other in `block`, and `sunk`, statements before them that make what they fill.
     `unchecked` are the distributions that have to be told not to check their arguments, `unplaced` the indices that
     have to be made on the device of the tensors that they belong to. `kept` are the numbers that are to stay on the
-    device. A `pure` one is no step of training: it computes on the device, and nothing else; `recorded` says that
-    gradients may flow through it.
+    device. `eager` is why no optimizer steps in it. A `pure` one is no step of training: it computes on the device, and
+    nothing else; `recorded` says that gradients may flow through it.
     """
 
     around: Around
@@ -71,6 +53,7 @@ class Region:
     unchecked: tuple[ast.Call, ...] = ()
     unplaced: tuple[tuple[ast.Call, ast.expr], ...] = ()
     kept: tuple[Kept, ...] = ()
+    eager: Blocked | None = None
     pure: bool = False
     recorded: bool = True
 
@@ -101,7 +84,7 @@ class Region:
         return [each for each in nodes if isinstance(each.func, ast.Attribute) and each.func.attr == "step"]
 
     @cached_property
-    def values(self) -> dict[ast.Call, ast.expr]:
+    def values(self) -> dict[ast.expr, ast.expr]:
         """The reads of late statements that need a name for what they read, which is computed in the graph."""
         stores = [
             node
@@ -109,7 +92,7 @@ class Region:
             for node in own_nodes(each)
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
         ]
-        found = {}
+        found = dict[ast.expr, ast.expr]()
         for read_late in self.late:
             for read, tensor in zip(read_late.reads, read_late.read, strict=True):
                 name = tensor.id if isinstance(tensor, ast.Name) else ""
@@ -130,52 +113,26 @@ def _is_behind(node: ast.expr, other: ast.expr) -> bool:
     return (node.lineno, node.col_offset) > (other.lineno, other.col_offset)
 
 
-def training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Call]]:
-    """The blocks that hold a backward pass and the step of an optimizer behind it, each with its first such pass."""
-    seen: set[ast.stmt] = set()
-    for call in sorted(program.of_type(ast.Call), key=lambda each: (each.lineno, each.col_offset)):
-        if runs_backward(program, call) and (program.hot_by(call) is not None or is_often_run(program, call)):
-            block = _block_of(program, call)
-            if block and block[0] not in seen:
-                seen.add(block[0])
-                yield block, call
-
-
-def is_often_run(program: Program, node: ast.AST) -> bool:
-    """Does a loop of its function run it often, as one over epochs with all of the data in one batch?"""
-    loop = next((each for each in program.ancestors(node) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
-    if not isinstance(loop, LOOPS) or program.is_tried_out(node):
-        return False
-    counted = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else None
-    is_range = isinstance(counted, ast.Call) and program.qualified(counted.func) == "builtins.range"
-    steps = integer(counted.args[-1]) if isinstance(counted, ast.Call) and is_range and counted.args else None
-    return steps is None or steps >= _OFTEN
-
-
-def _block_of(program: Program, call: ast.Call) -> list[ast.stmt]:
-    """The innermost block around a backward pass that steps an optimizer behind it."""
-    statement: ast.AST | None = program.statement_of(call)
-    while statement is not None and not isinstance(statement, (*FUNCTIONS, ast.Module)):
-        if isinstance(statement, ast.stmt):
-            block = program.block_of(statement)
-            if any(steps(program, each) for each in block[block.index(statement) :]):
-                return block
-        statement = program.parent(statement)
-    return []
-
-
 def _is_backward(program: Program, statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.Call) and runs_backward(program, node) for node in own_nodes(statement))
 
 
 def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Region]:
-    """The regions of the steps in `block`; raises Blocked at what is in the way where there is none."""
-    numbers = kept(program, block, around)
-    parts = _parts(program, block, around, numbers, StepObstacles(program, quiet=False))
-    found = [run for run in runs(program, around, parts) if _is_whole(program, run)]
-    if not found:
-        raise _obstacle(program, parts)
-    return [_region(program, Region(around, tuple(run), tuple(parts), kept=tuple(numbers))) for run in found]
+    """The regions of the steps in `block`; raises Blocked at what is in the way where there is none.
+
+    Where none steps an optimizer, those of the backward passes alone: what is `eager` behind them is why.
+    """
+    numbers, eager = kept(program, block, around), None
+    for is_stepping in (True, False):
+        obstacles = StepObstacles(program, quiet=False, steps=is_stepping)
+        parts = _parts(program, block, around, numbers, obstacles)
+        found = [run for run in runs(program, around, parts) if _is_whole(program, run, is_stepping)]
+        if found:
+            whole = Region(around, (), tuple(parts), kept=tuple(numbers), eager=eager)
+            return [_region(program, replace(whole, parts=tuple(run))) for run in found]
+        eager = eager or _obstacle(program, parts)
+    assert eager is not None
+    raise eager
 
 
 def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
@@ -194,9 +151,7 @@ def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
 def _parts(
     program: Program, block: list[ast.stmt], around: Around, numbers: list[Kept], obstacles: StepObstacles
 ) -> list[Part]:
-    for pattern, reason in _UNCAPTURED:
-        if match := re.search(pattern, program.text):
-            raise Blocked(reason, ast.Pass(lineno=program.source.position(match.start())[0], col_offset=0))
+    check_file(program)
     reader = _Reader(program, block, around, numbers, obstacles)
     return [reader.part(each) for each in block]
 
@@ -211,10 +166,10 @@ def _obstacle(program: Program, parts: Sequence[Part]) -> Blocked:
     return Blocked("no optimizer is stepped behind the backward pass", parts[first].statement)
 
 
-def _is_whole(program: Program, run: Sequence[Part]) -> bool:
-    """Does it run a backward pass, and step an optimizer behind it?"""
+def _is_whole(program: Program, run: Sequence[Part], is_stepping: bool) -> bool:
+    """Does it run a backward pass, and step an optimizer behind it, if it may?"""
     first = next((n for n, each in enumerate(run) if _is_backward(program, each.statement)), len(run))
-    return any(steps(program, each.statement) for each in run[first:])
+    return any(steps(program, each.statement) or not is_stepping for each in run[first:])
 
 
 class _Reader:
@@ -282,6 +237,9 @@ class _Reader:
             return
         for tensor in found.read:
             self._obstacles.check([tensor], self._around)
+        if found.may_raise(self._program) and is_handled(self._program, statement):
+            reason = "it may raise an error that is handled, and before the optimizer steps: do it behind the step"
+            raise Blocked(reason, statement)
         yield found
 
     def _late(self, statement: ast.stmt) -> Late | None:
@@ -336,6 +294,8 @@ class _Reader:
             return given is not None
         if isinstance(given, ast.Compare) or (isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.Not)):
             return self._program.value(given).kind is Kind.NUMBER
+        if isinstance(given, ast.IfExp):  # of which there is a graph for either value
+            return self._is_steady(given.body, asked) and self._is_steady(given.orelse, asked)
         if isinstance(given, ast.BinOp):
             return self._is_steady(given.left, asked) and self._is_steady(given.right, asked)
         if isinstance(given, ast.Subscript):
@@ -373,15 +333,17 @@ def _reads_of(numbers: Sequence[Kept]) -> set[ast.AST]:
 def shortened(program: Program, region: Region) -> Iterator[Region]:
     """The region up to each step of an optimizer, from the last on: what is behind that may be another step's."""
     yield region
+    ends = _is_backward if region.eager else steps
     for number in reversed(range(len(region.parts))):
         parts = region.parts[: number + 1]
-        if steps(program, parts[-1].statement) and _is_whole(program, parts):
+        if ends(program, parts[-1].statement) and _is_whole(program, parts, region.eager is None):
             yield _region(program, replace(region, parts=parts, unchecked=(), unplaced=()))
 
 
 def _region(program: Program, found: Region) -> Region:
     """The region, with what has to change in the functions that it calls."""
-    obstacles = StepObstacles(program, quiet=not found.recorded, trains=not (found.pure and found.recorded))
+    trains, is_stepping = not (found.pure and found.recorded), found.eager is None
+    obstacles = StepObstacles(program, quiet=not found.recorded, trains=trains, steps=is_stepping)
     everything = {node for part in found.parts for node in own_nodes(part.statement)}
     obstacles.opaque = (everything - found.nodes) | _reads_of(found.kept)
     obstacles.check([*found.captured, *(each for late in found.late for each in late.read)], found.around)

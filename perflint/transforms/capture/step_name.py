@@ -25,6 +25,8 @@ def step_name(program: Program, region: Region, owner: str, results: Sequence[st
     word = next((each for each in _WORDS if each in last), "")
     stem = last.replace(word, "").strip("_")
     names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else list(_NAMES)
+    if region.eager:
+        names = ["compute_gradients"]
     if region.pure:
         names = [f"compute_{results[0]}" if results else _NAMES[-1]]
     if isinstance(region.around, ast.FunctionDef):

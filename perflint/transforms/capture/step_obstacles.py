@@ -47,10 +47,12 @@ class StepObstacles(Obstacles):
     that are evaluated before the step; `unchecked` are the distributions that check their arguments on the host, unless
     they are told not to; `unplaced` the indices that are made on the host, each with the tensor that they belong to.
     What doesn't `train` is differentiated by others, leaves their tensors as they are, and runs no model of another
-    file of which it isn't known that it only computes.
+    file of which it isn't known that it only computes. Where nothing `steps`, optimizers work outside: what a step
+    names of them, their learning rates too, a graph belongs to.
     """
 
     trains: bool = True
+    steps: bool = True
     opaque: set[ast.AST] = field(default_factory=set)
     unchecked: list[ast.Call] = field(default_factory=list)
     unplaced: dict[ast.Call, ast.expr] = field(default_factory=dict)
@@ -79,6 +81,9 @@ class StepObstacles(Obstacles):
         last = node.id if isinstance(node, ast.Name) else node.attr
         if last not in self.program.get(_filled) or self.program.value(node).kind in _NOT_FILLED:
             return
+        call = self.program.parent(self.program.parent(node) or node)
+        if call is not None and _scaler_of(call, *_SCALING) is node:
+            return  # what updates it changes tensors, in place
         around = region if isinstance(region, FUNCTIONS) else None
         if isinstance(node, ast.Name):
             graph = self.program.get(Flow).graph(node)
@@ -148,13 +153,17 @@ class StepObstacles(Obstacles):
 
     def _backward(self, node: ast.Call) -> None:
         func, name = node.func, self.program.qualified(node.func)
-        of_tensor = isinstance(func, ast.Attribute) and self.program.value(func.value).kind is Kind.TENSOR
+        of_tensor = isinstance(func, ast.Attribute) and (
+            self.program.value(func.value).kind is Kind.TENSOR or _scaler_of(func.value, "scale") is not None
+        )
         if not (of_tensor or name == "torch.autograd.backward"):
             raise Blocked(f"what {shown(self.program, func)} does besides isn't known: call it on the loss", node)
 
     def _is_training(self, node: ast.Call, func: ast.Attribute) -> bool:
         """Is it the method of a module or an optimizer that a graph holds? Raises Blocked where it never does."""
         owner = self.program.value(func.value)
+        if owner.kind is Kind.OPTIMIZER and not self.steps:
+            raise Blocked("the optimizer works outside of the graph", node)
         if func.attr == "zero_grad":
             return owner.kind in (Kind.OPTIMIZER, Kind.MODULE)
         if func.attr == "step" and owner.kind is Kind.OPTIMIZER:
@@ -166,7 +175,9 @@ class StepObstacles(Obstacles):
             if isinstance(own, ast.FunctionDef):
                 self.check_function(own)
             return True
-        if func.attr in _SCALING and "scaler" in path_of(func.value).lower():
+        if _scaler_of(node, *_SCALING) is not None:
+            if func.attr == "scale" and not self.steps:
+                return self.program.callee(node) is None
             raise Blocked(
                 "a GradScaler decides on the host whether to step: autocast to bfloat16, which needs none", node
             )
@@ -215,6 +226,12 @@ class StepObstacles(Obstacles):
             raise Blocked(
                 f"{shown(self.program, base)} is changed, which a replay would not do: do that behind the step", node
             )
+
+
+def _scaler_of(node: ast.AST, *names: str) -> ast.expr | None:
+    """The GradScaler of which a call runs a method of these names."""
+    owner = receiver_of(node, *names)
+    return owner if owner is not None and "scaler" in path_of(owner).lower() else None
 
 
 def _filled(program: Program) -> frozenset[str]:

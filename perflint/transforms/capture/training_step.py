@@ -11,12 +11,13 @@ from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.blocks import training_blocks
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import DISTRIBUTION, RUNTIME, is_captured
 from perflint.transforms.capture.host_part import Around
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
-from perflint.transforms.capture.region import Region, regions, shortened, training_blocks
+from perflint.transforms.capture.region import Region, regions, shortened
 from perflint.transforms.imports import importing
 from perflint.transforms.names import taken_around
 from perflint.transforms.remedy import TrainingStep
@@ -55,6 +56,8 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     if any(each.scales for region in found for each in region.fetched):
         safety = Safety.PRECISION  # the numbers have the bits of torch's default type
     title = "run the training step as one CUDA graph"
+    if eager := found[0].eager:
+        title = f"run the forward and backward passes as one CUDA graph, but not the optimizer's step ({eager})"
     if any(region.unchecked for region in found):
         safety, title = Safety.BEHAVIOUR, f"{title}, with distributions that no longer check their arguments"
     return Fix(title, safety, rewrite(program, *imported, *changes), DISTRIBUTION)

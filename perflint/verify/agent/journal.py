@@ -6,6 +6,7 @@ Each entry is a file of the journal: a line of JSON on what was at a path, follo
 from __future__ import annotations
 
 import builtins
+import errno
 import io
 import json
 import os
@@ -122,6 +123,7 @@ class Journal:
         """Keep what the arguments of another program name below the program's own folders: it may write there."""
         words = [*filter(None, _words(named.get("command", named.get("args", command))))]
         given = [Path(str(named.get("cwd") or ""), word).resolve() for word in words]
+        given = [path for path in given if _may_exist(path)]
         inside = [folder / path.name for folder in given if folder.is_dir() for path in given]  # as `cp` writes there
         for path in (*given, *inside):
             if str(path).startswith(self._roots) and not (path.is_file() and path.stat().st_size > _LARGE):
@@ -177,6 +179,15 @@ class Journal:
         with suppress(FileExistsError):  # another process was first: nobody has written before both were done
             os.link(whole, place)
         whole.unlink()
+
+
+def _may_exist(path: Path) -> bool:
+    """Is it short enough for a file, which the code behind `python -c` may not be?"""
+    try:
+        path.lstat()
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
+    return True
 
 
 def _words(command: object) -> Iterator[str]:
