@@ -40,6 +40,7 @@ workers draw from streams of their own, and where the order of a shuffling sampl
 workers that is when the iterator is made, without them when the first batch is read; so it changes where one `zip`
 walks a loader and another, where `iter(loader)` stands apart from the first `next`, and where others use the sampler's
 generator, too. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
+Of the libraries that read pictures, sound and tables, and of torchvision's transforms, it is known what they do.
 It is `behaviour`, too, where the batches may lie on the device, as nothing here shows: code of another file makes
 items, or they are cut out of a parameter, and no workers are there yet that would have failed. Where this file may
 move them, under a condition or from outside, neither keyword is added.
@@ -57,8 +58,8 @@ items are returned uncollated (`batch_size=None`, or a `collate_fn` that passes 
 the dataset makes each of them anew: what a loop writes to them in place is written to the dataset. Nor are workers
 added where reading an item does no work that they could take over, as of a `TensorDataset`, a list, or a class that
 only indexes what it holds: passing a batch between processes takes longer than that. Where nothing but workers is
-missing there, the finding is advice. If workers would
-then be started while the module is being imported, the same fix puts the main guard in.
+missing there, the finding is advice. If workers would then be started while the module is being imported, the same fix
+puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
 bear, for each process on a GPU; more may be faster (see below), and for small data in memory none may be. Where

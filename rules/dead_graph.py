@@ -4,8 +4,9 @@
 
 Reports calls of modules, and of methods of one, in code that runs in every step while gradients are recorded, of whose
 results every use begins with `detach` or `data`: `module(x).detach()`, or `fake = generator(z)` where only
-`fake.detach()` is read. Leaves alone results that others may see, modules that differentiate themselves or are frozen,
-losses, tests, and evaluations, which `eval-without-no-grad` reports.
+`fake.detach()` is read; a helper may do that, as in `to_numpy(actor(x))`, of another file, too. Leaves alone results
+that others may see, modules that differentiate themselves or are frozen, losses, tests, and evaluations, which
+`eval-without-no-grad` reports.
 
 ## Why it is slow
 
@@ -56,26 +57,25 @@ class DeadGraph(Rule):
     """Results of modules whose graphs nobody uses: detached ones at the method's name, others at the module's call."""
 
     group = "memory"
-    triggers = (".detach()", ".data")
+    triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each graph that is thrown away."""
-        places = [] if program.is_test else [each for each in api.unused_graphs(program) if _is_hot(program, each.run)]
+        found = [] if program.is_test else api.unused_graphs(program)
+        places = [
+            each for each in found if api.runs_often(program, each.run) or api.runs_model_beside(program, each.run)
+        ]
         evaluations = api.evaluations(program) if places else ()
         evaluated = {node for _, place in evaluations for node in ast.walk(place)}
         dead = [each for each in places if each.run not in evaluated]
         for each in dead:
             fixes, blocked = api.tried(_fix, program, each, dead)
             when = "at once" if each.is_at_once else f"in line {each.cut.lineno}"
-            message = f"`{program.segment(each.run.func)}` builds a graph, which `{each.cut.attr}` throws away {when}"
-            cut = program.parent(each.cut) if each.is_at_once else None
-            span = api.call_span(program, cut) if isinstance(cut, ast.Call) else program.span(each.run)
+            message = f"`{program.segment(each.run.func)}` builds a graph, which `{each.by}` throws away {when}"
+            cut = each.end(program) if each.is_at_once else None
+            span = api.call_span(program, cut) if cut is not None else program.span(each.run)
             by = program.hot_by(each.run)
             yield self.finding(span, message, kind="detach", fixes=fixes, blocked=blocked, hot_by=by)
-
-
-def _is_hot(program: Program, run: ast.Call) -> bool:
-    return api.runs_often(program, run) or api.runs_model_beside(program, run)
 
 
 def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
@@ -102,13 +102,13 @@ def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
 def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
     """What the statement promises below `torch.no_grad()`; raises Blocked."""
     run, statement = found.run, program.statement_of(found.run)
-    value = statement.value if isinstance(statement, ast.Assign) else None
+    value = statement.value if isinstance(statement, ast.Assign | ast.Return) else None
     while value is not None and value is not run:
-        is_plain = isinstance(value, ast.Call) and not any(
-            isinstance(e, ast.Call) for a in value.args for e in ast.walk(a)
-        )
+        arguments = value.args if isinstance(value, ast.Call) else []
+        is_plain = not any(isinstance(part, ast.Call) for each in arguments for part in ast.walk(each))
         inner = value.func if isinstance(value, ast.Call) and is_plain else value
-        value = inner.value if isinstance(inner, ast.Attribute | ast.Subscript) else None
+        behind = inner.value if isinstance(inner, ast.Attribute | ast.Subscript) else None
+        value = inner.args[0] if isinstance(inner, ast.Call) and inner is found.cut else behind
     if value is None:
         raise Blocked("the statement computes something else besides: give the result a name of its own")
     if any(isinstance(each, ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(run)):
@@ -123,11 +123,11 @@ def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
 
 def _without_detach(program: Program, found: UnusedGraph) -> list[api.Replace]:
     """The statement without the `detach` at its end."""
-    detach = program.parent(found.cut)
-    is_last = getattr(program.statement_of(found.run), "value", None) is detach
-    if not is_last or found.cut.attr != "detach" or not isinstance(detach, ast.Call) or detach.args:
+    cut, end = found.cut, found.end(program)
+    is_last = end is not None and getattr(program.statement_of(found.run), "value", None) is end
+    if end is None or not is_last or isinstance(cut, ast.Call) or cut.attr != "detach" or end.args:
         return []
-    return [] if _may_return_its_input(program, found.run) else [api.Replace(detach, found.cut.value)]
+    return [] if _may_return_its_input(program, found.run) else [api.Replace(end, cut.value)]
 
 
 def _may_return_its_input(program: Program, run: ast.Call) -> bool:

@@ -228,6 +228,12 @@ class Program(Module):
         found = [self._facts.summaries.get(name) for name in targets]
         return bool(found) and all(each is not None and each.records for each in found)
 
+    def drops_elsewhere(self, node: ast.Call) -> bool:
+        """Does a call run a function of another file that lets go of the graph of its first argument?"""
+        self.asked.effects.update(self.targets(node))
+        found = [*self.summaries(node)]
+        return bool(found) and all(each.drops for each in found)
+
     def computes_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a function, or the forward of a module, of another file that only computes on the device?"""
         is_plain = self.value(node.func).kind is Kind.LIBRARY

@@ -120,7 +120,8 @@ class Summary:
     none; None where nobody asked. `decorates` are the numbers of
     calls that make it a decorator which does nothing with what it decorates but keep, call and return it. `computes`:
     a call does nothing but compute on the device, so that a CUDA graph may hold it. `records`: it runs modules, and
-    switches gradients off for none of them.
+    switches gradients off for none of them. `drops`: it lets go of the graph of its first argument, and does nothing
+    else with that.
     """
 
     target: str
@@ -134,6 +135,7 @@ class Summary:
     decorates: tuple[int, ...] = ()
     computes: bool = False
     records: bool = False
+    drops: bool = False
 
     @property
     def is_empty(self) -> bool:

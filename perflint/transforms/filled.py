@@ -59,13 +59,15 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
     if path_of(call.func).endswith("Tensor"):
         raise Blocked(f"`{program.segment(call.func)}` takes no device: write `torch.tensor`, or `torch.full`")
     is_told = any(each.arg == "dtype" for each in call.keywords)
+    is_long = False
     if found.is_range and found.size is not None and is_integer(program, found.size):
         made, title = of_torch(program, "arange", call), "count on the device: torch.arange"
         filled = expression("{made}({size})", made=made, size=found.size)
     elif number is None:
         raise Blocked("make it once, in front of the loop, or as a buffer of the module")
     else:
-        name = _filling(number, is_told=is_told or (to_device is not None and to_device.like is not None))
+        is_long = not is_told and _is_bit(number)
+        name = _filling(number, is_told=is_told or is_long or (to_device is not None and to_device.like is not None))
         made, size = of_torch(program, name, call), _size(program, found)
         is_one = isinstance(size, ast.Tuple) and len(size.elts) == 1 and name != "full"
         size, title = (
@@ -76,7 +78,8 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
         filled = expression(f"{{made}}({arguments})", made=made, size=size, number=number)
         if not _is_pythons(program, number) and not (is_told and is_number(program, number)):
             raise Blocked(f"`{program.segment(number)}` may be a number of numpy's, whose dtype would be lost")
-    keywords = [(each.arg or "", each.value) for each in call.keywords]
+    typed = [("dtype", of_torch(program, "long", call))] if is_long and not (to_device and to_device.like) else []
+    keywords = [*typed, *((each.arg or "", each.value) for each in call.keywords)]
     if len(call.args) > 1 or not {name for name, _ in keywords} <= _PLAIN:
         raise Blocked(f"`{ast.unparse(made)}` doesn't take these arguments")
     if to_device is not None:
@@ -133,6 +136,11 @@ def _filling(number: ast.expr, *, is_told: bool) -> str:
     if value not in (0, 1) or isinstance(value, bool) or not (is_told or isinstance(value, float)):
         return "full"
     return "ones" if value else "zeros"
+
+
+def _is_bit(number: ast.expr) -> bool:
+    """Is it 0 or 1, of which torch makes long integers?"""
+    return isinstance(number, ast.Constant) and type(number.value) is int and number.value in (0, 1)
 
 
 def _size(program: Program, found: Numbers) -> ast.expr:

@@ -48,13 +48,17 @@ class _Plan:
         self._program = program
         self._body = program.tree.body
         start = self._body.index(first)
-        while start and _begin_line(self._body[start]) == _end_line(self._body[start - 1]):
-            start -= 1  # they share a line: `x = 1; train()`
+        while start and (self._share_line(start) or _only_prints(program, self._body[start - 1])):
+            start -= 1
         self._before, self._after = self._body[:start], self._body[start:]
         self._workers_read = used_names(_worker_definitions(program))
         self._any_reads = used_names([each for each in self._body if isinstance(each, _DEFINITIONS)])
         self._staying = {each for each in self._after if isinstance(each, _DEFINITIONS) or is_main_guard(each)}
         self._keep_needed()
+
+    def _share_line(self, at: int) -> bool:
+        """Does a statement begin where the one before it ends: `x = 1; train()`?"""
+        return _begin_line(self._body[at]) == _end_line(self._body[at - 1])
 
     def moved(self) -> list[ast.stmt]:
         """The statements that move, in order."""
@@ -175,6 +179,13 @@ def _is_constant(node: ast.expr) -> bool:
     allowed = (ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp)
     leaves = (ast.expr_context, ast.operator, ast.unaryop)
     return all(isinstance(each, allowed + leaves) for each in ast.walk(node))
+
+
+def _only_prints(program: Program, statement: ast.stmt) -> bool:
+    """Is it a `print` of what calls no function, which workers would print again?"""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    is_print = isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.print"
+    return is_print and sum(isinstance(each, ast.Call) for each in ast.walk(statement)) == 1
 
 
 def _begin_line(statement: ast.stmt) -> int:

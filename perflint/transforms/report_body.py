@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from perflint.analysis.heat.rarity import asks_clock
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.python import PURE_PACKAGES
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.operations import operation
 from perflint.syntax.walk import path_of
+from perflint.torch_ops import libraries
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import implicit_reads, link_of, reads_device, tensor_read, waiting_reads
 from perflint.transforms.names import Taken, name_for, names_in, subject_of
@@ -214,7 +214,7 @@ class ReportBody:
         """Is it a call of more than torch's operations, and what Python's libraries compute?"""
         if not isinstance(node, ast.Call) or operation(self.program, node) is not None:
             return False
-        return self.program.qualified(node.func).partition(".")[0] not in PURE_PACKAGES
+        return not libraries.is_pure(self.program.qualified(node.func))
 
     # -- what stays the same
 

@@ -63,6 +63,17 @@ class GraphUses:
         walk.follow(place, ())
         return [] if walk.found else walk.cuts
 
+    def drops(self, function: Function) -> bool:
+        """Does `function` let go of the graph of its first argument, by `detach` or `data`, and use it for nothing?"""
+        flow, parameter = self.program.get(Flow), next(iter(parameters_of(function)), None)
+        bindings = flow.graph_of(self.program.tree).bindings.get(getattr(function, "name", ""), [])
+        is_only_one = [each.node for each in bindings] == [function]
+        if parameter is None or not is_only_one or own_wrappers(self.program, function):
+            return False
+        walk = _Walk(self.program, within=function)
+        walk.uses(flow.graph_of(function).readers(parameter), ())
+        return bool(walk.cuts) and not walk.found
+
     def inside(self, function: Function) -> list[GraphUse]:
         """What shows or keeps a graph that `function` makes, other than by returning it."""
         walk = _Walk(self.program, returns=False)
@@ -86,10 +97,13 @@ def own_wrappers(program: Program, function: Function) -> list[ast.expr]:
 
 
 class _Walk:
-    """One walk along graphs: `found` are their ends, `cuts` where the program lets go of them by `detach` or `data`."""
+    """One walk along graphs: `found` are their ends, `cuts` where the program lets go of them by `detach` or `data`.
 
-    def __init__(self, program: Program, *, returns: bool = True) -> None:
-        self.program, self.found, self._returns = program, list[GraphUse](), returns
+    A graph that the function returns of which it stays `within` has an end there.
+    """
+
+    def __init__(self, program: Program, *, returns: bool = True, within: Function | None = None) -> None:
+        self.program, self.found, self._returns, self._within = program, list[GraphUse](), returns, within
         self.cuts = list[ast.AST]()
         self._flow, self._modes = program.get(Flow), program.get(GradModes)
         self._seen: set[tuple[ast.AST, Calls]] = set()
@@ -190,6 +204,9 @@ class _Walk:
                 self._end(call, Fate.OBSERVED)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "format":
             self._formatted(call, call.func.value)
+        elif node in call.args[:1] and self.program.drops_elsewhere(call):
+            self.cuts.append(call)
+            return
         elif not self._is_known(call):
             self._end(call, Fate.OBSERVED)
         self.follow(call, calls)
@@ -211,9 +228,10 @@ class _Walk:
         if parameter is None or call in calls or len(calls) >= _DEPTH:
             self._end(call, Fate.LOST)
             return
-        self._uses(self._flow.graph_of(callee).readers(parameter), (*calls, call))
+        self.uses(self._flow.graph_of(callee).readers(parameter), (*calls, call))
 
-    def _uses(self, uses: Iterable[ast.Name], calls: Calls) -> None:
+    def uses(self, uses: Iterable[ast.Name], calls: Calls) -> None:
+        """Go on from names whose values have a graph."""
         for use in uses:
             self.follow(use, calls)
 
@@ -228,7 +246,7 @@ class _Walk:
             graph = self._flow.graph(target)
             if target.id in graph.shared:
                 self._end(target, Fate.KEPT)
-            self._uses(graph.readers(target), calls)
+            self.uses(graph.readers(target), calls)
         else:
             self._stored(target, calls)
 
@@ -242,8 +260,8 @@ class _Walk:
             return
         graph = self._flow.graph(root)
         for each in definitions:
-            self._uses([use for use in graph.uses.get(each, ()) if use is not root], calls)
-        self._uses(graph.captured.get(root.id, ()), calls)
+            self.uses([use for use in graph.uses.get(each, ()) if use is not root], calls)
+        self.uses(graph.captured.get(root.id, ()), calls)
 
     def _returned(self, node: ast.AST, calls: Calls) -> None:
         """Go on after the call that led here, or else each in this file."""
@@ -251,6 +269,9 @@ class _Walk:
         for wrapper in own_wrappers(self.program, function) if function is not None and self._returns else ():
             self._end(wrapper, Fate.OBSERVED)
         if not calls and not self._returns:
+            return
+        if not calls and function is self._within:
+            self._end(node, Fate.RETURNED)
             return
         sites = self.program.call_sites(function)
         for site in sites:

@@ -1,13 +1,13 @@
-"""Finds modules that build a graph of which the program lets go, by `detach` or `data`, before anybody uses it."""
+"""Finds modules that build a graph of which the program lets go before anybody uses it: by `detach`, or a helper."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perflint.analysis.autograd.effects import Effects
+from perflint.analysis.autograd.effects import KNOWN, Effects
 from perflint.analysis.autograd.found import Effect, GradMode
 from perflint.analysis.autograd.graph_use import GraphUses
 from perflint.analysis.autograd.mode import GradModes
@@ -15,26 +15,40 @@ from perflint.analysis.autograd.training import frozen
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.syntax.walk import FUNCTIONS, path_of
+from perflint.syntax.walk import path_of
 
 _LIGHT = re.compile(  # torch's layers that have no weights
     r"torch\.nn\.(modules\.\w+\.)?(?!.*(Linear|Conv|Norm|Embedding|RNN|LSTM|GRU|Cell|Attention|Transformer|PReLU"
     r"|Sequential|Parallel|List|Dict|Module))\w+"
 )
+_LIBRARIES = (*KNOWN, "builtins.", "numpy.", "math.")
 _DEPTH = 12  # of operations and names between a module and what lets go of its graph
 
 
 @dataclass(frozen=True)
 class UnusedGraph:
-    """The call `run` of a module, and the first `cut`, `.detach` or `.data`, at which its graph ends."""
+    """The call `run` of a module, and the first `cut` at which its graph ends.
+
+    That is `.detach` or `.data`, or a call of a function in another file which does that to its first argument.
+    """
 
     run: ast.Call
-    cut: ast.Attribute
+    cut: ast.Attribute | ast.Call
+
+    @property
+    def by(self) -> str:
+        """The name of what lets go of the graph."""
+        return self.cut.attr if isinstance(self.cut, ast.Attribute) else path_of(self.cut.func)
+
+    def end(self, program: Program) -> ast.Call | None:
+        """The call that lets go of the graph; None of `data`."""
+        call = self.cut if isinstance(self.cut, ast.Call) else program.parent(self.cut)
+        return call if isinstance(call, ast.Call) and self.cut in (call, call.func) else None
 
     @property
     def is_at_once(self) -> bool:
         """Is it `module(x).detach()`, perhaps with an attribute or a subscript in between?"""
-        made = self.cut.value
+        made = self.cut.value if isinstance(self.cut, ast.Attribute) else self.cut.args[0]
         while isinstance(made, ast.Attribute | ast.Subscript):
             made = made.value
         return made is self.run
@@ -45,33 +59,52 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
     found: dict[ast.Call, UnusedGraph] = {}
     for cut in program.of_type(ast.Attribute):
         if cut.attr in ("detach", "data") and isinstance(cut.ctx, ast.Load):
-            for run in dict.fromkeys(_runs(program, cut.value, _DEPTH)):
+            for run in _runs(program, cut.value):
                 if run not in found and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
+    for call in program.of_type(ast.Call):
+        for run in _runs(program, call.args[0]) if _may_be_helper(program, call) else ():
+            if run not in found and program.drops_elsewhere(call) and _is_dead(program, run):
+                found[run] = UnusedGraph(run, call)
     return sorted(found.values(), key=lambda each: (each.run.lineno, each.run.col_offset))
 
 
-def _runs(program: Program, node: ast.expr, depth: int) -> Iterator[ast.Call]:
-    """The calls of modules of which `node` is computed, in the same function."""
-    if not depth:
-        return
+def _may_be_helper(program: Program, call: ast.Call) -> bool:
+    """May it be a call of a function of another file, and no constructor or method?"""
+    name, _, last = path_of(call.func).rpartition(".")
+    is_plain = bool(call.args) and last[:1].islower() and not name.startswith("self") and program.callee(call) is None
+    return is_plain and not program.qualified(call.func).startswith(_LIBRARIES) and bool(program.targets(call))
+
+
+def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
+    """The calls of modules of which `node` is computed, in its function or in what the file gives that."""
+    runs, level, seen = list[ast.Call](), [node], {node}
+    for _ in range(_DEPTH):
+        found = [each for each in level if isinstance(each, ast.Call) and _records(program, each)]
+        behind = (part for each in level if each not in found for part in _operands(program, each))
+        runs, level = [*runs, *found], [each for each in dict.fromkeys(behind) if each not in seen]
+        seen.update(level)
+    return runs
+
+
+def _records(program: Program, call: ast.Call) -> bool:
+    return call in program.get(Effects).of(call, Effect.RECORDS)
+
+
+def _operands(program: Program, node: ast.expr) -> Sequence[ast.expr]:
+    """What `node` is computed of, as far as a graph may come from it."""
     if isinstance(node, ast.Name):
-        graph = program.get(Flow).graph(node)
-        values = [each for each in graph.definitions(node) if isinstance(each, Definition)]
-        sources = [each.source for each in values if each.source is not None and not isinstance(each.node, ast.arg)]
-        for source in sources if not any(isinstance(each, FUNCTIONS) for each in sources) else ():
-            yield from _runs(program, source, depth - 1)
-    elif isinstance(node, ast.Call) and node in program.get(Effects).of(node, Effect.RECORDS):
-        yield node
-    elif isinstance(node, ast.Call):
-        parts = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        for each in (*parts, *node.args):
-            yield from _runs(program, each, depth - 1)
-    elif isinstance(node, ast.Attribute | ast.Subscript):
-        yield from _runs(program, node.value, depth - 1)
-    elif isinstance(node, ast.BinOp):
-        yield from _runs(program, node.left, depth - 1)
-        yield from _runs(program, node.right, depth - 1)
+        values = [each for each in program.get(Flow).graph(node).definitions(node) if isinstance(each, Definition)]
+        given = [value for each in values if isinstance(each.node, ast.arg) for _, value in program.given(each.node)]
+        sources = [*given, *(each.source for each in values if not isinstance(each.node, ast.arg))]
+        return [each for each in sources if each is not None]
+    if isinstance(node, ast.Call):
+        return [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    return [node.value] if isinstance(node, ast.Attribute | ast.Subscript) else []
 
 
 def _is_dead(program: Program, run: ast.Call) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
+from perflint.analysis.data.callables import method_of
 from perflint.analysis.data.draws import Draws
-from perflint.analysis.data.effects import Callees, Effects, method_of
+from perflint.analysis.data.effects import Callees, Effects
 from perflint.analysis.data.isolation import Isolation
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.origins import Origins
@@ -17,7 +18,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, contains_tensor
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, own_nodes, returned_values
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, own_nodes, path_of, returned_values
 
 _WRAPPERS = frozenset({"Subset", "ConcatDataset", "StackDataset", "ChainDataset", "random_split"})
 _FIXED_DATASETS = frozenset({"MNIST", "CIFAR10", "CIFAR100"})  # whose items draw no random numbers
@@ -209,7 +210,7 @@ class Datasets:
             return Source(bool(made), on_device=moved)
         fixed = name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
         may_draw = not fixed or any(self._argument_may_draw(argument) for argument in arguments_of(origin))
-        return Source(may_draw, self._argument_obstacle(origin), _is_iterable(name))
+        return Source(may_draw, self._unpicklable(arguments_of(origin)), _is_iterable(name))
 
     def _made_elsewhere(self, tensor: ast.expr) -> Iterator[ast.Call]:
         """The calls of unanalysed code that may have made the tensor, here or on the device."""
@@ -272,16 +273,18 @@ class Datasets:
             return Source(is_iterable=True)
         functions = self._residence.run_by_items(node)
         if not functions:
-            return Source(obstacle=self._argument_obstacle(call))
+            return Source(obstacle=self._unpicklable(arguments_of(call)))
         getitem = functions[0]
         moved = self._residence.uses_device(functions)
         tensors = (contains_tensor(program.value(each)) for each in returned_values(getitem))
         resident = any(each is not None and each.on_device and each.sure for each in tensors)
-        obstacle = self._argument_obstacle(call) or self._handle(node) or self._private_write(getitem, "it", "is read")
+        held = [each for function in functions for each in own_nodes(function) if path_of(each).startswith("self.")]
+        obstacle = self._unpicklable([*arguments_of(call), *held]) or self._handle(node)
+        obstacle = obstacle or self._private_write(getitem, "it", "is read")
         if moved:
             obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"
         return Source(
-            self._draws.may_run(getitem),
+            self._draws.of_object(call).may_run(getitem),
             obstacle,
             on_device=resident and not moved,
             uses_device=moved,
@@ -314,16 +317,16 @@ class Datasets:
 
     # -- what is passed
 
-    def _argument_obstacle(self, call: ast.Call) -> str:
-        for argument in arguments_of(call):
-            for part in self._nested_origins(argument):
+    def _unpicklable(self, nodes: Iterable[ast.AST]) -> str:
+        for node in nodes:
+            for part in self._nested_origins(node):
                 if isinstance(part, ast.Lambda):
                     return "a lambda in the dataset cannot be pickled for workers"
                 if isinstance(part, ast.FunctionDef) and self._program.function_of(part) is not None:
                     return f"{part.name}() is defined inside a function, so that workers cannot unpickle it"
         return ""
 
-    def _nested_origins(self, node: ast.expr, depth: int = 3) -> Iterator[ast.AST]:
+    def _nested_origins(self, node: ast.AST, depth: int = 3) -> Iterator[ast.AST]:
         for origin in self._origins.of(node):
             yield origin
             if isinstance(origin, ast.Call) and depth and "transforms" in self._program.qualified(origin.func):

@@ -5,61 +5,37 @@ from __future__ import annotations
 import ast
 
 from perflint import torch_ops
-from perflint.analysis.data.effects import HARMLESS_LIBRARIES, HARMLESS_METHODS, Callees, method_of
-from perflint.analysis.data.origins import Origins
+from perflint.analysis.data.callables import Callables, Part
+from perflint.analysis.data.effects import HARMLESS_METHODS, Callees
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
+from perflint.torch_ops import libraries
 
-_TRANSFORMS = ("torchvision.transforms.v2.", "torchvision.transforms.")
-_FIXED_TRANSFORMS = frozenset(
-    "Compose ToTensor PILToTensor ToPILImage ToImage ToPureTensor ToDtype ConvertImageDtype Normalize"
-    " Resize Scale CenterCrop Pad"
-    " Grayscale FiveCrop TenCrop Identity Lambda LinearTransformation".split()
-)
-_OF_GENERATORS = frozenset("choice permutation shuffle normal uniform integers rand randn random".split())
+_OF_GENERATORS = frozenset("choice permutation shuffle normal uniform integers rand randn random sample".split())
 
 
 class Draws:
     """Random draws in the functions, classes and transforms of one program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, callables: Callables | None = None) -> None:
         self._program = program
-        self._origins = program.get(Origins)
+        self._callables = callables or program.get(Callables)
         self._callees = program.get(Callees)
         self._known: dict[Function, bool] = {}
 
+    def of_object(self, call: ast.Call) -> Draws:
+        """Those of the object that `call` makes, whatever other objects of the class are given."""
+        return Draws(self._program, self._callables.made_at(call))
+
     def may_call(self, node: ast.AST) -> bool:
         """May calling the value of `node`, a transform or a function, draw random numbers?"""
-        return any(self._may_call(origin) for origin in self._origins.of(node))
+        return any(map(self._part_draws, self._callables.of(node)))
 
-    def _may_call(self, origin: ast.AST) -> bool:
-        if isinstance(origin, ast.Constant):
-            return origin.value is not None
-        if isinstance(origin, FUNCTIONS):
-            return self.may_run(origin)
-        if isinstance(origin, ast.Call):
-            return not self.is_fixed_transform(origin)
-        name = self._program.qualified(origin)
-        return not (name.startswith("torch.utils.data.") and name.endswith("default_collate"))
-
-    def is_fixed_transform(self, call: ast.Call) -> bool:
-        """Does `call` build a transform of torchvision that always does the same, and is made of such?"""
-        name = self._program.qualified(call.func)
-        if not name.startswith(_TRANSFORMS) or name.rpartition(".")[2] not in _FIXED_TRANSFORMS:
-            return self._is_fixed_instance(call)
-        if not name.endswith((".Compose", ".Lambda")):
-            return True
-        parts = [part for argument in call.args for part in self._origins.of(argument)]
-        lists = [part for part in parts if isinstance(part, ast.List | ast.Tuple)]
-        rest = [part for part in parts if not isinstance(part, ast.List | ast.Tuple)]
-        return not any(self.may_call(part) for part in (*(each for one in lists for each in one.elts), *rest))
-
-    def _is_fixed_instance(self, call: ast.Call) -> bool:
-        """Does `call` make an object of a class of this file whose `__call__` draws nothing?"""
-        value = self._program.value(call.func)
-        method = method_of(value.node, "__call__")
-        return method is not None and not self.may_run(method)
+    def _part_draws(self, part: Part) -> bool:
+        if isinstance(part, FUNCTIONS):
+            return self.may_run(part)
+        return part is None or library_draws(part)
 
     def may_run(self, function: Function) -> bool:
         """May running the body of `function` draw random numbers?"""
@@ -83,8 +59,8 @@ class Draws:
         return self._may_call_unseen(call.func)
 
     def _may_call_unseen(self, node: ast.AST) -> bool:
-        origins = self._origins.of(node)
-        return any(self._may_call(origin) for origin in origins if not isinstance(origin, FUNCTIONS))
+        parts = self._callables.of(node)
+        return any(self._part_draws(part) for part in parts if not isinstance(part, FUNCTIONS))
 
     def _method_draws(self, function: ast.Attribute) -> bool:
         owner = self._program.value(function.value)
@@ -98,23 +74,16 @@ class Draws:
         )
         if is_of_base or function.attr in HARMLESS_METHODS:
             return is_of_base
+        if self._callables.is_made_by_library(function.value):
+            return function.attr in _OF_GENERATORS
         return self._may_call_unseen(function)
 
 
 def library_draws(name: str) -> bool:
     """May calling the library function, or class, called `name` draw random numbers? True where it is unknown."""
-    head = name.partition(".")[0]
-    if "rand" in name:
-        return True
-    if head == "torch":
-        entry = torch_ops.of_function(name)
-        if entry is not None:
-            return "random" in entry.traits
-        return (
-            name not in ("torch.load",)
-            and torch_ops.class_kind(name) != "tensor-type"
-            and not name.endswith(".default_collate")
-        )
-    if name.startswith(("torchvision.transforms.functional.", "torchvision.io.")):
-        return False
-    return head not in HARMLESS_LIBRARIES and head not in ("numpy", "scipy")
+    if not name.startswith("torch."):
+        return libraries.may_draw(name)
+    if (entry := torch_ops.of_function(name)) is not None:
+        return "random" in entry.traits
+    is_known = name == "torch.load" or torch_ops.class_kind(name) == "tensor-type" or name.endswith(".default_collate")
+    return "rand" in name or not is_known

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.call_graph import CallGraph
-from perflint.analysis.data.origins import Origins
+from perflint.analysis.data.callables import Callables
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import ANY, NOWHERE, Location, Locations, Origin, Summary, Write, made
@@ -15,19 +15,14 @@ from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS, TAKES
 from perflint.analysis.memory.special_methods import INDEXING
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
-from perflint.syntax.arguments import arguments_of, is_static
+from perflint.syntax.arguments import is_static
 from perflint.syntax.walk import FUNCTIONS, Function, path_of
+from perflint.torch_ops import libraries
 
 POSITION = "@"  # the attribute that reading on in a stream binds anew
 _READING_ON = frozenset("read read1 readinto readline readlines recv seek send fetchone fetchmany __next__".split())
 _GIVING = frozenset({"pop", "popleft", "popitem", "setdefault"})  # those that fill or take, and whose result is used
 _SHARING = ("builtins.", "itertools.", "collections.", "functools.partial", "numpy.asarray")
-_DEPTH = 3  # of compositions of transforms
-HARMLESS_LIBRARIES = frozenset(  # which draw no random numbers, and change nothing that they are given
-    "math os json re csv copy collections itertools functools pathlib io glob string struct base64"
-    " pickle operator builtins"
-    " PIL cv2 imageio pandas h5py soundfile librosa nibabel pydicom tifffile".split()
-)
 HARMLESS_METHODS = frozenset(  # of anything but tensors, as far as they are not torch's
     "append extend index count get items keys values copy split strip lower upper replace join format"
     " startswith endswith encode"
@@ -139,14 +134,25 @@ class DatasetPointsTo(_NewBatches):
         """Those who draw batches change no dataset of the module."""
         return NOWHERE
 
-    def _elsewhere(self, call: ast.Call, name: str) -> Locations:
-        is_harmless = name.partition(".")[0] in HARMLESS_LIBRARIES
-        return self._kept(call) if is_harmless else super()._elsewhere(call, name)
+    def result(self, call: ast.Call) -> Locations:
+        """What a call may evaluate to; objects of libraries, such as transforms, do no more than their functions."""
+        is_named = self.program.callee(call) is not None or bool(self.program.qualified(call.func))
+        parts = [None] if is_named else self.program.get(Callables).of(call.func)
+        if not all(isinstance(each, FUNCTIONS) or (each and libraries.is_pure(each)) for each in parts):
+            return super().result(call)
+        if any(each.arg == "inplace" for each in self.program.of_type(ast.keyword)):  # one of them may be built so
+            self.write(call, self._given(call), deep=True)
+        found = (self._called(call, each) if isinstance(each, FUNCTIONS) else self._kept(call) for each in parts)
+        return frozenset().union(*found)
 
     def _method(self, call: ast.Call, func: ast.Attribute) -> Locations:
-        is_harmless = func.attr in HARMLESS_METHODS - FILLS - TAKES and torch_ops.of_method(func.attr) is None
-        receiver = self.of(func.value)
-        return self._kept(call) | receiver | self._inside(receiver) if is_harmless else super()._method(call, func)
+        receiver, is_known = self.of(func.value), self.program.get(Callables).is_made_by_library(func.value)
+        names = HARMLESS_METHODS if is_known else HARMLESS_METHODS - FILLS - TAKES
+        is_harmless = func.attr in names and (is_known or torch_ops.of_method(func.attr) is None)
+        if is_known and not is_harmless:
+            self.write(call, receiver)
+        known = is_known or is_harmless
+        return self._kept(call) | receiver | self._inside(receiver) if known else super()._method(call, func)
 
     def _unknown(self, call: ast.Call) -> Locations:
         given = self._given(call)
@@ -220,46 +226,19 @@ def _written_name(write: Write) -> str:
 
 
 class Callees(CallGraph):
-    """The call graph in which objects run their `__call__`, and what a library wraps may run."""
+    """The call graph in which objects run their `__call__`, and what a library composes may run."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self._origins = program.get(Origins)
+        self._callables = program.get(Callables)
 
     def callees(self, call: ast.Call) -> Sequence[Function]:
         """The functions of this file that a call may run."""
         return super().callees(call) or self.of(call.func)
 
-    def of(self, node: ast.AST, depth: int = _DEPTH) -> list[Function]:
+    def of(self, node: ast.AST) -> list[Function]:
         """The functions that calling `node` runs: itself, `__call__` of its class, or those that a library wraps."""
-        return list(dict.fromkeys(self._behind(node, depth)))
-
-    def _behind(self, node: ast.AST, depth: int) -> Iterator[Function]:
-        for origin in self._origins.of(node):
-            value = self.program.value(origin)
-            if isinstance(origin, FUNCTIONS):
-                yield origin
-            elif isinstance(origin, ast.Call):
-                yield from self._of_object(origin, depth)
-            elif value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS):
-                yield value.node
-
-    def _of_object(self, call: ast.Call, depth: int) -> Iterator[Function]:
-        value = self.program.value(call.func)
-        if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
-            method = method_of(value.node, "__call__")
-            if method is not None:
-                yield method
-        elif value.kind is Kind.LIBRARY and depth:
-            for argument in arguments_of(call):
-                for part in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
-                    yield from self._behind(part, depth - 1)
-
-
-def method_of(node: ast.AST | None, name: str) -> ast.FunctionDef | None:
-    """The method called `name` that the body of a class defines."""
-    body = node.body if isinstance(node, ast.ClassDef) else []
-    return next((each for each in body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+        return [part for part in self._callables.of(node) if isinstance(part, FUNCTIONS)]
 
 
 def is_first_use(program: Program, node: ast.AST) -> bool:

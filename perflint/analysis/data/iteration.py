@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
-from perflint.analysis.data.effects import method_of
+from perflint.analysis.data.callables import method_of
 from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -24,6 +25,8 @@ class Origins:
         self._program = program
         self._flow = program.get(Flow)
         self._known: dict[ast.AST, list[ast.AST]] = {}
+        self._classes = program.of_type(ast.ClassDef)
+        self._site: ast.Call | None = None
         self._attributes: defaultdict[tuple[ast.AST, str], list[_Part]] = defaultdict(list)
         for node in program.of_type(ast.Assign, ast.AnnAssign, ast.AugAssign):
             for target, value in bindings_of(node):
@@ -49,6 +52,12 @@ class Origins:
     def calls(self, node: ast.AST) -> list[ast.Call]:
         """The calls that the value of `node` may come from."""
         return [origin for origin in self.of(node) if isinstance(origin, ast.Call)]
+
+    def given_at(self, site: ast.Call) -> Origins:
+        """The same, as if what `site` calls were called there alone."""
+        found = copy.copy(self)
+        found._known, found._site = {}, site
+        return found
 
     def given(self, call: ast.Call, function: Function, name: str) -> ast.expr | None:
         """What `call` passes for the parameter `name` of `function`, or its default."""
@@ -85,11 +94,18 @@ class Origins:
         if isinstance(node, ast.Name):
             return [part for each in self._definitions(node) for part in self._bound(each, index)]
         if isinstance(node, ast.Attribute):
-            found = self._attributes.get((owner, node.attr), ()) if (owner := self._owner(node)) is not None else ()
+            owner = self._owner(node)
+            found = self._assigned(owner, node.attr) if owner is not None else ()
             return [(value, index if part is None else part) for value, part in found]
         if isinstance(node, ast.arg):
             return list(self._given_for(node, index))
         return self._returned_by(node, index) if isinstance(node, ast.Call) else []
+
+    def _assigned(self, owner: ast.ClassDef, name: str) -> list[_Part]:
+        """What the methods of a class, and of its bases in the file, assign to the attribute."""
+        bases = self._program.base_names(owner)
+        kin = [each for each in self._classes if each is owner or f"@{each.name}" in bases]
+        return [part for each in kin for part in self._attributes.get((each, name), ())]
 
     def _owner(self, node: ast.Attribute) -> ast.ClassDef | None:
         """The class around, if it is an attribute of self."""
@@ -134,8 +150,9 @@ class Origins:
         """What the calls of this file give for a parameter, which is an origin where a call leaves it out."""
         function = self._program.function_of(parameter)
         default = defaults_of(function).get(parameter.arg) if function is not None else None
+        is_at_site = self._site is not None and self._program.callee(self._site) is function
         for site, given in self._program.given(parameter):
-            if self._program.calls(site, function):
+            if self._program.calls(site, function) and (site is self._site or not is_at_site):
                 source = given if given is not None else default
                 yield (source, index) if source is not None else (parameter, _LEFT_OUT)
 

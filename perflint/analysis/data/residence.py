@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from perflint.analysis.data.effects import Callees, method_of
+from perflint.analysis.data.callables import method_of
+from perflint.analysis.data.effects import Callees
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.call_targets import ELSEWHERE

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from perflint.analysis.data.effects import method_of
+from perflint.analysis.data.callables import method_of
 from perflint.analysis.data.loaders import Loaders, is_loader_class
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.workers import Reason, Workers

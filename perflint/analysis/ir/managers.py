@@ -6,13 +6,12 @@ import ast
 from collections.abc import Iterable
 
 from perflint.analysis.facts import Program
-from perflint.analysis.memory.python import PURE_PACKAGES
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, returned_values
+from perflint.torch_ops import libraries
 
 _SWALLOW = frozenset({"suppress", "ExitStack", "AsyncExitStack"})  # of contextlib, by their purpose
 _EXITS = frozenset({"__exit__", "__aexit__"})
-_LET_THROUGH = (*PURE_PACKAGES, "torch", "tqdm")  # packages whose other managers end no exception
 
 
 def may_swallow(program: Program, manager: ast.expr) -> bool:
@@ -20,8 +19,8 @@ def may_swallow(program: Program, manager: ast.expr) -> bool:
     called = manager.func if isinstance(manager, ast.Call) else manager
     value = program.value(called)
     if value.kind is Kind.LIBRARY:
-        package, _, name = value.name.rpartition(".")
-        return name in _SWALLOW or package.partition(".")[0] not in _LET_THROUGH
+        name = value.name.rpartition(".")[2]
+        return name in _SWALLOW or not (libraries.is_pure(value.name) or value.name.startswith("torch."))
     if isinstance(value.node, ast.FunctionDef | ast.AsyncFunctionDef):
         return _may_catch(program, value.node)
     built = program.value(manager).node

@@ -19,13 +19,11 @@ from perflint.analysis.memory.locations import (
     Origin,
     made,
 )
-from perflint.analysis.memory.python import (
-    PURE_PACKAGES,
-    SEE_ALL,
-)
+from perflint.analysis.memory.python import SEE_ALL
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, bind, defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function
+from perflint.torch_ops import libraries
 
 VARIABLE = "="  # the cell of a variable of an outer scope
 
@@ -59,8 +57,8 @@ class Calls(LibraryCalls):
             return self._operation(call, operation)
         if name.startswith("torch.") and (kind := torch_ops.class_kind(name)) is not None:
             return self._of_tensor_type(call) if kind == "tensor-type" else self._kept(call)
-        is_open = name.startswith(("torch.ops.", "torch.utils."))  # of others, or on anything
-        if name and name.partition(".")[0] in (*PURE_PACKAGES, "torch") and not is_open:
+        is_torch = name.startswith("torch.") and not name.startswith(("torch.ops.", "torch.utils."))  # on anything
+        if is_torch or libraries.is_pure(name):
             return self._of_library(call, name)
         if self.program.value(call.func).kind is Kind.MODULE:
             return self._of_module(call)

@@ -10,11 +10,11 @@ from perflint.analysis.ir.graph import Value as IRValue
 from perflint.analysis.memory.calls import Calls
 from perflint.analysis.memory.library import is_library
 from perflint.analysis.memory.locations import ANY, ELEMENTS, NOWHERE, Location, Locations, Origin, made
-from perflint.analysis.memory.python import PURE_PACKAGES
 from perflint.analysis.memory.special_methods import ITERATION, WITHIN, Names, only_asks, run_by
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.arguments import arguments_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, name_called
+from perflint.torch_ops import libraries
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
 _NEW = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Compare)
@@ -103,7 +103,7 @@ class ImplicitCalls(Calls):
         if self._callee(call) is not None or self._dispatched(call):
             return
         name = self.program.qualified(call.func)
-        if name.partition(".")[0] in PURE_PACKAGES and not only_asks(name):
+        if libraries.is_pure(name) and not only_asks(name):
             self._run_elsewhere(call, self._given(call))
         names = self.specials.by_library(name)
         if name in ("builtins.getattr", "builtins.hasattr") and call.args[1:]:

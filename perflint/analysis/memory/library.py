@@ -30,16 +30,14 @@ from perflint.analysis.memory.python import (
     HOLDS,
     NAMESPACES,
     NEW,
-    PURE_PACKAGES,
     TAKES,
-    WRITES_FIRST,
 )
 from perflint.analysis.memory.sharing import Sharing
 from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function
-from perflint.torch_ops import Argument, Operation
+from perflint.torch_ops import Argument, Operation, libraries
 
 PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
 _CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
@@ -48,7 +46,12 @@ ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
 
 def is_library(program: Program, node: ast.expr) -> bool:
     """Is it a library's function, or a call of one, which writes to nothing later on?"""
-    return program.qualified(getattr(node, "func", node)).partition(".")[0] in (*PURE_PACKAGES, "torch")
+    return _is_known(program.qualified(getattr(node, "func", node)))
+
+
+def _is_known(name: str) -> bool:
+    """Is it torch's, or a function of a library that writes to nothing but what is noted of it?"""
+    return libraries.is_pure(name) or name.startswith("torch.")
 
 
 def _is_display(place: Location) -> bool:
@@ -232,14 +235,15 @@ class LibraryCalls(ABC):
             else self._applies(call)
         ):
             return self._unknown(call)
-        if name.startswith("numpy."):
-            self.write(call, frozenset().union(*map(self.of, call.args[2:])), deep=True)  # one of them may be `out`
+        if name.startswith(("numpy.", "cv2.")):  # one of them may be `out` or `dst`
+            self.write(call, frozenset().union(*map(self.of, call.args[2:])), deep=True)
         first = self.of(call.args[0]) if call.args else NOWHERE
-        if last in WRITES_FIRST or (name.startswith("operator.i") and last not in ("index", "indexOf", "invert")):
+        is_in_place = name.startswith("operator.i") and last not in ("index", "indexOf", "invert")
+        if last in libraries.WRITES_FIRST or is_in_place:
             self.write(call, first | self._inside(first))
             if not name.startswith("numpy."):  # which copies numbers
                 self.cells.store(first, ELEMENTS, frozenset().union(*map(self.of, call.args[1:])))
-        if name == "copy.deepcopy" or (name.startswith("builtins.") and last in NEW):
+        if name == "copy.deepcopy" or last in libraries.READERS or (name.startswith("builtins.") and last in NEW):
             return frozenset({made(call)})
         if fills_container:
             self._kept(call)
@@ -248,7 +252,7 @@ class LibraryCalls(ABC):
 
     def _write_out(self, call: ast.Call) -> None:
         for keyword in call.keywords:
-            if keyword.arg == "out":
+            if keyword.arg in ("out", "dst"):
                 self.write(call, self.items_at(self.of(keyword.value)))
 
     def _set_attribute(self, call: ast.Call) -> Locations:
@@ -269,8 +273,7 @@ class LibraryCalls(ABC):
         """Unanalysed code: it may write to all that can be reached from what it is given, store and return it."""
         func = call.func
         given = self._given(call)
-        package = self.program.qualified(func).partition(".")[0]
-        if package not in (*PURE_PACKAGES, "torch"):  # another file's may keep what it is given, and give it back
+        if not _is_known(self.program.qualified(func)):  # another file's may keep what it is given, and give it back
             given |= self.of(func.value if isinstance(func, ast.Attribute) else func)
         keeps = any(self._may_write(each, is_sure=True) for each in arguments_of(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
@@ -291,7 +294,7 @@ class LibraryCalls(ABC):
             return any(not write.attribute for write in self.summary_of(function).writes)
         if value.kind is Kind.LIBRARY:
             operation = torch_ops.of_function(value.name) if value.name.startswith("torch.") else None
-            is_known = operation is not None or value.name.partition(".")[0] in (*PURE_PACKAGES, "torch")
+            is_known = operation is not None or _is_known(value.name)
             return bool(operation.writes) if operation is not None else not is_known
         if value.kind is Kind.METHOD and isinstance(node, ast.Attribute):
             operation = torch_ops.of_method(node.attr)

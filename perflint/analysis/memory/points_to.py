@@ -29,6 +29,7 @@ from perflint.analysis.memory.python import NAMESPACES, OPERATORS
 from perflint.analysis.memory.special_methods import RUNNING
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function, bindings_of
+from perflint.torch_ops import libraries
 
 _MOST_ROUNDS = 12
 
@@ -201,6 +202,8 @@ class PointsTo(ImplicitCalls):
         return locations
 
     def _attribute(self, node: ast.Attribute) -> Locations:
+        if node.attr.isupper() and libraries.is_pure(self.program.qualified(node)):
+            return NOWHERE  # a number
         base = self.of(node.value)
         value = self.program.value(node.value)
         is_tensor = value.kind in ARRAYS and value.sure

@@ -10,14 +10,6 @@ NEW = frozenset(  # something that shares nothing
 )
 SEE_ALL = frozenset({"builtins.globals", "builtins.locals", "builtins.vars", "builtins.exec", "builtins.eval"})
 CONTAINERS_OF = frozenset("list tuple dict set frozenset sorted enumerate zip".split())  # new ones, of the same items
-PURE_PACKAGES = frozenset(
-    "builtins math random time os sys logging warnings typing collections itertools functools copy re json dataclasses"
-    " enum abc contextlib pathlib datetime types string numpy tqdm einops operator heapq bisect".split()
-)
-WRITES_FIRST = frozenset(  # of numpy, and of Python's modules of functions
-    "copyto nan_to_num put place putmask fill_diagonal put_along_axis shuffle at setitem delitem heapify heappush"
-    " heappop heapreplace heappushpop insort insort_left insort_right".split()
-)
 VIEWS = frozenset(  # of numpy and Python: another name for the memory that they are given
     "asarray asanyarray ascontiguousarray frombuffer memoryview reshape ravel squeeze transpose atleast_1d".split()
 )

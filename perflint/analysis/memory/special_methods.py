@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from perflint.analysis.facts import Program
-from perflint.analysis.memory.python import OPERATORS, PURE_PACKAGES
+from perflint.analysis.memory.python import OPERATORS
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import Function, last_name, reachable
+from perflint.torch_ops import libraries
 
 _Method = ast.FunctionDef | ast.AsyncFunctionDef
 Names = tuple[str, ...]
@@ -125,8 +126,7 @@ class SpecialMethods:
         """Does the class of `method` derive from classes of the file, torch and Python alone?"""
         names = self._lineage(owner) if (owner := self._owner(method)) is not None else set[str]()
         bases = (base for each in self._bases if each.name in names for base in self._program.base_names(each))
-        known = (*PURE_PACKAGES, "torch")
-        return bool(names) and all(each.startswith("@") or each.partition(".")[0] in known for each in bases)
+        return bool(names) and all(each.startswith(("@", "torch.")) or libraries.is_pure(each) for each in bases)
 
     def by_library(self, name: str) -> Names:
         """What a function of a library, or an unanalysed one, may run of an object that it is given."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from perflint.analysis.autograd.effects import Effects, is_loss
 from perflint.analysis.autograd.found import GradMode
+from perflint.analysis.autograd.graph_use import GraphUses
 from perflint.analysis.autograd.observers import needs_gradients
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.attributes import edits_of
@@ -85,7 +86,8 @@ def _summary(
         effects = program.get(Effects)
         summary = replace(summary, memory=program.get(Memory).exported(function), decorates=exported(program, function))
         needs = needs_gradients(program, function)
-        summary = replace(summary, differentiates=needs, records=effects.records(function))
+        drops = program.get(GraphUses).drops(function)
+        summary = replace(summary, differentiates=needs, records=effects.records(function), drops=drops)
     if not program.get(_may_start):
         return summary
     starts = program.get(Starts)

@@ -1,0 +1,72 @@
+"""A graph ends in a function of another file that detaches its first argument, and does nothing else with its graph."""
+
+from __future__ import annotations
+
+import pytest
+
+from perflint.analysis.links import ALONE, Context
+from perflint.engine.catalogue import all_rules
+from perflint.engine.check import find
+from perflint.project.ties import contexts_of
+
+RULES = [rule for rule in all_rules() if rule.name == "dead-graph"]
+AGENT = """import torch
+from torch import nn
+{imported}
+
+class Agent:
+    def __init__(self, device):
+        self.actor = nn.Linear(4, 4).to(device)
+
+    def act(self, x):
+        return {call}
+
+def train(env, x, optimizer):
+    agent = Agent(torch.device("cuda"))
+    for step in range(100000):
+        x = env.step(agent.act(x))
+        agent.actor(x.cuda()).sum().backward()
+        optimizer.step()
+"""
+PLAIN = "from other import f"
+
+
+@pytest.mark.parametrize(
+    ("other", "imported", "call"),
+    [
+        ("def f(t):\n    return t.detach().cpu().numpy()", PLAIN, "f(self.actor(x))"),
+        ("def f(t):\n    return t.cpu().data.numpy() if t.is_cuda else t.data.numpy()", PLAIN, "f(self.actor(x)[0])"),
+        ("def f(t):\n    return t.data", "from other import *", "f(self.actor(x)).squeeze(0)"),
+        ("def f(t, dim=0):\n    t = t.detach()\n    return t.argmax(dim)", "import other", "other.f(self.actor(x), 1)"),
+    ],
+)
+def test_a_helper_that_detaches_throws_the_graph_away(other: str, imported: str, call: str) -> None:
+    assert _is_found(other, imported, call)
+
+
+@pytest.mark.parametrize(
+    ("other", "call"),
+    [
+        ("def f(t):\n    return t, t.detach()", "f(self.actor(x))"),
+        ("def f(t):\n    print(t)\n    return t.detach()", "f(self.actor(x))"),
+        ("SEEN = []\ndef f(t):\n    SEEN.append(t)\n    return t.detach()", "f(self.actor(x))"),
+        ("def f(t):\n    t.sum().backward()\n    return t.detach()", "f(self.actor(x))"),
+        ("def f(t, u):\n    return t.detach() + u", "f(x, self.actor(x))"),
+        ("def f(t, u):\n    return t.detach() + u", "f(u=self.actor(x), t=x)"),
+        ("@unknown\ndef f(t):\n    return t.detach()", "f(self.actor(x))"),
+        ("def f(t):\n    return t.cpu()", "f(self.actor(x))"),
+        ("def f(t):\n    return t.detach()\nf = print", "f(self.actor(x))"),
+    ],
+)
+def test_a_helper_that_does_more_with_the_graph_does_not(other: str, call: str) -> None:
+    assert not _is_found(other, PLAIN, call)
+
+
+def _is_found(other: str, imported: str, call: str) -> bool:
+    """Has the agent's file a finding, beside that other one?"""
+    files = {"agent.py": AGENT.format(imported=imported, call=call), "other.py": f"import torch\n{other}\n"}
+    known: dict[str, Context] = {}
+    for _ in range(5):
+        found = {path: find(text, RULES, {}, known.get(path, ALONE)) for path, text in files.items()}
+        known = contexts_of({path: each.links for path, each in found.items()})
+    return bool(found["agent.py"].findings)
