@@ -38,7 +38,23 @@ class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
         return fields
 
 
+class _LastFirst(dict[type[ast.AST], tuple[str, ...]]):
+    """The same from the last in the source to the first, as a stack takes them; filled as classes are met."""
+
+    def __missing__(self, cls: type[ast.AST]) -> tuple[str, ...]:
+        first = [field for field in _AHEAD.get(cls, ()) if field in cls._fields]
+        fields = self[cls] = (*first, *(field for field in _FIELDS[cls] if field not in first))[::-1]
+        return fields
+
+
 _FIELDS = _ChildFields({ast.Constant: (), ast.MatchSingleton: ()})  # whose value is no expression
+_AHEAD: dict[type[ast.AST], tuple[str, ...]] = {  # the fields that stand in front of others in the source, but not here
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), ("decorator_list", "type_params", "args", "returns")),
+    ast.ClassDef: ("decorator_list", "type_params"),
+    ast.IfExp: ("body",),
+}
+_MIXED = frozenset({ast.Dict, ast.arguments, ast.Call, ast.MatchMapping})  # whose fields may interleave
+_LAST_FIRST = _LastFirst()
 
 
 class Walk:
@@ -50,19 +66,24 @@ class Walk:
 
     @cached_property
     def _walked(self) -> tuple[dict[ast.AST, ast.AST], defaultdict[type[ast.AST], list[ast.AST]]]:
-        """The parents of all nodes, and the nodes by type, in no order."""
+        """The parents of all nodes, and the nodes by type, in source order."""
         parents: dict[ast.AST, ast.AST] = {}
         of_type: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
-        fields = _FIELDS
+        fields = _LAST_FIRST
         stack: list[ast.AST] = [self.tree]
         while stack:
             node = stack.pop()
             cls = node.__class__
             of_type[cls].append(node)
+            if cls in _MIXED and _is_mixed(node):
+                below = sorted(children(node), key=_place, reverse=True)
+                parents.update(dict.fromkeys(below, node))
+                stack += below
+                continue
             for field in fields[cls]:
                 child = getattr(node, field)
                 if child.__class__ is list:
-                    for each in child:
+                    for each in reversed(child):
                         if each is not None:
                             parents[each] = node
                             stack.append(each)
@@ -83,7 +104,7 @@ class Walk:
         """The nodes of these classes, in source order."""
         if classes not in self._sorted:
             found = [node for cls in classes for node in self._walked[1].get(cls, ())]
-            self._sorted[classes] = sorted(found, key=_place)
+            self._sorted[classes] = sorted(found, key=_place) if len(classes) > 1 else found
         return self._sorted[classes]  # type: ignore[return-value]
 
     def plain_loops(self) -> Sequence[PlainLoop]:
@@ -129,6 +150,13 @@ class Walk:
             if isinstance(block, list) and statement in block:
                 return block
         return [statement]
+
+
+def _is_mixed(node: ast.AST) -> bool:
+    """Do the parts of `node`, of a class that allows it, stand in another order than by its fields?"""
+    if isinstance(node, ast.Call):
+        return bool(node.keywords and node.args) and isinstance(node.args[-1], ast.Starred)
+    return not isinstance(node, ast.arguments) or bool(node.defaults or node.kwonlyargs or node.kwarg)
 
 
 def own_nodes(root: ast.AST) -> Sequence[ast.AST]:
