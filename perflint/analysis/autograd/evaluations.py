@@ -80,7 +80,7 @@ def _is_named(program: Program, function: ast.FunctionDef, runs: set[ast.AST]) -
 
 
 def _modes(program: Program, place: ast.AST) -> set[bool | None]:
-    """The modes of the modules that `place` itself runs, or else hands to what runs them; None where one isn't known."""
+    """The modes of the modules that `place` itself runs, or else hands on to be run; None where one isn't known."""
     own = set(own_nodes(place))
     runs = [each for each in program.effects(place, Effect.RUNS_MODULE) if isinstance(each, ast.Call)]
     found = {_mode(program.training_modes(each), path_of(each.func)) for each in runs if each in own}
