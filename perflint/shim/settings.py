@@ -23,7 +23,8 @@ _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d")
 class Setting(NamedTuple):
     """What it does, what it promises, and how it is made; the names of those that it excludes.
 
-    `regimes`: what bounds the steps in which it may gain. Empty: any. It `starts_slowly` if it compiles.
+    `regimes`: what bounds the steps in which it may gain. Empty: any. It `starts_slowly` if it compiles, and may gain
+    nothing where there is no GPU if it `needs_gpu`.
     """
 
     title: str
@@ -32,6 +33,12 @@ class Setting(NamedTuple):
     rivals: tuple[str, ...] = ()
     regimes: tuple[str, ...] = ()
     starts_slowly: bool = False
+    needs_gpu: bool = False
+
+
+def starts_slowly(name: str) -> bool:
+    """Whether a setting of that name, if there is one, compiles."""
+    return name in KNOWN and KNOWN[name].starts_slowly
 
 
 def watch(run: Path, names: Iterable[str], torch: Any) -> Undo:
@@ -151,12 +158,16 @@ KNOWN: Mapping[str, Setting] = {
         f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,), _ANYWHERE, True
     ),
     COMPILE_GRAPHS: Setting(
-        f"{_COMPILED}, into CUDA graphs (reduce-overhead)", "rounding", None, (COMPILE,), _ANYWHERE, True
+        f"{_COMPILED}, into CUDA graphs (reduce-overhead)", "rounding", None, (COMPILE,), _ANYWHERE, True, True
     ),
     "more-workers": Setting("more workers for loaders that have some", "exact", _more_workers, regimes=("input",)),
-    "cudnn-benchmark": Setting("torch.backends.cudnn.benchmark = True", "rounding", _benchmark, regimes=_ARITHMETIC),
+    "cudnn-benchmark": Setting(
+        "torch.backends.cudnn.benchmark = True", "rounding", _benchmark, regimes=_ARITHMETIC, needs_gpu=True
+    ),
     "fused-optimizer": Setting("fused=True for optimizers", "rounding", _fused, regimes=_SMALL),
     "channels-last": Setting("weights of convolutions as channels_last", "rounding", _channels_last, regimes=_TRAFFIC),
-    "tf32": Setting('torch.set_float32_matmul_precision("high")', "precision", _tf32, regimes=_ARITHMETIC),
+    "tf32": Setting(
+        'torch.set_float32_matmul_precision("high")', "precision", _tf32, regimes=_ARITHMETIC, needs_gpu=True
+    ),
     "bfloat16": Setting("autocast to bfloat16", "precision", _bfloat16, regimes=_TRAFFIC),
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perflint.engine.rule import Safety
+from perflint.shim.settings import starts_slowly
 from perflint.verify import statistics
 from perflint.verify.budget import Budget
 from perflint.verify.grade import Grade, Likeness, Outcome
@@ -34,6 +35,8 @@ Fixes = Sequence[FixVerdict]
 Hold = Callable[[Sequence[Variant], Protocol, Enough, str], Race]  # holds a race
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
+_FAST = 0.4  # of the time that is left for races, where others compile
+_COMPILING = 0.55  # of what is left then, to race those that compile
 _AT_ONCE = 6  # fixes in one race
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
 
@@ -51,6 +54,21 @@ class Settled:
     def won(self) -> Fixes:
         """The fixes that were kept."""
         return [fix for fix in self.fixes if fix.kept]
+
+    def seen(self, fixes: Fixes) -> Settled | None:
+        """The race with what a recording of its patch shows of the `fixes`; those with a reason are not right.
+
+        None where one of these took effect: then another program was raced.
+        """
+        if any(fix.reason and fix.activations for fix in fixes):
+            return None
+        raced, idle = {fix.name: fix for fix in self.fixes}, [fix for fix in fixes if fix.reason]
+        right = [
+            replace(raced[fix.name], activations=fix.activations, likeness=fix.likeness)
+            for fix in fixes
+            if not fix.reason
+        ]
+        return replace(self, fixes=[*idle, *right], patch=right)
 
     @property
     def fault(self) -> str:
@@ -82,52 +100,83 @@ class Contest:
         """Choose among the fixes that are `right`.
 
         The first is the one that gains most alone, by the lower end of its interval. Each other is raced on top of
-        those chosen by then, and joins them if it makes them faster. The patch that they make is raced once more, and
-        has to be faster again; so is that of all fixes, for some gain nothing but together.
+        those chosen by then, and joins them if it makes them faster. Where there is no time for that, all that gain
+        alone are raced together. Fixes that compile are slow to start: they are raced on top of what the others make,
+        side by side. The patch that comes of it is raced once more, and has to be faster again; so is that of all
+        fixes, for some gain nothing but together.
         """
         self._fixes = {fix.name: fix for fix in right}
-        if len(right) > 1:
-            self._race_each()
-        return self._confirmed(self._chosen())
+        if len(right) == 1:
+            return self._confirmed([])
+        slow = [fix for fix in right if starts_slowly(fix.rule)]
+        fast = [fix for fix in right if fix not in slow]
+        budget = self.budget.part((_FAST if slow else 1.0) * self.budget.left)
+        self._race_each(fast, budget)
+        chosen = self._chosen(fast, budget)
+        return self._confirmed(self._compiled(chosen, slow) if slow else chosen)
 
-    def _race_each(self) -> None:
+    def _race_each(self, fixes: Fixes, budget: Budget) -> None:
         """Race each fix alone, in groups, if there is time for it."""
-        fixes = [fix for fix in self._fixes.values() if self.patched([fix], only(fix.name))]
+        fixes = [fix for fix in fixes if self.patched([fix], only(fix.name))]
         groups = [fixes[start : start + _AT_ONCE] for start in range(0, len(fixes), _AT_ONCE)]
-        if not self._has_time(*(len(ORIGINALS) + len(group) for group in groups), _PAIR):
+        if not self._has_time(budget, *(len(ORIGINALS) + len(group) for group in groups), _PAIR):
             self.tell("there is no time to race each fix")
             return
-        budget = self.budget.part(_FOR_EACH * self.budget.left)
+        alone = budget.part(_FOR_EACH * budget.left)
         for number, group in enumerate(groups):
-            race = self._race(
-                {only(fix.name): [fix] for fix in group}, budget.left * len(group) / sum(map(len, groups[number:]))
-            )
+            share = len(group) / sum(map(len, groups[number:]))
+            race = self._race({only(fix.name): [fix] for fix in group}, share * alone.left)
             for fix in group:
-                alone = statistics.against_original(race.samples, only(fix.name))
-                self._note(fix, alone=alone)
-                self._judge(fix, race, only(fix.name), alone)
+                gain = statistics.against_original(race.samples, only(fix.name))
+                self._note(fix, alone=gain)
+                self._judge(fix, race, only(fix.name), gain)
 
-    def _chosen(self) -> Fixes:
+    def _chosen(self, fixes: Fixes, budget: Budget) -> list[FixVerdict]:
         """The fixes that gain alone, or on top of those chosen before them; the best comes first."""
-        ordered = sorted(self._sound, key=lambda fix: fix.alone.low if fix.alone else 0.0, reverse=True)
+        sound = [fix for fix in self._sound if fix.name in {each.name for each in fixes}]
+        ordered = sorted(sound, key=lambda fix: fix.alone.low if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
         rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
+        if self._has_time(budget, _PAIR, _PAIR) and not self._has_time(budget, *[_PAIR] * len(rest), _PAIR):
+            gaining = self._fitting(chosen, [fix for fix in rest if self._said.get(fix.name) is Outcome.FASTER])
+            if gaining and self._join(chosen, {more(gaining[0].name): gaining}, budget.left) is None:
+                return []
+        rest = [fix for fix in rest if fix not in chosen]
         for number, fix in enumerate(rest):
             if rival := self._rival(fix, chosen):
                 self._note(fix, reason=f"another candidate is faster: {rival.title}")
-            elif not self._has_time(_PAIR, _PAIR):
+            elif not self._has_time(budget, _PAIR, _PAIR):
                 self._note(fix, reason="there was no time to race it on top of what is kept")
+            elif self._join(chosen, {more(fix.name): [fix]}, budget.left / (len(rest) - number + 1)) is None:
+                return []
+        return chosen
+
+    def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
+        """The chosen fixes, and the best of those that compile, if it is faster on top of them."""
+        together = {more(fix.name): [fix] for fix in slow if self.patched([*chosen, fix], WHOLE)}
+        return (self._join(chosen, together, self.budget.left * _COMPILING) or []) if together else chosen
+
+    def _join(self, chosen: list[FixVerdict], added: Mapping[str, Fixes], seconds: float) -> list[FixVerdict] | None:
+        """Race fixes on top of the chosen ones, by the names of their variants, and have the fastest join them.
+
+        None where the chosen ones fail.
+        """
+        kept = {KEPT: chosen} if chosen else {}
+        race = self._race({**kept, **{name: [*chosen, *fixes] for name, fixes in added.items()}}, seconds)
+        if KEPT in race.faults:
+            self._blame(race, KEPT, chosen)
+            return None
+        best: tuple[float, Fixes] = (0.0, ())
+        for name, fixes in added.items():
+            gain = statistics.speedup(race.samples, [KEPT] if chosen else ORIGINALS, [name])
+            if len(fixes) == 1:
+                self._note(fixes[0], **{"on_top" if chosen else "alone": gain})
+                self._judge(fixes[0], race, name, gain)
             else:
-                name = more(fix.name)
-                race = self._race({KEPT: chosen, name: [*chosen, fix]}, self.budget.left / (len(rest) - number + 1))
-                if KEPT in race.faults:
-                    self._blame(race, KEPT, chosen)
-                    return []
-                on_top = statistics.speedup(race.samples, [KEPT], [name])
-                self._note(fix, on_top=on_top)
-                self._judge(fix, race, name, on_top)
-                if self._said[fix.name] is Outcome.FASTER:
-                    chosen.append(fix)
+                self._blame(race, name, fixes)
+            if gain and _says(gain, race) is Outcome.FASTER and gain.low > best[0]:
+                best = gain.low, fixes
+        chosen += best[1]
         return chosen
 
     def _confirmed(self, chosen: Fixes) -> Settled:
@@ -162,13 +211,17 @@ class Contest:
 
     def _together(self, chosen: Fixes) -> Fixes:
         """The chosen fixes and all others that don't exclude them, except those that are slower for sure."""
-        together = list(chosen)
         others = [fix for fix in self._sound if fix.name not in {each.name for each in chosen}]
         better = [fix for fix in others if self._said.get(fix.name) is not Outcome.SLOWER]
-        for fix in better if chosen else better or others:
-            if self.patched([*together, fix], WHOLE):
-                together.append(fix)
-        return together
+        return [*chosen, *self._fitting(chosen, better if chosen else better or others)]
+
+    def _fitting(self, chosen: Fixes, others: Fixes) -> list[FixVerdict]:
+        """Those of the others that exclude none of the chosen fixes, nor each other."""
+        fitting: list[FixVerdict] = []
+        for fix in others:
+            if self.patched([*chosen, *fitting, fix], WHOLE):
+                fitting.append(fix)
+        return fitting
 
     @property
     def _sound(self) -> list[FixVerdict]:
@@ -196,9 +249,9 @@ class Contest:
     def _note(self, fix: FixVerdict, **known: Any) -> None:
         self._fixes[fix.name] = replace(self._fixes[fix.name], **known)
 
-    def _has_time(self, *variants: int) -> bool:
+    def _has_time(self, budget: Budget, *variants: int) -> bool:
         """Whether there is time for races of so many variants each, the shortest that there are."""
-        return sum(map(self.schedule.least, variants)) <= self.budget.left
+        return sum(map(self.schedule.least, variants)) <= budget.left
 
     def _race(self, patches: Mapping[str, Fixes], seconds: float) -> Race:
         """Race the original, twice, and patches of some fixes, by their names, in so many seconds."""

@@ -104,15 +104,52 @@ class Examination(Planned):
             yield self._variants.verdict(f"{key.rule} {number}", key, 0, reason)
 
     def _reached(self, blank: Verdict) -> Verdict:
-        if self._seen_first:
-            return self._raced_first(blank)
         self._leave_out_slow()
+        if self._raced_first:
+            return self._reached_by_race(blank)
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
         whole = self._recorded(everything)
-        fixes, own = self._seen(everything, whole), self._records.own
+        keys = [key for key in self._variants.fixes if self._variants.effect(key, everything, whole).is_reached]
+        self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, self._first)}
+        fixes = self._seen(everything, whole)
+        return self._compared(replace(blank, fixes=tuple(fixes)), fixes, everything, whole)
+
+    def _reached_by_race(self, blank: Verdict) -> Verdict:
+        """The verdict on a race, and then on what its patch computes, unless it gains nothing."""
+        rest = list(self._unrecorded())
+        keys = dict(zip(_names(rest), self._variants.loaded(self._look.ran), strict=True))
+        self._keys = {name: key for name, key in keys.items() if key in self._raced_first}
+        fixes = [replace(fix, reason="") for fix in rest if fix.name in self._keys]
+        self._known = replace(blank, fixes=tuple(rest), likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)))
+        settled = self._settled(fixes, self._for_proof)
+        if settled.fault:
+            return replace(self._known, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
+        raced = self._timed(self._known, settled)
+        if raced.outcome in (Outcome.SLOWER, Outcome.LEVEL):
+            return raced
+        self._known = raced.having(replace(fix, kept=False, reason=NO_TIME) for fix in settled.won)
+        patched, names = self._patched(settled.patch), _names(settled.patch)
+        self._keys = {name: key for name, key in self._keys.items() if name in names}
+        run = self._recorded(patched)
+        fixes = self._seen(patched, run)
+        effects = [self._variants.effect(self._keys[fix.name], patched, run) for fix in fixes]
+        if any(not each.times and not each.obstacle for each in effects):
+            return self._known  # not all that was raced ran within the steps that there was time for
+        return self._compared(raced, fixes, patched, run, settled)
+
+    def _compared(
+        self,
+        blank: Verdict,
+        fixes: Sequence[FixVerdict],
+        everything: Variant,
+        whole: Recorded,
+        raced: Settled | None = None,
+    ) -> Verdict:
+        """The verdict on fixes that were recorded: those that are right are raced, unless all were `raced` before."""
+        own = self._records.own
         fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
         right = [fix for fix in fixes if not fix.reason]
-        shared = replace(blank, own=own, reach=self._reach, fixes=tuple(fixes))
+        shared = replace(blank, own=own, reach=self._reach).having(fixes)
         together = [fix for fix in fixes if fix.activations and self._variants.holds(everything, self._keys[fix.name])]
         if not right:
             effects = [self._variants.effect(self._keys[fix.name], everything, whole) for fix in fixes]
@@ -121,7 +158,9 @@ class Examination(Planned):
             likeness = self._graded(together, whole) if is_known else Likeness(Grade.UNKNOWN, (NO_TIME,))
             return replace(shared, likeness=likeness, is_idle=is_idle)
         self._known = replace(shared, likeness=worst([own, *(fix.likeness for fix in right)]))
-        settled = self._settled(right, self._reserve(right))
+        settled = raced.seen(fixes) if raced else None
+        settled = settled or self._settled(right, self._reserve(right))
+        self._known = self._known.having(settled.fixes)
         while later := self._wrong_later(settled):
             self._known = self._known.having(_disproved(fix, later) for fix in settled.fixes if fix.name in later)
             right = [fix for fix in right if fix.name not in later]
@@ -137,37 +176,6 @@ class Examination(Planned):
         self._course.ledger.enter("recording")
         self._records.course = self._course
         return self._proved(settled, whole if is_whole else self._records.add([self._patched(settled.patch)])[0])
-
-    def _raced_first(self, blank: Verdict) -> Verdict:
-        """The verdict where time is short: on a race, and then on what the patch computes, unless it gains nothing."""
-        rest = list(self._unrecorded())
-        keys = dict(zip(_names(rest), self._variants.loaded(self._look.ran), strict=True))
-        self._keys = {name: key for name, key in keys.items() if key in self._seen_first}
-        fixes = [replace(fix, reason="") for fix in rest if fix.name in self._keys]
-        self._known = replace(blank, fixes=tuple(rest), likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)))
-        settled = self._settled(fixes, self._schedule.recorded / 2)  # of the original and the patch
-        if settled.fault:
-            return replace(self._known, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
-        raced = self._timed(self._known, settled)
-        if raced.outcome in (Outcome.SLOWER, Outcome.LEVEL):
-            return raced
-        self._known = raced.having(replace(fix, kept=False, reason=NO_TIME) for fix in settled.won)
-        patched = self._patched(settled.patch)
-        run = self._recorded(patched)
-        raced_together = [fix for fix in settled.fixes if fix.name in _names(settled.patch)]
-        effects = {fix.name: self._variants.effect(self._keys[fix.name], patched, run) for fix in raced_together}
-        if any(not each.times and not each.obstacle for each in effects.values()):
-            return self._known  # not all that was raced ran within the steps that there was time for
-        likeness = self._graded(raced_together, run)
-        idle = [replace(fix, kept=False, reason=effects[fix.name].obstacle) for fix in raced_together]
-        done = [fix for fix in raced_together if effects[fix.name].times]
-        done = [replace(fix, activations=effects[fix.name].times, likeness=likeness) for fix in done]
-        settled = replace(settled, fixes=[*idle, *done], patch=done)
-        self._known = replace(raced, own=self._records.own).having(settled.fixes)
-        if later := self._wrong_later(settled):
-            known = self._known.having(_disproved(fix, later) for fix in done if fix.name in later)
-            return replace(known, likeness=worst(later.values()))
-        return self._proved(settled, run)
 
     def _recorded(self, variant: Variant) -> Recorded:
         """What the variant computes, beside the original; raises TimeUp where nothing could be recorded."""
@@ -255,10 +263,8 @@ class Examination(Planned):
         return self._records.graded(self._patched(fixes), run, weakest(fixes))
 
     def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
-        """The fixes that the program reaches, each graded by a run with all, with some, or with it alone."""
+        """The fixes with keys, each graded by a run with all, with some, or with it alone."""
         of = self._variants
-        keys = [key for key in of.fixes if of.effect(key, everything, whole).is_reached]
-        self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, self._first)}
         fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
         held = {name for name, key in self._keys.items() if of.holds(everything, key)}
         is_cut_off = bool(whole.code)  # by one of them, before others could run

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perflint.engine.rule import Safety
 from perflint.project.cores import available_cores
-from perflint.shim.settings import KNOWN
+from perflint.shim.settings import starts_slowly
 from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.budget import Budget, Share
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
@@ -110,7 +110,8 @@ class Planned:
 
     @cached_property
     def _schedule(self) -> Schedule:
-        return Schedule(self._look, self._asked, available_cores())
+        compiles = any(starts_slowly(key.rule) for key in self.fixes)
+        return Schedule(self._look, self._asked, available_cores(), compiles)
 
     @cached_property
     def _protocol(self) -> Protocol:
@@ -119,8 +120,10 @@ class Planned:
 
     @cached_property
     def _comparing(self) -> Budget:
-        """The time there is to compare results: races need some, too."""
+        """The time there is to compare results: races that come after that need some, too."""
         left = self._budget.left
+        if self._raced_first:
+            return self._budget.part(left)
         kept = min(self._schedule.least(3), Share.RACE * left, max(0.0, left - self._schedule.recorded))
         return self._budget.part(left - kept)
 
@@ -130,22 +133,33 @@ class Planned:
         return Records(course, self._original, self._protocol, self._folder, for_seeds, self.tell)
 
     @cached_property
-    def _seen_first(self) -> tuple[FixKey, ...]:
-        """The fixes to race before anything is recorded, as there is no time for both: those that were seen to run.
+    def _raced_first(self) -> tuple[FixKey, ...]:
+        """The fixes to race before anything is recorded: those that were seen to run, in tuning or where time is short.
 
-        What gains nothing need not be compared.
+        What gains nothing need not be compared: of what tuning tries that is most, and seeds take longest.
         """
-        if self.by_class or self._asked or not self._schedule.is_tight(self._budget.left):
+        if self._asked or not (self.by_class or self._is_tight):
             return ()
         ran = self._look.ran
-        late = self._variants.late(ran)
-        return tuple(key for key in self._variants.loaded(ran) if key.safety in _SURE and key not in late)
+        late, provable = self._variants.late(ran), _SURE if self._is_tight else tuple(Safety)
+        return tuple(key for key in self._variants.loaded(ran) if key.safety in provable and key not in late)
+
+    @property
+    def _for_proof(self) -> float:
+        """The seconds to leave for recordings of what wins a race: where time is short, of two runs."""
+        of_two = self._schedule.recorded / 2
+        return of_two if self._is_tight else max(of_two, Share.PROOF * self._budget.left)
+
+    @cached_property
+    def _is_tight(self) -> bool:
+        """Whether there is hardly time to record and to race, after a first look."""
+        return self._schedule.is_tight(self._budget.left)
 
     def _leave_out_slow(self) -> None:
         """Where time is short, leave out settings that compile: all others would wait for that."""
-        names = [key.rule for key in self.fixes if key.rule in KNOWN and KNOWN[key.rule].starts_slowly]
+        names = [key.rule for key in self.fixes if starts_slowly(key.rule)]
         rest = [key for key in self.fixes if key.rule not in names]
-        if names and rest and self.by_class and self._schedule.is_tight(self._budget.left):
+        if names and rest and self.by_class and self._is_tight:
             self._variants = self._variants.only(rest, self._variants.shortened)
             self._left_out.append(f"{', '.join(names)}: there was no time to compile")
 

@@ -28,6 +28,7 @@ _AT_ONCE = 6  # fixes in one race
 _MORE = 1.5  # times the shortest race
 _WHOLE = 6  # steps of a program that has too few for windows
 _PATIENCE, _LEAST_PATIENCE = 10, 60.0  # times as long as the original takes, and seconds
+_COMPILING = 300.0  # seconds, as long may it take to compile large models
 
 
 @dataclass(frozen=True)
@@ -146,12 +147,13 @@ class Protocol:
 class Schedule:
     """Chooses protocols after a first `look`; `asked` holds the fields that the user has set.
 
-    So many processes start `beside` each other in the time of one.
+    So many processes start `beside` each other in the time of one. Some variants may `compile` first.
     """
 
     look: Look
     asked: Mapping[str, int] = field(default_factory=dict)
     beside: int = 1
+    compile: bool = False
 
     def protocol(self, variants: int, budget: float) -> Protocol:
         """That of a race of so many variants that takes about `budget` seconds at most, if that can be."""
@@ -160,7 +162,8 @@ class Schedule:
         longest = self.look.until(steps) if chosen.unit else self.look.seconds
         starts = chosen.rounds * variants * self.look.until(chosen.warm_up) if chosen.unit else 0.0
         is_tight = starts > _FOR_STARTS * budget
-        return replace(chosen, patience=patience(longest), seconds=budget, times_starts=not is_tight)
+        waits = max(patience(longest), _COMPILING if self.compile else 0.0)
+        return replace(chosen, patience=waits, seconds=budget, times_starts=not is_tight)
 
     def recordings(self, seconds: float) -> Protocol:
         """That of recordings that take about so many seconds in all: of slow steps, fewer are compared."""

@@ -46,9 +46,10 @@ class Records:
         self._seconds, self._tell = seconds, tell
         self._numbers = itertools.count()
         self._seeded: list[Recorded] = []
+        self._grades: dict[tuple[Path, Safety], Likeness] = {}  # of runs, by their folders
         self._beside, self._patience, self._horizon = 1, protocol.patience, protocol.horizon
         begin = time.monotonic()
-        (run,) = self._record([self._job(original, first=True)], _FOR_ONE)
+        (run,) = self._record([self._job(original, first=True)], self._part(_FOR_ONE))
         self.one = time.monotonic() - begin  # seconds of a recording
         self._beside, self._patience = run.beside, max(self._patience, patience(self.one))
         if run.is_cut:
@@ -90,9 +91,13 @@ class Records:
 
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
         """How alike a run of `variant`, which has promised so much, is to the original."""
-        found = likeness(self.standard, run, self._compared(run))
-        may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
-        return self._over_seeds(variant) if found.grade is Grade.DIFFERENT and may_draw else found
+        key = (run.folder, promise)
+        if key not in self._grades:
+            found = likeness(self.standard, run, self._compared(run))
+            may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
+            is_other = found.grade is Grade.DIFFERENT and may_draw
+            self._grades[key] = self._over_seeds(variant) if is_other else found
+        return self._grades[key]
 
     @cached_property
     def own(self) -> Likeness:
@@ -115,7 +120,7 @@ class Records:
         if found.parted or found.order or not found.differences or self._reference.exists():
             return found
         self._tell("recording the original in double precision, for results differ")
-        self._record([self._job(self._original, reference=True)], _FOR_REFERENCE)
+        self._record([self._job(self._original, reference=True)], self._part(_FOR_REFERENCE))
         return self._compare(run)
 
     def _compare(self, run: Recorded) -> Comparison:
@@ -131,8 +136,8 @@ class Records:
             if seeds * each > budget.seconds:
                 break
             self._tell(f"running {seeds} seeds, for random numbers are others")
-            self._seeded += self._with_seeds(self._original, self._seeded, seeds)
-            runs += self._with_seeds(variant, runs, seeds)
+            self._seeded += self._with_seeds(self._original, self._seeded, seeds, budget)
+            runs += self._with_seeds(variant, runs, seeds, budget)
             if any(run.is_cut for run in (*self._seeded, *runs, self._other_samples)):
                 break
             found = over_seeds(self._seeded[:seeds], runs, self._other_samples)
@@ -141,9 +146,9 @@ class Records:
                 break
         return found
 
-    def _with_seeds(self, variant: Variant, known: Sequence[Recorded], seeds: int) -> list[Recorded]:
+    def _with_seeds(self, variant: Variant, known: Sequence[Recorded], seeds: int, budget: Budget) -> list[Recorded]:
         """Runs with the seeds up to `seeds` that are not `known`."""
-        return self._record([self._job(variant, seed) for seed in range(len(known) + 1, seeds + 1)])
+        return self._record([self._job(variant, seed) for seed in range(len(known) + 1, seeds + 1)], budget)
 
     @cached_property
     def _other_samples(self) -> Recorded:
@@ -166,9 +171,13 @@ class Records:
         loops = self._original.loops
         return variant, Recording(str(folder), full, restart, follow, reference, seed, clock=clock, loops=loops)
 
-    def _record(self, jobs: Sequence[Job], share: float = 1.0) -> list[Recorded]:
-        """Record runs to the last step that is known, within a share of the time that is left."""
-        course = self.course.within(self.course.budget.part(share * self.course.budget.left))
+    def _part(self, share: float) -> Budget:
+        """A share of the time that is left."""
+        return self.course.budget.part(share * self.course.budget.left)
+
+    def _record(self, jobs: Sequence[Job], budget: Budget | None = None) -> list[Recorded]:
+        """Record runs to the last step that is known, within a part of the time."""
+        course = self.course.within(budget) if budget else self.course
         return course.record(jobs, self._protocol.unit, self._horizon, self._patience, self._beside)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from perflint.verify.messages import Variant
 from perflint.verify.protocol import Protocol
 from perflint.verify.race import Enough, Race, Start
 from perflint.verify.running import Fault
-from perflint.verify.statistics import ORIGINALS, PATCHED, Samples, against_original, only
+from perflint.verify.statistics import ORIGINALS, PATCHED, WHOLE, Samples, against_original, more, only
 from perflint.verify.verdict import FixVerdict
 from tests.verify.races import CALM, ROUGH, Noise, race
 from tests.verify.verdicts import fix
@@ -118,6 +119,28 @@ def test_a_fix_is_kept_for_what_it_adds_to_those_that_gain_more() -> None:
     assert reasons(result)[C].startswith("no gain was measured: ")
     assert [each.name for each in result.patch] == [A, B]
     assert len(result.earlier) == len(races) - 1
+
+
+def test_fixes_that_compile_are_raced_beside_each_other_on_top_of_the_others() -> None:
+    compiled = [replace(each, rule=rule) for each, rule in zip(FIXES[1:], ("compile", "compile-graphs"), strict=True)]
+    rivals = frozenset((B, C))
+    result, races = settled(gains(1.5, 1.2, 1.6), (FIXES[0], *compiled), rivals=rivals)
+    assert races == [[only(A)], ["the fixes kept so far", more(B), more(C)], [PATCHED]]
+    assert kept(result) == [A, C]
+    assert reasons(result)[B].startswith("another candidate is faster") or "1.2" in reasons(result)[B]
+
+
+def test_where_nothing_else_gains_what_compiles_is_raced_against_the_original() -> None:
+    compiled = replace(FIXES[1], rule="compile")
+    result, races = settled(gains(1.0, 1.4), (FIXES[0], compiled))
+    assert races == [[only(A)], [more(B)], [PATCHED, WHOLE]]
+    assert kept(result) == [B]
+
+
+def test_without_time_for_one_after_the_other_those_that_gain_alone_are_raced_together() -> None:
+    result, races = settled(gains(1.5, 1.2, 1.3), variants=14)
+    assert races[:2] == [[only(A), only(B), only(C)], ["the fixes kept so far", more(C)]]
+    assert kept(result) == [A, C, B] or kept(result) == [A, B, C]
 
 
 def test_of_two_ways_to_one_gain_the_better_is_kept() -> None:

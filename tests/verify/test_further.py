@@ -73,6 +73,7 @@ def test_a_fix_that_was_recorded_with_others_only_is_not_said_to_differ_by_itsel
     examination = Examination(*cast(Any, (Mock(), variants, Budget(60.0), Path(), lambda _: None, None)))
     rounded = Likeness(Grade.ROUNDING, ("all are equal but for rounding",))
     records = SimpleNamespace(seconds=lambda _: 99.0, graded=lambda *_: rounded, own=Likeness(Grade.BITWISE))
-    vars(examination).update(_records=records, _comparing=Budget(60.0), _protocol=None)
+    keys = {f"item-in-loop {key.line}": key for key in variants.fixes}
+    vars(examination).update(_records=records, _comparing=Budget(60.0), _protocol=None, _keys=keys)
     reasons = {wrong(each, Grade.BITWISE) for each in examination._seen(cast(Any, "all"), RUN)}
     assert reasons == {"it promised exact results, but together with the others all are equal but for rounding"}
