@@ -184,7 +184,8 @@ def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[
     if not made or len(made) != len(sources) or None in made:
         return None
     for source in sources:
-        if program.heat(source) is Heat.ONCE or _is_filled(program, source, move):
+        is_before = program.heat(source) is Heat.ONCE and program.heat(move) is not Heat.ONCE
+        if is_before or _is_filled(program, source, move):
             return None
     if isinstance(node, ast.Name) and _is_handed_on(program, node, move):
         return None
