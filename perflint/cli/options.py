@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from perflint.engine.errors import UserError
 from perflint.report import FORMATS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -53,6 +56,7 @@ def _all_of(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return decorate
 
 
+_NEEDED = ("torch", "psutil", "jinja2")  # by commands that run programs step by step
 FILE = click.Path(path_type=Path, dir_okay=False)
 _RULES: dict[str, Any] = {"multiple": True, "shell_complete": complete_selectors, "metavar": "RULES"}
 
@@ -100,10 +104,34 @@ STDIN_NAME = click.option(
     "--stdin-filename", type=click.Path(path_type=Path), help="The file that standard input stands for."
 )
 COLOR = click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
+MODULE = click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+PROGRAM = click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+RACE = _all_of(
+    click.option(
+        "--fail-under",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="RATIO",
+        help="Exit with 1 unless the program is so many times as fast.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="The seed that random numbers begin with."
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="No progress, only the result."),
+    click.option("-v", "--verbose", is_flag=True, help="Also say where the time went."),
+)
 VERBOSITY = _all_of(
     click.option("-q", "--quiet", is_flag=True, help="No summary."),
     click.option("-v", "--verbose", is_flag=True, help="Also say which files and rules were left out, and why."),
 )
+
+
+def check_environment(command: str) -> None:
+    """Raise UserError where a command that runs programs step by step can't do so."""
+    if sys.platform == "win32":
+        raise UserError(f"{command} doesn't run on Windows: run it in WSL")
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise UserError(f"{command} needs {', '.join(missing)}: pip install {' '.join(missing)}")
 
 
 def overrides(typed: Mapping[str, Any]) -> dict[str, object]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
 from perflint.cli import options
-from perflint.engine.errors import UserError
 
 DONE, FAILED = 0, 2
-_NEEDED = ("torch", "psutil", "jinja2")
 
 
 @click.command(
     short_help="Measure where the time of a program's steps goes.",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@options.MODULE
 @click.option("--steps", type=click.IntRange(1, 1000), default=10, show_default=True, help="Steps that are traced.")
 @click.option("--warm-up", type=click.IntRange(1), default=10, show_default=True, help="Steps before the first one.")
 @click.option("--stop", is_flag=True, help="End the program as soon as its steps are recorded.")
@@ -31,7 +27,7 @@ _NEEDED = ("torch", "psutil", "jinja2")
 @options.JOBS
 @options.CACHE
 @options.COLOR
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@options.PROGRAM
 def profile(program: tuple[str, ...], **typed: Any) -> int:
     """Run SCRIPT with ARGS as it is, and say where the time of its steps goes: by regime, by line and by finding.
 
@@ -44,14 +40,10 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
     kept in .perflint, where `perflint check` finds what each finding costs. Exits with 0, or with 2 if nothing was
     profiled.
     """
-    if sys.platform == "win32":
-        raise UserError("profile doesn't run on Windows: run it in WSL")
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise UserError(f"profile needs {', '.join(missing)}: pip install {' '.join(missing)}")
+    options.check_environment("profile")
     from perflint.cli import console
     from perflint.cli.profile_session import Session
-    from perflint.profile.kept import as_json
+    from perflint.profile.result import as_json
     from perflint.profile.summary import summary
     from perflint.report.style import Style
 

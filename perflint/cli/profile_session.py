@@ -17,15 +17,13 @@ from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
 from perflint.engine.results import RunResult, figure
-from perflint.profile import kept
 from perflint.profile.build import profile_of
 from perflint.profile.costs import Code, with_costs
-from perflint.profile.record import KINDS, LEAST, Orders
+from perflint.profile.record import KINDS, LEAST, Orders, mean
 from perflint.profile.report import page
-from perflint.profile.result import Profile
+from perflint.profile.result import Profile, keep
 from perflint.profile.running import Manner, Ran, run
 from perflint.profile.summary import Report
-from perflint.profile.windows import mean
 from perflint.project.figures import FOLDER
 from perflint.project.files import discover
 from perflint.project.root import project_of
@@ -69,7 +67,7 @@ class Session:
         if ran.code and not ran.is_interrupted:
             profile = replace(profile, notes=(*profile.notes, f"the program {ending(ran.code, '')}"))
         try:
-            kept.keep(self._root, profile)  # first: what was seen makes candidates of blocked fixes
+            keep(self._root, profile)  # first: what was seen makes candidates of blocked fixes
             report = self._report(profile, ran)
             write_text(self.page, page(report))
         except OSError as error:

@@ -15,7 +15,7 @@ CLEAN = 0
 @click.command(
     short_help="Run a program with the fixes applied in memory.", context_settings={"allow_interspersed_args": False}
 )
-@click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@options.MODULE
 @click.option("--dry-run", is_flag=True, help="Print what would be applied, and run nothing.")
 @click.option("--tune-loader", is_flag=True, help="Measure how many workers loaders need; later runs have them.")
 @click.option("--compile", is_flag=True, help="Compile modules that are called again and again, which may not pay.")

@@ -25,7 +25,7 @@ _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "round
     short_help="Race what an expert would try, and keep the best that is proved.",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@options.MODULE
 @click.option("--budget", type=Duration(), default="5m", help="The time that it may take; 5m is the default.")
 @click.option(
     "--allow",
@@ -33,21 +33,13 @@ _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "round
     type=click.Choice(["precision", "behaviour"]),
     help="Try what is proved statistically alike only: other number formats, or other random streams.",
 )
-@click.option(
-    "--fail-under",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="RATIO",
-    help="Exit with 1 unless the program is so many times as fast.",
-)
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="The seed that random numbers begin with.")
 @click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, only the result.")
-@click.option("-v", "--verbose", is_flag=True, help="Also say where the time went.")
+@options.RACE
 @options.SELECTION
 @options.JOBS
 @options.CACHE
 @options.COLOR
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@options.PROGRAM
 def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     """Race SCRIPT with ARGS against itself with settings and fixes that an expert would try, and keep the best.
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import gc
 import re
-import sys
 import time
 import warnings
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perflint.cli import options
-from perflint.engine.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from perflint.verify.verdict import Verdict
 
 PROVED, UNPROVED, FAILED = 0, 1, 2
-_NEEDED = ("torch", "psutil", "jinja2")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -53,7 +49,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
     short_help="Prove on this machine that the fixes keep the results and gain time.",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@options.MODULE
 @click.option("--call", is_flag=True, help="Call PACKAGE.MODULE:FUNCTION, without arguments, each call a step.")
 @click.option(
     "--budget",
@@ -61,27 +57,19 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
     default="2m",
     help="The time that it may take, after which it says what is known by then; 2m is the default.",
 )
-@click.option(
-    "--fail-under",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="RATIO",
-    help="Exit with 1 unless the program is so many times as fast.",
-)
 @click.option("--warm-up", type=click.IntRange(1), help="Steps before the first that is measured.")
 @click.option("--window", type=click.IntRange(1), help="Steps that are timed together.")
 @click.option("--pairs", type=click.IntRange(1), help="Windows of each process.")
 @click.option("--rounds", type=click.IntRange(3), help="Fresh processes of each variant, at most.")
 @click.option("--horizon", type=click.IntRange(2), help="Steps that are compared one by one; 20 is the default.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="The seed that random numbers begin with.")
 @click.option("--compile", is_flag=True, help="Try what compiling modules gains, as `perflint run --compile` does it.")
 @click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need; `fix` writes it.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, only the verdict.")
-@click.option("-v", "--verbose", is_flag=True, help="Also say where the time went.")
+@options.RACE
 @options.SELECTION
 @options.JOBS
 @options.CACHE
 @options.COLOR
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@options.PROGRAM
 def verify(program: tuple[str, ...], **typed: Any) -> int:
     """Run SCRIPT with ARGS as it is and with every fix that there is, and compare: same results? faster? by which fix?
 
@@ -110,11 +98,7 @@ def examined(
     `to_do` says what to do now, and `tail` what comes after the summary; each class is raced then.
     """
     begin = time.monotonic()  # what is imported here takes its time as well
-    if sys.platform == "win32":
-        raise UserError("verify doesn't run on Windows: it pauses programs as only POSIX systems can; run it in WSL")
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise UserError(f"verify needs {', '.join(missing)}: pip install {' '.join(missing)}")
+    options.check_environment("verify")
     from perflint.cli import console
     from perflint.cli.verify_session import Session
     from perflint.engine.rule import Safety

@@ -16,9 +16,8 @@ from perflint.documents.disk import Unreadable
 from perflint.documents.document import decode
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Cost, Diagnostic, FileResult, RunResult
-from perflint.profile.kept import read
 from perflint.profile.kinds import Regime
-from perflint.profile.result import LineCost, Profile
+from perflint.profile.result import LineCost, Profile, read
 from perflint.project.figures import PROFILES, nearest
 
 EMPTY: Mapping[str, bytes] = {}

@@ -16,8 +16,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from perflint.profile.kinds import Regime, of_operation, of_work
-from perflint.profile.record import Owned, Record, Span
-from perflint.profile.windows import TIMED, TRACED, Window, mean, usual, waited
+from perflint.profile.record import TIMED, TRACED, Owned, Record, Span, Window, mean, usual, waited
 
 _PRIORITY = (Regime.COMPUTE, Regime.MEMORY, Regime.INPUT, Regime.READS, Regime.COMMUNICATION)
 _CALL_TICKS = 4

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER
 
 AGENT = "perflint.profile.agent.join"
-ORDERS = "profile-orders"  # in the folder of a run: a pickle of Orders
 STEPS = "steps"  # the kind of tallies that count steps
 KINDS = (OPTIMIZER, BATCH, BACKWARD, CALLS)  # of what may be a step, the best first
 OPERATION_STEPS = 2  # whose operations are looked at in the end
 LEAST = 4  # steps of a profile: to warm up, to time, to start the profiler in, to trace
 _RECORD, _WORKER, _DONE = "record.", "worker.", "done."  # prefixes of files in the folder of a run
+
+TIMED, TRACED = 4.0, 1.5  # times the median that a step may take
+_LEAST = 2_000_000  # nanoseconds above it
+_AHEAD = 3.0  # times the median
+
+Window = tuple[int, int]  # nanoseconds: the begin and the end of a step
 
 
 @dataclass(frozen=True)
@@ -24,8 +31,8 @@ class Orders:
     """Profile `steps` steps after `warm_up` others and `timed` ones; write a trace of some to a file, if one is named.
 
     Lines are those of files below none of the folders `libraries`. Steps are of the kind `unit`, if that is known.
-    Where there is a folder `journal`, files below the folders `roots` are kept in it before they change; where it
-    `covers`, they don't, if that can be had.
+    Where there is a folder `journal`, files below the folders `roots` are kept in it before they change; below those to
+    `cover`, they don't, if that can be had.
     """
 
     steps: int
@@ -36,7 +43,12 @@ class Orders:
     unit: str = ""
     journal: str = ""
     roots: tuple[str, ...] = ()
-    covers: bool = False
+    cover: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
+
+    def place(self, run: Path) -> Path:
+        """Where what is written below a cover is kept, of a run of that folder."""
+        return run
 
     @property
     def needed(self) -> int:
@@ -187,3 +199,29 @@ def _write(path: Path, value: object) -> None:
     beside = path.with_name(f"{path.name}.new")
     beside.write_bytes(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
     beside.replace(path)
+
+
+def usual(marks: Sequence[int], fetches: Sequence[Owned], most: float) -> list[Window]:
+    """The steps between `marks` that take at most so many times the median, or hardly more.
+
+    Waits for batches come in bursts, and don't count here. The last step ends with an idle device: if it takes by far
+    the longest, the host was ahead in the others, whose lengths say nothing then.
+    """
+    steps = list(pairwise(marks))
+    lengths = [end - begin - waited([(begin, end)], fetches) for begin, end in steps]
+    *others, last = lengths or [0]
+    middle = statistics.median(others or [last])
+    if last > _AHEAD * middle:
+        return steps
+    longest = max(most * middle, middle + _LEAST)
+    return [step for step, length in zip(steps, lengths, strict=True) if length <= longest]
+
+
+def waited(windows: Sequence[Window], fetches: Sequence[Owned]) -> int:
+    """The nanoseconds in some steps that passed in waits for batches."""
+    return sum(max(0, min(each.end, end) - max(each.begin, begin)) for begin, end in windows for each in fetches)
+
+
+def mean(windows: Sequence[Window]) -> float:
+    """The nanoseconds of a step; 0 without any."""
+    return sum(end - begin for begin, end in windows) / len(windows) if windows else 0.0

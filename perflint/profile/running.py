@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import pickle
 import signal
 import site
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
@@ -20,15 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from perflint.profile import record
-from perflint.profile.record import AGENT, ORDERS, STEPS, Fetches, Orders, Record
-from perflint.shim import plan
+from perflint.profile.record import AGENT, STEPS, Fetches, Orders, Record
 from perflint.shim.counts import tallied
 from perflint.shim.joining import ALSO
 from perflint.shim.plan import Plan
-from perflint.shim.session import RUN, SITE, plan_of
 from perflint.verify import forks, processes
 from perflint.verify.messages import Program
 from perflint.verify.processes import Guardian
+from perflint.verify.running import started
 
 _GLANCE = 0.2  # seconds between two looks at how far the program is
 _EMPTY = Plan("", {}, (), (), {}, False, False, "")
@@ -71,17 +68,14 @@ def run(program: Program, orders: Orders, tell: Tell, guardian: Guardian, manner
     folder = tempfile.mkdtemp(prefix="run-", dir=guardian.folder)
     guardian.watch(folder)
     place = Path(folder)
-    plan.save(_EMPTY, plan_of(place))
-    (place / ORDERS).write_bytes(pickle.dumps(replace(orders, libraries=_libraries())))
-    joined = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    paths = os.pathsep.join(each for each in joined if each != SITE)  # it would join by itself, before it is started
-    process = forks.Popen(
-        [sys.executable, "-m", "perflint.profile.agent.start", program.kind.value, program.name, *program.arguments],
-        cwd=program.folder,
-        env={"KINETO_LOG_LEVEL": "99", **os.environ, RUN: folder, ALSO: AGENT, "PYTHONPATH": paths},
+    process = started(  # in a session of its own: an interrupt is passed on
+        program,
+        _EMPTY,
+        replace(orders, libraries=_libraries()),
+        folder,
+        {"KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"), ALSO: AGENT},
         stdout=manner.stdout,
         stderr=manner.stderr,
-        start_new_session=True,  # an interrupt is passed on
         libraries=() if os.environ.get(forks.SERVER) else manner.libraries,
     )
     interrupted = _wait(process, place, tell, manner)

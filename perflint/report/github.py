@@ -5,8 +5,7 @@ from __future__ import annotations
 from perflint.documents.places import Problem
 from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import Severity
-from perflint.report.notes import with_notes
-from perflint.report.places import code_of, in_cell, posix
+from perflint.report.places import code_of, in_cell, posix, with_notes
 from perflint.report.style import Style, printable
 
 _COMMAND = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "notice"}

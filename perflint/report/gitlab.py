@@ -9,8 +9,7 @@ from typing import Any
 
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.engine.rule import Severity
-from perflint.report.notes import with_notes
-from perflint.report.places import INTERNAL, UNREADABLE, entries, in_cell, posix
+from perflint.report.places import INTERNAL, UNREADABLE, entries, in_cell, posix, with_notes
 from perflint.report.style import Style
 
 _SEVERITY = {Severity.ERROR: "critical", Severity.WARNING: "major", Severity.ADVICE: "minor"}

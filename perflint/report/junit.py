@@ -6,8 +6,7 @@ import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from perflint.engine.results import FileResult, RunResult
-from perflint.report.notes import with_notes
-from perflint.report.places import code_of, posix, within
+from perflint.report.places import code_of, posix, with_notes, within
 from perflint.report.style import Style
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -1,4 +1,4 @@
-"""Paths and positions as the formats write them."""
+"""What a report says of a finding besides its message: its place, as formats write it, its fixes or the obstacle."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from urllib.parse import quote
 
 from perflint.documents.places import Position, Problem
 from perflint.engine.problems import InternalProblem
-from perflint.engine.results import Diagnostic, FileResult, RunResult
-from perflint.engine.rule import Severity
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
+from perflint.engine.rule import Safety, Severity
 from perflint.report.style import printable
 
 UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
 INTERNAL = "internal-error"  # likewise, where that is our fault
+
+_PROMISE = {
+    Safety.EXACT: "exact: the same results",
+    Safety.ROUNDING: "rounding: the same mathematics, floats in another order",
+    Safety.PRECISION: "precision: other number formats; needs --unsafe",
+    Safety.BEHAVIOUR: "behaviour: results may differ; needs --unsafe",
+}
 
 
 def code_of(problem: Problem) -> str:
@@ -74,3 +81,28 @@ def in_cell(diagnostic: Diagnostic) -> str:
 def is_fixable(diagnostic: Diagnostic) -> bool:
     """Whether `fix --apply` fixes it without being told to accept other results or a new dependency."""
     return any(fix.is_safe for fix in diagnostic.fixes)
+
+
+def notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
+    """Labels and texts: each fix, what blocks one, and what was measured of its cost and gain."""
+    for number, fix in enumerate(diagnostic.fixes):
+        yield ("or" if number else "fix"), _fix(fix)
+    if diagnostic.blocked:
+        yield "not fixed", diagnostic.blocked
+    elif not diagnostic.fixes:
+        yield "not fixed", "perflint has no fix for this one"
+    if diagnostic.cost:
+        yield "costs", str(diagnostic.cost)
+    if diagnostic.measured:
+        yield "measured", diagnostic.measured
+
+
+def with_notes(diagnostic: Diagnostic) -> str:
+    """The message and the notes as lines, for services that show a text beside the code."""
+    return "\n".join([diagnostic.message, *(f"{label}: {text}" for label, text in notes(diagnostic))])
+
+
+def _fix(fix: PlacedFix) -> str:
+    needs = f"; adds a dependency, {fix.requires}: needs --unsafe" if fix.requires else ""
+    needs = needs or ("; assumes what a run has shown: needs --unsafe" if fix.assumes else "")
+    return f"{fix.title} ({_PROMISE[fix.safety]}{needs})"

@@ -11,8 +11,7 @@ from perflint import __version__
 from perflint.documents.places import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
-from perflint.report.notes import with_notes
-from perflint.report.places import INTERNAL, UNREADABLE, code_of, in_cell, posix, uri
+from perflint.report.places import INTERNAL, UNREADABLE, code_of, in_cell, posix, uri, with_notes
 from perflint.report.style import Style
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

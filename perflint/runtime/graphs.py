@@ -11,9 +11,8 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
-from perflint.runtime.graphed import Graphed, name_of
 from perflint.runtime.loop import graphed_loop
-from perflint.runtime.records import Record, Records
+from perflint.runtime.records import Graphed, Record, Records, name_of
 from perflint.runtime.refusal import can_capture, check, explain, inside
 from perflint.runtime.replay import Call, Replay
 from perflint.runtime.scope import Scope

@@ -16,9 +16,8 @@ from torch.autograd.function import once_differentiable
 from torch.optim import optimizer as hooks
 
 from perflint.runtime import optimizers as optim
-from perflint.runtime.graphed import Graphed, name_of
 from perflint.runtime.recall import Recall
-from perflint.runtime.records import Record, Records
+from perflint.runtime.records import Graphed, Record, Records, name_of
 from perflint.runtime.refusal import CannotCapture, Unsettled, can_capture, explain, inside
 from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, launch, settle, twin
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, aside, watch

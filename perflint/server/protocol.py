@@ -10,8 +10,7 @@ from lsprotocol import types
 from perflint.documents.places import PlacedEdit, Position
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix
 from perflint.engine.rule import Severity
-from perflint.report.notes import notes, with_notes
-from perflint.report.places import is_fixable
+from perflint.report.places import is_fixable, notes, with_notes
 
 SOURCE = "perflint"
 FIX_ALL = "source.fixAll.perflint"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from perflint import torch_ops
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
@@ -29,7 +30,6 @@ from perflint.syntax.walk import own_nodes, path_of, receiver_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of, last_converted
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.collected import ANY_SHAPE, collection, shape_of_one
-from perflint.transforms.doubles import has_doubles
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
 from perflint.transforms.operations import InsertAfter, Replace
 from perflint.transforms.rewrite import rewrite
@@ -43,6 +43,9 @@ _FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
 _BY_NAME = {f"builtins.{each}" for each in ("exec", "eval", "locals", "vars")}  # what may read any variable
 _MUCH = 1 << 20
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
+
+_WITHOUT = re.compile(r"\b(mps|xpu|accelerator)\b")  # and what may be one
+_WITH = re.compile(r"(cuda|cpu)(:|$)")
 
 
 def accumulation(program: Program, sync: Sync) -> Fix:
@@ -347,3 +350,44 @@ def _is_no_bool(program: Program, node: ast.expr) -> bool:
 
 def _is_integer(program: Program, node: ast.expr) -> bool:
     return number_kind(program, item_of(node) or node) == INTEGER
+
+
+def has_doubles(program: Program) -> bool:
+    """Does the program itself move its tensors, and name the device each time, as CUDA's or the host?
+
+    Others may choose any device: who calls its functions, writes its command line, or a helper in another file.
+    """
+    return program.get(_settles_on_cuda)
+
+
+def _settles_on_cuda(program: Program) -> bool:
+    devices = list(_devices(program))
+    return bool(devices) and not _WITHOUT.search(program.text) and all(_is_cuda(program, each) for each in devices)
+
+
+def _devices(program: Program) -> Iterator[ast.expr]:
+    """The devices that tensors and modules are moved to, or made on; for `.cuda()` the call itself."""
+    for call in program.of_type(ast.Call):
+        if receiver_of(call, "cuda") is not None:
+            yield call
+        moved = call.args[:1] if receiver_of(call, "to") is not None else []
+        named = [each.value for each in call.keywords if each.arg == "device"]
+        yield from (each for each in (*moved, *named) if program.value(each).kind not in (Kind.LIBRARY, Kind.TENSOR))
+
+
+def _is_cuda(program: Program, device: ast.expr) -> bool:
+    return receiver_of(device, "cuda") is not None or all(
+        _names_cuda(program, each) for each in program.get(Origins).of(device)
+    )
+
+
+def _names_cuda(program: Program, node: ast.AST) -> bool:
+    if isinstance(node, ast.IfExp):
+        return _is_cuda(program, node.body) and _is_cuda(program, node.orelse)
+    if isinstance(node, ast.JoinedStr):
+        return bool(node.values) and _names_cuda(program, node.values[0])
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and bool(_WITH.match(node.value))
+    if isinstance(node, ast.Call) and program.qualified(node.func) == "torch.device":
+        return bool(node.args) and _is_cuda(program, node.args[0])
+    return isinstance(node, ast.Attribute) and node.attr == "device"  # where another tensor is

@@ -19,7 +19,7 @@ from perflint.analysis.memory.locations import ANYWHERE, Location, Locations, ma
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting
-from perflint.analysis.values.operations import TorchCall
+from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
@@ -48,6 +48,26 @@ class _Update:
     parts: Sequence[ast.expr]
     prepends: bool
     starts: ast.expr | None
+
+
+@dataclass(frozen=True)
+class Growth:
+    """`path = torch.cat([path, part])`, by `call`."""
+
+    path: str
+    part: ast.expr
+    call: TorchCall
+
+
+def growth(program: Program, statement: ast.stmt) -> Growth | None:
+    """How an assignment makes a tensor longer by one part at its end; None where it doesn't."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+        return None
+    path, call = path_of(statement.targets[0]), operation(program, statement.value)
+    parts = call.tensor if call is not None and call.name == "cat" else None
+    if call is None or not path or not isinstance(parts, ast.List | ast.Tuple) or len(parts.elts) != 2:
+        return None
+    return Growth(path, parts.elts[1], call) if path_of(parts.elts[0]) == path else None
 
 
 def joined_behind(program: Program, growing: TorchCall) -> Fix:

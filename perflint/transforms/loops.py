@@ -13,8 +13,7 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import graphed
 from perflint.transforms.capture.captured import is_captured
 from perflint.transforms.remedy import Remedy
-from perflint.transforms.vectorize.speculate import speculated
-from perflint.transforms.vectorize.unswitch import vectorized_or_unswitched
+from perflint.transforms.vectorize.rewrite import speculated, vectorized_or_unswitched
 
 __all__ = ["is_captured", "remedy"]
 

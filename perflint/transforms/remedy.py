@@ -14,9 +14,9 @@ from perflint.syntax.edits import Fix
 from perflint.transforms.accumulate import accumulation
 from perflint.transforms.advice import advice
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.collected import slot_store
 from perflint.transforms.deferral import deferral
 from perflint.transforms.rewrite import Rewrite
-from perflint.transforms.slots import slot_store
 from perflint.transforms.waits import HostRead, beside
 
 

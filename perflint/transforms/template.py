@@ -93,6 +93,12 @@ def reference(dotted: str, ctx: ast.expr_context | None = None) -> ast.expr:
     return new(ast.Attribute(reference(owner), name, where) if owner else ast.Name(name, where))
 
 
+def tuple_of(items: Sequence[ast.expr | str], ctx: ast.expr_context | None = None) -> ast.expr:
+    """A tuple of what is given, or of what the names stand for; one by itself."""
+    parts = [reference(each, ctx) if isinstance(each, str) else each for each in items]
+    return parts[0] if len(parts) == 1 else new(ast.Tuple(parts, ctx or ast.Load()))
+
+
 def number(value: int | float) -> ast.expr:
     """The literal of a number."""
     if value < 0:

@@ -7,10 +7,10 @@ from pathlib import Path
 from subprocess import DEVNULL
 
 from perflint.profile.build import profile_of
-from perflint.profile.kept import keep
 from perflint.profile.record import Orders
-from perflint.profile.result import Profile
+from perflint.profile.result import Profile, keep
 from perflint.profile.running import Manner, run
+from perflint.verify.agent.cover import outermost
 from perflint.verify.budget import Share
 from perflint.verify.runs import Course
 
@@ -21,7 +21,8 @@ def profiled(course: Course, root: Path) -> Profile | None:
     """A profile of a few steps, which is kept for the project in the folder `root`; None if the program takes none."""
     course.ledger.enter("profile")
     journal, roots = str(course.guardian.journal), (str(course.program.folder), str(root))
-    orders = Orders(_STEPS, _WARM_UP, 2 * _STEPS, journal=journal, roots=roots, covers=course.covers)
+    cover = outermost(roots) if course.covers else ()
+    orders = Orders(_STEPS, _WARM_UP, 2 * _STEPS, journal=journal, roots=roots, cover=cover)
     seconds = course.budget.of(Share.PROFILE)
     manner = Manner(True, seconds, 0.0, DEVNULL, DEVNULL, course.libraries)
     with course.undone():

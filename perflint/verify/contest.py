@@ -35,8 +35,8 @@ Fixes = Sequence[FixVerdict]
 Hold = Callable[[Sequence[Variant], Protocol, Enough, str], Race]  # holds a race
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
-_FAST = 0.4  # of the time that is left for races, where others compile
-_COMPILING = 0.55  # of what is left then, to race those that compile
+_FAST = 0.3  # of the time that is left for races, where others compile
+_COMPILING = 0.6  # of what is left then, to race those that compile
 _AT_ONCE = 6  # fixes in one race
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
 
@@ -258,6 +258,8 @@ class Contest:
         named = {ORIGINAL: (), AGAIN: (), **patches}
         variants = [variant for name, fixes in named.items() if (variant := self.patched(fixes, name))]
         protocol = self.schedule.protocol(len(variants), seconds)
+        if any(starts_slowly(fix.rule) for fixes in patches.values() for fix in fixes):
+            protocol = self.schedule.shortest(len(variants), seconds)  # most of the time goes to compiling
         self.tell(f"racing {len(variants)} variants, {protocol.rounds} rounds at most")
         budget = self.budget.part(seconds)
 

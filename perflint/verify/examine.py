@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -11,8 +12,8 @@ from functools import partial
 from perflint.engine.rule import Safety
 from perflint.report.words import count
 from perflint.verify.budget import Budget, Share, TimeUp, deadline
+from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, wrong
-from perflint.verify.further import beyond_horizon
 from perflint.verify.grade import NO_TIME, Grade, Likeness, Outcome, worst
 from perflint.verify.judge import said_otherwise
 from perflint.verify.late import Shortcut
@@ -20,15 +21,14 @@ from perflint.verify.messages import SHORT, Variant
 from perflint.verify.monitor import disturbances, facts
 from perflint.verify.planned import Planned
 from perflint.verify.protocol import HORIZON
-from perflint.verify.race import race
-from perflint.verify.recordings import Further
+from perflint.verify.race import Race, race
+from perflint.verify.recordings import Further, beyond_horizon
 from perflint.verify.running import Fault
 from perflint.verify.runs import Recorded
-from perflint.verify.sides import left_out, reach_of, side_of
-from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
+from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, step_seconds
 from perflint.verify.summary import seconds
 from perflint.verify.variants import FixKey, hunks
-from perflint.verify.verdict import FixVerdict, Hunk, Verdict, weakest
+from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, weakest
 
 _RUNS_FURTHER = 3  # the original twice, and the patch
 _NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
@@ -363,3 +363,34 @@ def _disproved(fix: FixVerdict, later: Mapping[str, Likeness]) -> FixVerdict:
     """A fix that was kept, and computes something else beyond the first steps."""
     found = replace(fix, kept=False, likeness=later[fix.name])
     return replace(found, reason=wrong(found, Grade.BITWISE))
+
+
+def reach_of(run: Recorded, other: Recorded | None = None) -> Reach:
+    """How far a run of the original was recorded, and another one as well, if there was time for any of it."""
+    if other and other.is_cut and not other.is_lost:
+        return Reach(min(run.last, other.last), unseen=run.unseen, elsewhere=run.elsewhere)
+    return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)
+
+
+def side_of(race: Race, variant: str, recorded: Recorded | None) -> Side:
+    """What is told of a variant: its start, its memory, its losses if it was recorded, and how its time was spent."""
+    starts = [start for start in race.starts if start.variant == variant]
+    seen = next((start.timeline for start in starts if start.timeline), None)
+    step = step_seconds(race.samples, [variant])
+    return Side(
+        next((start.seconds for start in starts if not math.isnan(start.seconds)), 0.0),
+        max((start.device_bytes for start in starts), default=0),
+        max((start.host_bytes for start in starts), default=0),
+        losses=losses(recorded.folder) if recorded else (),
+        timeline=seen.scaled(step) if seen and step else None,
+    )
+
+
+def left_out(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator[str]:
+    """What the race could not take in, in words."""
+    if race.unsteady:
+        yield f"{count(race.unsteady, 'pair')} of windows in which something was compiled or captured"
+    if race.apart:
+        yield f"the programs ran one after the other, for they have no room beside each other: {race.apart}"
+    if gpus and any(side.busy is None for side in sides):
+        yield "how busy the GPU was: it could not be observed"

@@ -165,6 +165,10 @@ class Schedule:
         waits = max(patience(longest), _COMPILING if self.compile else 0.0)
         return replace(chosen, patience=waits, seconds=budget, times_starts=not is_tight)
 
+    def shortest(self, variants: int, seconds: float) -> Protocol:
+        """That of the shortest race of so many variants, which may take so many seconds, as some start slowly."""
+        return replace(self.protocol(variants, 0.0), seconds=seconds)
+
     def recordings(self, seconds: float) -> Protocol:
         """That of recordings that take about so many seconds in all: of slow steps, fewer are compared."""
         chosen = self.protocol(3, seconds)
@@ -201,7 +205,7 @@ class Schedule:
 
     def least(self, variants: int) -> float:
         """About how many seconds the shortest race of so many variants takes."""
-        shortest = self.protocol(variants, 0.0)
+        shortest = self.shortest(variants, 0.0)
         if not shortest.unit:
             return shortest.rounds * variants * self.look.seconds
         start, end = (self.look.until(shortest.warm_up + pairs * shortest.window) for pairs in (0, shortest.pairs))

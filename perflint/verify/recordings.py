@@ -20,6 +20,8 @@ from perflint.verify.messages import Arrival, Recording, Variant
 from perflint.verify.protocol import Protocol, patience
 from perflint.verify.runs import Course, Job, Recorded
 from perflint.verify.seeds import SEEDS, over_seeds
+from perflint.verify.statistics import PATCHED
+from perflint.verify.verdict import FixVerdict
 
 _MORE = 3  # further runs of an original that differs from itself, to see by how much
 _GAINFUL = 3  # runs beside each other, for a guess at the time of many: they share the cores, or the GPU
@@ -30,6 +32,8 @@ _HURRIED = 1.5  # times as long as recordings are expected to take
 _FOR_ONE, _FOR_REFERENCE = 0.6, 0.5  # of the time for recordings, for the first of them, and of what is left by then
 
 Tell = Callable[[str], None]
+
+Fixes = Sequence[FixVerdict]
 
 
 class Records:
@@ -243,3 +247,33 @@ class Further:
 
 def _of_original(itself: Likeness) -> tuple[str, ...]:
     return tuple(f"two runs of the original differ: {each}" for each in itself.evidence)
+
+
+def beyond_horizon(
+    further: Further, exact: Fixes, patched: Callable[[Fixes], Variant], fitting: Callable[[Fixes, str], Variant | None]
+) -> tuple[Likeness, dict[str, Likeness]]:
+    """How alike the `exact` fixes are there, all together that don't exclude each other, and some by their names.
+
+    `patched` makes the variant with some fixes, `fitting` none where they exclude each other.
+    """
+    together: list[FixVerdict] = []
+    for fix in exact:
+        if fitting([*together, fix], PATCHED):
+            together.append(fix)
+    rivals = [fix for fix in exact if fix not in together]
+    whole, *others = further.likenesses([patched(fixes) for fixes in (together, *([fix] for fix in rivals))])
+    found = dict(zip((fix.name for fix in rivals), others, strict=True))
+    if whole.grade in (Grade.DIFFERENT, Grade.ROUNDING):
+        alone = further.likenesses([patched([fix]) for fix in together]) if len(together) > 1 else [whole]
+        found |= _blamed([fix.name for fix in together], whole, alone)
+        rest = [fix for fix in together if found[fix.name].grade is not Grade.DIFFERENT]
+        left = further.likenesses([patched(rest)]) if 1 < len(rest) < len(together) else []
+        found |= {fix.name: each for each in left if each.grade is Grade.DIFFERENT for fix in rest}
+    return whole, found
+
+
+def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) -> dict[str, Likeness]:
+    """Which fixes make all together what they are: those that are so alone, or else any of them."""
+    found = dict(zip(names, alone, strict=True))
+    is_known = any(likeness.grade is whole.grade for likeness in alone)
+    return found if is_known else dict.fromkeys(names, whole)

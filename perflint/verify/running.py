@@ -12,13 +12,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from perflint.shim import plan
+from perflint.shim.plan import Plan
 from perflint.shim.session import RUN, SITE, plan_of
 from perflint.verify import forks, processes
 from perflint.verify.agent.cover import remove
@@ -123,7 +125,6 @@ class Running:
         ledger: Ledger,
         libraries: Sequence[str] | None = (),
     ) -> None:
-        self._libraries = libraries
         self._variant, self._budget, self._ledger = variant.name, budget, ledger
         self._begin = time.monotonic()
         self.folder = tempfile.mkdtemp(prefix="run-", dir=guardian.folder)
@@ -137,7 +138,17 @@ class Running:
         self._unit, self._step = orders.unit, 0
         self._paused = self._has_started = False
         self.output, self.errors = Output(), Output()
-        self._process = self._started(program, variant, orders)
+        self._process = started(
+            program,
+            variant.plan,
+            orders,
+            self.folder,
+            {**_OWN_PORT, **orders.environment()},
+            stdin=subprocess.DEVNULL,
+            stdout=self.output.file,
+            stderr=self.errors.file,
+            libraries=libraries,
+        )
         self._groups = frozenset({self._process.pid})  # it leads one, which its loaders' workers belong to
 
     def __enter__(self) -> Running:
@@ -249,24 +260,25 @@ class Running:
         if told.step >= self._leave.until:  # it may have had leave for fewer from the start
             self._ranks[rank] = told
 
-    def _started(self, program: Program, variant: Variant, orders: Orders) -> subprocess.Popen[bytes]:
-        plan.save(variant.plan, plan_of(Path(self.folder)))
-        Path(self.folder, ORDERS).write_bytes(pickle.dumps(orders))
-        joined = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        paths = os.pathsep.join(
-            each for each in joined if each != SITE
-        )  # it would join by itself, before it is started
-        given = {RUN: self.folder, "PYTHONPATH": paths, **_OWN_PORT, **orders.environment()}
-        return forks.Popen(
-            [sys.executable, "-m", "perflint.verify.agent.start", program.kind.value, program.name, *program.arguments],
-            cwd=program.folder,
-            env={**os.environ, **given},
-            stdin=subprocess.DEVNULL,
-            stdout=self.output.file,
-            stderr=self.errors.file,
-            start_new_session=True,
-            libraries=self._libraries,
-        )
+
+def started(
+    program: Program, patches: Plan, orders: object, run: str, given: Mapping[str, str], **named: Any
+) -> subprocess.Popen[bytes]:
+    """Start a program whose processes are patched, and follow the orders, which go to the folder `run`.
+
+    The variables that they are `given` name the agent that does so; what else is `named` is for forks.Popen.
+    """
+    plan.save(patches, plan_of(Path(run)))
+    Path(run, ORDERS).write_bytes(pickle.dumps(orders))
+    joined = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = os.pathsep.join(each for each in joined if each != SITE)  # it would join by itself, before it is started
+    return forks.Popen(
+        [sys.executable, "-m", "perflint.verify.agent.start", program.kind.value, program.name, *program.arguments],
+        cwd=program.folder,
+        env={**os.environ, RUN: run, "PYTHONPATH": paths, **given},
+        start_new_session=True,
+        **named,
+    )
 
 
 def slowest(arrivals: Sequence[Arrival]) -> Arrival:

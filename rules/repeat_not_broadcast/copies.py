@@ -75,7 +75,7 @@ def _of_function(program: Program, call: ast.Call) -> Copy | None:
     times = _times(call.args[0]) if found.name in ("cat", "stack") else None
     if times is None or len(call.keywords) + len(call.args) > 2:
         return None
-    return Copy(call, found.name, times[0], (times[1],), api.integer(found.dim or ast.Constant(0)))
+    return Copy(call, found.name, times[0], (times[1],), found.joined_axis)
 
 
 def _interleaved(call: ast.Call, source: ast.expr, bound: Bound) -> Copy | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perflint import api
-from perflint.api import Consumer, Program, Reading, Role, Shape, Shapes, joins
+from perflint.api import Consumer, Program, Reading, Role, Shape, Shapes
 
 from .copies import Copy
 from .readers import is_elementwise, other_operands
@@ -211,18 +211,11 @@ def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]
 
 
 def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
-    call = consumer.node
-    if not (isinstance(call, ast.Call) and joins(program.qualified(call.func))):
+    found, shape = api.operation(program, consumer.node), shapes.shape(consumer.operand)
+    joined = found.joined_axis if found is not None and "joining" in found.traits else None
+    if found is None or joined is None or shape.rank is None:
         return False
-    parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else []
-    dim = next(
-        (k.value for k in call.keywords if k.arg in ("dim", "axis")),
-        call.args[1] if len(call.args) > 1 else ast.Constant(0),
-    )
-    joined = api.integer(dim)
-    shape = shapes.shape(consumer.operand)
-    if joined is None or shape.rank is None:
-        return False
+    parts = found.tensor.elts if isinstance(found.tensor, ast.Tuple | ast.List) else []
     return any(
         axis % shape.rank != joined % shape.rank
         and symbol in {shapes.shape(part).size(axis % shape.rank) for part in parts if part is not consumer.operand}

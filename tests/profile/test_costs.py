@@ -14,8 +14,7 @@ from perflint.engine.results import RunResult
 from perflint.engine.rule import Severity
 from perflint.profile.build import profile_of
 from perflint.profile.costs import Code, with_costs, with_known_costs
-from perflint.profile.kept import keep, read
-from perflint.profile.result import Fact, LineCost, Made, Profile
+from perflint.profile.result import Fact, LineCost, Made, Profile, keep, read
 from perflint.profile.summary import Report
 from tests.profile.records import Recorder
 

@@ -9,9 +9,8 @@ import pytest
 from perflint.engine.results import RunResult
 from perflint.profile.build import profile_of
 from perflint.profile.kinds import Regime
-from perflint.profile.record import Owned
+from perflint.profile.record import TIMED, Owned, mean, usual
 from perflint.profile.summary import Report, summary
-from perflint.profile.windows import TIMED, mean, usual
 from perflint.report.style import Style
 from tests.profile.records import FILE, Recorder, line_of
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from perflint.cli.profile_session import rewound, why_not, within
-from perflint.profile.kept import read
 from perflint.profile.record import LEAST, OPERATION_STEPS, Orders
-from perflint.profile.result import Profile
+from perflint.profile.result import Profile, read
 from perflint.profile.running import Ran
 from tests.shim.runs import python
 

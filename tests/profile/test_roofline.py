@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.profile.peaks import peak_of
 from perflint.profile.record import Operation, Record
-from perflint.profile.roofline import flops, moved, roofline
+from perflint.profile.roofline import flops, moved, peak_of, roofline
 
 CONVOLUTION = (None, None, None, (2, 2), (1, 1), (1, 1), False, (0, 0), 1)
 

@@ -13,9 +13,8 @@ import pytest
 from perflint.analysis.links import Seen
 from perflint.documents.digest import digest
 from perflint.engine.rule import Safety
-from perflint.profile.agent.facts import Facts
-from perflint.profile.kept import keep
-from perflint.profile.result import Fact
+from perflint.profile.agent.lines import Facts
+from perflint.profile.result import Fact, keep
 from perflint.project.config import load
 from perflint.project.files import discover
 from perflint.project.patching import patch_files

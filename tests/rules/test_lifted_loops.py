@@ -17,8 +17,8 @@ from perflint.engine.rule import Fix
 from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import expression, plus, statement
-from perflint.transforms.vectorize import axes, indexing, layers, results, rewrite, unswitch, values
-from perflint.transforms.vectorize.unswitch import vectorized_or_unswitched
+from perflint.transforms.vectorize import axes, body, indexing, results, rewrite, values
+from perflint.transforms.vectorize.rewrite import vectorized_or_unswitched
 from tests.fixture_cases import cases, load
 from tests.rules.lift_layouts import LAYOUTS
 from tests.rules.lift_operations import OPERATIONS
@@ -119,7 +119,7 @@ def as_it_was(axis: int, shift: int) -> int:
     return axis
 
 
-class OtherBranch(unswitch._Answered):
+class OtherBranch(rewrite._Answered):
     def __init__(self, test: ast.expr, *, answer: bool) -> None:
         super().__init__(test, answer=not answer)
 
@@ -154,12 +154,12 @@ MUTANTS: dict[str, tuple[object, str, object, int]] = {  # with the seed of a pr
     "the steps are left along the axis where they were": (values, "moved", stay, 30),
     "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on, 9),
     "an axis of a step keeps its number where time is in front": (axes, "shifted", as_it_was, 15),
-    "one branch of a test is taken for the other": (unswitch, "_Answered", OtherBranch, 73),
+    "one branch of a test is taken for the other": (rewrite, "_Answered", OtherBranch, 73),
     "the step before is this step": (indexing, "plus", now, 30),
     "the first step is taken for the last": (rewrite, "_last_values", backwards, 74),
     "what is stacked stands along another axis": (results, "_joined", other_way_round, 48),
     "what is stacked shares its memory": (results, "_apart", shared, 84),
-    "each layer gets what the lowest gets": (layers, "_back_edge_value", from_the_bottom, 199),
+    "each layer gets what the lowest gets": (body, "_back_edge_value", from_the_bottom, 199),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.profile.kept import keep
+from perflint.profile.result import keep
 from perflint.tune.profiled import profiled
 from perflint.tune.trials import fresh
 from perflint.verify.budget import Budget

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from perflint.cli import verify as command
+from perflint.cli import options
 from perflint.cli.commands import FAILED, cli
 from perflint.project.figures import VERDICTS
 from perflint.verify import verdicts
@@ -132,7 +132,7 @@ def test_without_the_packages_that_it_needs_it_names_them(tmp_path: Path) -> Non
 
 
 def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(options, "sys", SimpleNamespace(platform="win32"))
     result = CliRunner().invoke(cli, ["verify", str(PROGRAMS / "train.py")])
     assert result.exit_code == FAILED
     assert result.stderr.startswith("perflint: verify doesn't run on Windows")

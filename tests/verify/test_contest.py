@@ -62,6 +62,8 @@ class Fixed:
     def protocol(self, variants: int, seconds: float) -> Protocol:
         return self._protocol
 
+    shortest = protocol
+
     def least(self, variants: int) -> float:
         """As a share of what is left, which the clock of the test doesn't change."""
         return LONG * 0.99 * variants / max(self._variants - self._course.variants, 1)

@@ -11,7 +11,7 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import Bound, bind
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import integer, path_of
 
 _DEVICE = re.compile(r"(?i)dev|cuda|gpu|rank")  # what people call one
 _RECEIVERS = frozenset({Kind.TENSOR, Kind.UNKNOWN, Kind.METHOD})  # a method: an attribute of what is unknown
@@ -43,6 +43,11 @@ class TorchCall(NamedTuple):
     def dim(self) -> ast.expr | None:
         """The axis that the operation works on, where it is given."""
         return self._axes.get("dim", "axis")
+
+    @property
+    def joined_axis(self) -> int | None:
+        """The axis along which a concatenation or a stack joins its parts; None where that is no constant."""
+        return integer(self.dim) if self.dim is not None else 0
 
     @property
     def keepdim(self) -> ast.expr | None:

@@ -13,18 +13,17 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from perflint.profile.agent.facts import Facts
 from perflint.profile.agent.kineto import Kineto, keep_operations, keep_steps
-from perflint.profile.agent.lines import Lines, Users
+from perflint.profile.agent.lines import Facts, Lines, Users
 from perflint.profile.agent.loaders import Owners, Workers
-from perflint.profile.record import KINDS, OPERATION_STEPS, ORDERS, STEPS, Orders, Record, save
-from perflint.profile.windows import mean, waited
+from perflint.profile.record import KINDS, OPERATION_STEPS, STEPS, Orders, Record, mean, save, waited
 from perflint.shim import hooks
 from perflint.shim.counts import Tally
 from perflint.shim.hooks import AfterImport, Finder, replace
 from perflint.shim.session import RUN
 from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER, Steps, keep_sockets, platform_of, synchronize
+from perflint.verify.messages import ORDERS
 
 _PATIENT = {OPTIMIZER: 1, BATCH: 3, BACKWARD: 3, CALLS: 12}  # times the warm-up: a better kind may come
 _SLOW, _FEW = 1.0, 3  # seconds of a step, and how many of slow ones are timed and traced

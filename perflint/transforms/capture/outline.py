@@ -38,7 +38,7 @@ from perflint.transforms.operations import (
     new,
 )
 from perflint.transforms.shown import shown
-from perflint.transforms.template import assignment, expression, reference, statement
+from perflint.transforms.template import assignment, expression, reference, statement, tuple_of
 
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
@@ -330,7 +330,7 @@ class Outline:
     def _function(self, name: str, results: Sequence[str], decorator: str) -> ast.stmt:
         body = [*self.region.sunk, *(line for each in self.region.parts for line in self._captured(each))]
         if results:
-            body.append(statement("return {result}", result=_tuple(results)))
+            body.append(statement("return {result}", result=tuple_of(results)))
         function = statement("def step():\n    {*body}", body=body)
         assert isinstance(function, ast.FunctionDef)
         fetched = (name for name, _ in self._fetched.values())
@@ -346,7 +346,7 @@ class Outline:
         call = in_rows(new(ast.Call(reference(called), [*map(self._argument, self.parameters), *fetched], [])), FIT)
         if not results:
             return new(ast.Expr(call))
-        return new(ast.Assign([_tuple(results, ast.Store())], call))
+        return new(ast.Assign([tuple_of(results, ast.Store())], call))
 
     def _argument(self, name: str) -> ast.expr:
         """What is given for a parameter: without its history, where the step would drop that."""
@@ -372,11 +372,6 @@ class Outline:
 
 def _is_deleted(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Del)
-
-
-def _tuple(names: Sequence[str], ctx: ast.expr_context | None = None) -> ast.expr:
-    items = [reference(each, ctx) for each in names]
-    return items[0] if len(items) == 1 else new(ast.Tuple(items, ctx or ast.Load()))
 
 
 def _again(node: ast.expr) -> ast.expr:

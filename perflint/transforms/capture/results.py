@@ -15,6 +15,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, elements_of, nodes_of_body, own_nodes, path_of, receiver_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import item_of
+from perflint.transforms.joined import growth
 from perflint.transforms.names import check_alone
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.shown import shown
@@ -117,25 +118,16 @@ def _number_of(program: Program, value: ast.expr) -> tuple[ast.expr, str]:
 
 
 def _grown_by_cat(program: Program, statement: ast.stmt) -> Collected | None:
-    """`name = torch.cat([name, value], dim=1)`"""
-    found = operation(program, statement.value) if isinstance(statement, ast.Assign) else None
-    if not isinstance(statement, ast.Assign) or found is None or found.name != "cat":
+    found = growth(program, statement)
+    if found is None or not found.path.isidentifier():
         return None
-    target, given = statement.targets[0], found.tensor
-    if len(statement.targets) > 1 or not isinstance(target, ast.Name) or not isinstance(given, ast.List | ast.Tuple):
-        return None
-    if len(given.elts) != 2 or path_of(given.elts[0]) != target.id:
-        return None
-    return Collected(target.id, given.elts[1], statement, "cat", found.call.func, _dimension(program, found.call))
+    return Collected(found.path, found.part, statement, "cat", found.call.call.func, _dimension(found.call))
 
 
-def _dimension(program: Program, call: ast.Call) -> str:
-    """The dimension along which tensors are stacked or put together, where it is a number."""
-    given = [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg in ("dim", "axis"))]
-    if len(given) != len(call.args) - 1 + len(call.keywords) or len(given) > 1:
-        return ""
-    text = program.segment(given[0]) if given else "0"
-    return text if text.removeprefix("-").isdigit() else ""
+def _dimension(found: TorchCall) -> str:
+    """The dimension along which tensors are joined, where it is a number, and nothing else is said."""
+    is_plain = len(found.arguments) + len(found.call.keywords) <= 1
+    return str(found.joined_axis) if is_plain and found.joined_axis is not None else ""
 
 
 def _bindings(program: Program, name: ast.Name) -> list[Definition] | None:
@@ -202,7 +194,7 @@ def _lists_made(program: Program, each: Collected) -> Sequence[Definition]:
 def _check_forms(program: Program, loop: PlainLoop, each: Collected) -> None:
     """Tensors of a list that is stacked have one form; else a step might give more than another."""
     for found in _joining_calls(program, loop, each):
-        dim = _dimension(program, found.call)
+        dim = _dimension(found)
         if found.name == "stack" or (found.name == "cat" and _is_one_along(program, each.value, dim)):
             return
     reason = "and what steps append to it may differ in shape: stack it, or append `.item()`"
@@ -247,7 +239,7 @@ def _stack(program: Program, loop: PlainLoop, each: Collected, made: Definition)
     found = next(_joining_calls(program, loop, each), None)
     if found is None or found.name != "stack" or uses != [found.tensor] or is_joined or each.name in graph.captured:
         return None
-    dim = _dimension(program, found.call)
+    dim = _dimension(found)
     if not dim or not _runs_after(program, found.call, loop, ""):
         return None
     statement = program.statement_of(found.call)

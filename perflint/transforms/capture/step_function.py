@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from perflint.analysis.program import GradMode, Program
 from perflint.syntax.walk import PlainLoop, integer, own_nodes, variables_in
@@ -22,7 +22,7 @@ from perflint.transforms.operations import (
     new,
     standing_for,
 )
-from perflint.transforms.template import assignment, expression, plus, reference, statement
+from perflint.transforms.template import assignment, expression, plus, reference, statement, tuple_of
 
 
 def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Operation, ...]:
@@ -99,7 +99,7 @@ class _Rewriting:
                 yield each
 
     def _return(self) -> ast.stmt:
-        parts = [_tuple(self._state), _tuple(self._values)]
+        parts = [tuple_of(self._state), tuple_of(self._values)]
         made = statement("return {*parts},", parts=parts)
         return standing_for(made, self._loop.body[-1], last=_ALL, alone=False)
 
@@ -157,12 +157,12 @@ class _Rewriting:
         yield from made[1:]
 
     def _assignment(self, step: str, steps: ast.expr) -> ast.stmt:
-        state, words = _tuple(self._state), {"until": self._until}
+        state, words = tuple_of(self._state), {"until": self._until}
         if self._stacks is not None and self._stacks.dim != "0":
             words["dim"] = expression(self._stacks.dim)
         targets = [reference(each) for each in self._results]
         if self._names.live_out & set(self._state):
-            targets = [state, _tuple(self._results)]
+            targets = [state, tuple_of(self._results)]
         else:
             words["last_state"] = expression("False")
         keywords = [ast.keyword(name, value) for name, value in words.items()]
@@ -264,8 +264,3 @@ class _Rewriting:
 
 
 _ALL = 1 << 30  # lines
-
-
-def _tuple(parts: Sequence[str | ast.expr]) -> ast.expr:
-    items = [reference(each) if isinstance(each, str) else each for each in parts]
-    return items[0] if len(items) == 1 else new(ast.Tuple(items, ast.Load()))

@@ -6,24 +6,45 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 
+from perflint import torch_ops
 from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.memory.dispatch import Modules
+from perflint.analysis.memory.hooks import is_scripted
 from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
-from perflint.transforms.template import expression
-from perflint.transforms.vectorize import inline, losses
-from perflint.transforms.vectorize.arithmetic import pointwise, product
-from perflint.transforms.vectorize.axes import along_axes, applied, joined, measured, no_rule, reshaped, with_axes_after
+from perflint.transforms.template import call_like, expression
+from perflint.transforms.vectorize import inline
+from perflint.transforms.vectorize.axes import (
+    along_axes,
+    applied,
+    joined,
+    measured,
+    no_rule,
+    pointwise,
+    product,
+    reshaped,
+    with_axes_after,
+)
 from perflint.transforms.vectorize.indexing import Split, selected
-from perflint.transforms.vectorize.invariants import called_module, called_operation, check_invariant, invariant
-from perflint.transforms.vectorize.modules import Module, module_built
+from perflint.transforms.vectorize.modules import (
+    Module,
+    called_module,
+    called_operation,
+    check_invariant,
+    invariant,
+    module_built,
+    module_of,
+)
 from perflint.transforms.vectorize.scope import Scope, tensor
-from perflint.transforms.vectorize.values import Batched, Invariant, State, Value
+from perflint.transforms.vectorize.values import MANY, Batched, Invariant, State, Value
 
 _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
+
+_OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
+_OLD_REDUCTION = frozenset({"reduce", "size_average"})
 
 
 def lift_call(scope: Scope, node: ast.Call) -> Value:
@@ -33,8 +54,8 @@ def lift_call(scope: Scope, node: ast.Call) -> Value:
     if rnn_kind(scope.program, node.func):
         raise Blocked("an RNN's output and state are not kept apart", node)
     module = called_module(scope, node)
-    if losses.is_loss(scope, node):
-        return losses.lift_loss(scope, node, [scope.tensor(each) for each in node.args])
+    if _is_loss(scope, node):
+        return _lift_loss(scope, node, [scope.tensor(each) for each in node.args])
     if module is not None:
         return _of_module(scope, node, module)
     function = inline.callee_of(scope, node)
@@ -52,7 +73,7 @@ def lift_call(scope: Scope, node: ast.Call) -> Value:
 def _of_torch(scope: Scope, operation: TorchCall) -> Value:
     node, does = operation.call, operation.does
     if does.name in ("cat", "stack"):
-        return joined(scope, node, is_stack=does.name == "stack")
+        return joined(scope, operation)
     _check(scope, operation)
     if does.result == "tensor" and does.does("keeping") and does.does("same_shape"):
         return _converted(scope, operation)
@@ -285,3 +306,67 @@ def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Ba
     function = "softmax" if module.name == "Softmax" else "log_softmax"
     template = f"{{torch}}.{function}({{x}}, dim={{along}})"
     return value.computed(expression(template, torch=scope.facts.torch, x=value.code, along=along))
+
+
+def _is_loss(scope: Scope, node: ast.Call) -> bool:
+    """Is a loss called that torch.vmap knows?"""
+    value = scope.program.value(node.func)
+    is_class = value.kind is Kind.MODULE and value.sure and torch_ops.class_kind(value.name) == "loss"
+    does = torch_ops.of_forward(value.name) if is_class else None
+    if value.kind is Kind.LIBRARY and value.name.startswith("torch.nn.functional."):
+        does = torch_ops.of_function(value.name)
+    return does is not None and does.does("vmapped")
+
+
+def _lift_loss(scope: Scope, node: ast.Call, values: list[Batched | Invariant]) -> Batched:
+    """The loss of each step: what it is averaged over, and what it ignores, is of that step alone; raises Blocked."""
+    if not scope.facts.torch:
+        raise Blocked("`torch` is not imported by that name", node)
+    if is_scripted(scope.program):
+        raise Blocked("torch.vmap cannot be scripted", node)
+    for keyword in node.keywords:
+        if not isinstance(keyword.value, ast.Constant):
+            raise Blocked(f"the loss gets `{keyword.arg}`", node)
+        if keyword.arg in _OLD_REDUCTION:
+            raise Blocked("the loss is not known to be one number a step", node)
+    module = module_of(scope.program, node.func)
+    keywords = [*node.keywords, *(module.built.keywords if module is not None else ())]
+    if any(each.arg == "label_smoothing" for each in keywords):
+        raise Blocked("torch.vmap cannot smooth labels", node)
+    value = scope.program.value(node.func)
+    if value.name == "torch.nn.CrossEntropyLoss" and module is None:
+        raise Blocked("it is not known how the loss was built", node)
+    if len(values) != 2 or not any(isinstance(each, Batched) for each in values):
+        raise Blocked("the loss gets more than an output and a target", node)
+    steps = [each.loosened() if isinstance(each, Batched) else each for each in values]
+    one, other = (each.axis if isinstance(each, Batched) else None for each in steps)
+    where = f"({one}, {other})" if one != other else one
+    function = expression(
+        "{torch}.vmap({f}" + (f", in_dims={where})" if where != 0 else ")"),
+        torch=scope.facts.torch,
+        f=scope.code(node.func),
+    )
+    call = ast.Call(ast.Name("f"), [each.code for each in steps], node.keywords)
+    reduction = _reduction(keywords, module, is_class=value.kind is Kind.MODULE)
+    least, most = _ranks(reduction, values, picks=value.name.endswith(_OF_CLASSES))
+    return Batched(call_like(call, function), 0, least, most, own=True)
+
+
+def _reduction(keywords: list[ast.keyword], module: Module | None, *, is_class: bool) -> str:
+    """How the loss makes one number of many, or "none"; empty where that is not known."""
+    words = {each.arg: each.value for each in keywords}
+    if is_class and (module is None or len(module.built.args) > 1 or words.keys() & _OLD_REDUCTION):
+        return ""
+    reduction = words.get("reduction", ast.Constant("mean"))
+    return str(reduction.value) if isinstance(reduction, ast.Constant) else ""
+
+
+def _ranks(reduction: str, values: list[Batched | Invariant], *, picks: bool) -> tuple[int, int]:
+    """How many axes the loss of one step has at least and at most; `picks`: of scores, those of one class each."""
+    if reduction in ("mean", "sum"):
+        return 0, 0
+    ranks = [value.rank for value in values]
+    if picks:
+        ranks = [None if ranks[0] is None else ranks[0] - 1]  # the scores' axis for the classes goes
+    known = [rank for rank in ranks if rank is not None]
+    return (max(known), max(known)) if reduction == "none" and len(known) == len(ranks) else (0, MANY)

@@ -12,10 +12,9 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
 from perflint.transforms.vectorize import calls
-from perflint.transforms.vectorize.arithmetic import pointwise, product
-from perflint.transforms.vectorize.axes import measured
+from perflint.transforms.vectorize.axes import measured, pointwise, product
 from perflint.transforms.vectorize.indexing import selected, sliced, split_of
-from perflint.transforms.vectorize.invariants import invariant
+from perflint.transforms.vectorize.modules import invariant
 from perflint.transforms.vectorize.scope import Scope, counter, tensor
 from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Parts, State, Value, written
 

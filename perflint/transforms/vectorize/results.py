@@ -13,17 +13,17 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, is_wide_integer, number_kind
+from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, elements_of, path_of
 from perflint.transforms.aliases import ELSEWHERE, aliases
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import item_of
+from perflint.transforms.joined import Growth, growth
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.template import assignment, expression, reference, statement
-from perflint.transforms.vectorize.axes import joined_axis
 from perflint.transforms.vectorize.indexing import item_code, ranges, spread
-from perflint.transforms.vectorize.paths import appended
-from perflint.transforms.vectorize.scope import Appended, Line, Scope
+from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
 
 _REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -39,8 +39,8 @@ def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         is_list = scope.program.value(node.targets[0].value).kind is Kind.SEQUENCE
         return None if is_list else _slot(scope, node, node.targets[0])
-    if isinstance(node, ast.Assign) and (grown := _grown_by_cat(scope, node)) is not None:
-        return _grow(scope, node, *grown)
+    if (grown := growth(scope.program, node)) is not None:
+        return _grow(scope, node, grown)
     return None
 
 
@@ -131,13 +131,12 @@ def _slot(scope: Scope, node: ast.Assign, target: ast.Subscript) -> ast.stmt:
     return statement("{slot} = {x}", slot=slot, x=value.code if value.kept else value.at(axis).code)
 
 
-def _grow(scope: Scope, node: ast.Assign, call: ast.Call, part: ast.expr, axis: int) -> ast.stmt:
-    path = path_of(node.targets[0])
-    _check_only_here(scope, node, path)
-    value = scope.tensor(part)
-    if not isinstance(value, Batched) or not value.kept or value.axis != axis:
+def _grow(scope: Scope, node: ast.stmt, grown: Growth) -> ast.stmt:
+    _check_only_here(scope, node, grown.path)
+    value = scope.tensor(grown.part)
+    if not isinstance(value, Batched) or not value.kept or value.axis != grown.call.joined_axis:
         raise Blocked("the tensor does not grow along the time axis", node)
-    return assignment(path, scope.code(call, {part: value.code}))
+    return assignment(grown.path, scope.code(grown.call.call, {grown.part: value.code}))
 
 
 # -- forms of statements
@@ -174,21 +173,10 @@ def _total(scope: Scope, addend: ast.expr) -> ast.expr:
     return expression(f"{total}.item()" if read else total, x=value.code)
 
 
-def _grown_by_cat(scope: Scope, node: ast.Assign) -> tuple[ast.Call, ast.expr, int] | None:
-    """The cat by which a tensor grows, what it grows by, and the axis."""
-    call, path = node.value, path_of(node.targets[0])
-    if not isinstance(call, ast.Call) or _joins(scope, call) != "cat" or not call.args:
-        return None
-    parts, axis = call.args[0], joined_axis(call)
-    if not isinstance(parts, ast.List | ast.Tuple) or len(parts.elts) != 2 or axis is None or axis < 0:
-        return None
-    return (call, parts.elts[1], axis) if path and path_of(parts.elts[0]) == path else None
-
-
-def _joins(scope: Scope, call: ast.Call) -> str:
-    """The name of the operation by which tensors of a list become one: "cat" or "stack"; empty of any other call."""
-    name = torch_ops.canonical(scope.program.qualified(call.func))
-    return name if name in ("cat", "stack") else ""
+def _joining(scope: Scope, node: ast.AST) -> TorchCall | None:
+    """The operation by which tensors of a list become one; None of any other call."""
+    found = operation(scope.program, node)
+    return found if found is not None and found.name in ("cat", "stack") else None
 
 
 # -- who else may know it
@@ -239,7 +227,7 @@ def _is_joined(scope: Scope, use: ast.Name) -> bool:
         return isinstance(use.ctx, ast.Store) or getattr(parent, "attr", "") in ("append", "extend")
     if not isinstance(parent, ast.Call):
         return False
-    return bool(_joins(scope, parent)) or scope.program.qualified(parent.func) == "builtins.len"
+    return _joining(scope, parent) is not None or scope.program.qualified(parent.func) == "builtins.len"
 
 
 # -- does a sum over all steps at once have the type of one that is made step by step?
@@ -287,19 +275,19 @@ def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation
     """`lines` without the lists that are only stacked, and what takes the stacking away."""
     operations: list[Operation] = []
     for each in scope.draft.lists:
-        start, call = _only_stacked(scope, each)
-        code = _joined(scope, each.value, joined_axis(call), is_cat=_joins(scope, call) == "cat") if call else None
-        if start is None or call is None or code is None:
+        start, found = _only_stacked(scope, each)
+        code = _joined(scope, each.value, found.joined_axis, is_cat=found.name == "cat") if found else None
+        if start is None or found is None or code is None:
             continue
         at = next(place for place, line in enumerate(lines) if line.statement is each.statement)
         lines[at] = replace(lines[at], new=(*lines[at].new[:-1], assignment(each.path, code)))
-        operations.append(Replace(call, reference(each.path)))
+        operations.append(Replace(found.call, reference(each.path)))
         if _is_alone(scope, start):
             operations.append(ReplaceStatements((start,), ()))
     return lines, operations
 
 
-def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, ast.Call | None]:
+def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, TorchCall | None]:
     """Where the list starts empty, and the one call that reads it."""
     program, loop, path = scope.program, scope.facts.loop, appended.path
     starts = scope.starts(path)
@@ -313,12 +301,13 @@ def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, as
     call = program.parent(uses[0]) if len(uses) == 1 else None
     if given.kind is not Kind.SEQUENCE or given.items != () or program.block_of(made) is not program.block_of(loop):
         return None, None
-    if not isinstance(call, ast.Call) or call.args[:1] != uses or not _joins(scope, call):
+    found = _joining(scope, call) if call is not None else None
+    if not isinstance(call, ast.Call) or found is None or found.tensor not in uses:
         return None, None
     if len(call.args) + len(call.keywords) > 2 or not scope.graph.runs_after(call, loop):
         return None, None
     is_beside = _repeats(program, call) is _repeats(program, loop)
-    return (made, call) if is_beside and program.stands_before(loop, call) else (None, None)
+    return (made, found) if is_beside and program.stands_before(loop, call) else (None, None)
 
 
 def _repeats(program: Program, node: ast.AST) -> ast.AST | None:

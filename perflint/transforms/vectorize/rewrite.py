@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from perflint.analysis.program import Program
+from perflint import torch_ops
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.links import Seen
+from perflint.analysis.program import Kind, Program
+from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import PlainLoop
+from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of, root_of, variables_in
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.names import check_alone
-from perflint.transforms.operations import Operation, ReplaceStatements, located, new
+from perflint.transforms.names import check_alone, of_torch
+from perflint.transforms.operations import Operation, ReplaceStatements, derived, located, new, same_code
 from perflint.transforms.rewrite import rewrite
+from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, number
-from perflint.transforms.vectorize import head
 from perflint.transforms.vectorize.body import inner_statements, lift_body
 from perflint.transforms.vectorize.expressions import lift
+from perflint.transforms.vectorize.indexing import with_targets
 from perflint.transforms.vectorize.inline import intercepts
+from perflint.transforms.vectorize.modules import is_told_by_class
 from perflint.transforms.vectorize.results import check_apart, stacked
-from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of
+from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of, written_paths
 from perflint.transforms.vectorize.values import Batched, Induction, Parts, State, picked
+
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
+_OPPOSITES |= {opposite: each for each, opposite in _OPPOSITES.items()}
+_PLAIN = (ast.Constant, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.cmpop, ast.expr_context)
+_BY_HAND = (
+    "drawn once a sequence, before the loop (a change of training that is yours to make),"
+    " each answer is tried by itself"
+)
+
+_MOST = 6  # assumptions, beyond which a guard is no line that anybody reads
 
 
 @dataclass(frozen=True)
@@ -33,17 +51,16 @@ class Vectorized:
     title: str
     safety: Safety
 
-
-def vectorized(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that computes all steps of `loop` at once; raises Blocked, which says what stands in the way."""
-    made = vectorize(program, loop)
-    return Fix(made.title, made.safety, rewrite(program, ReplaceStatements((loop,), made.statements), *made.others))
+    def fix(self, program: Program, loop: PlainLoop, title: str = "") -> Fix:
+        """The fix that puts them there."""
+        change = rewrite(program, ReplaceStatements((loop,), self.statements), *self.others)
+        return Fix(title or self.title, self.safety, change)
 
 
 def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
     """What computes all steps of `loop` at once; raises Blocked."""
     _check_around(program, loop)
-    scope = head.bound(scope_of(program, loop, lift, inner_statements), loop)
+    scope = with_targets(scope_of(program, loop, lift, inner_statements), loop)
     lines = [*lift_body(scope, loop.body if isinstance(loop, ast.For) else loop.body[:-1])]
     lines, others = stacked(scope, lines)
     lines += [Line(loop.body[-1], (each,)) for each in _last_values(scope)]
@@ -92,3 +109,211 @@ def _last_values(scope: Scope) -> Iterator[ast.stmt]:
             last = picked(value.code, value.axis, new(ast.Slice(number(-1))) if value.kept else number(-1))
             yield assignment(name, expression("{x}.clone()", x=last) if value.own else last)
     check_apart(scope, own)
+
+
+def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
+    """The fix that computes all steps of `loop` at once, or does so for one answer to a test; raises Blocked."""
+    try:
+        return vectorize(program, loop).fix(program, loop)
+    except Blocked:
+        if not (tests := list(_tests_of(loop))):
+            raise
+    test = _invariant_test(program, loop, tests)
+    try:
+        return _where(program, loop, test, answer=True)
+    except Blocked as one:
+        try:
+            return _where(program, loop, test, answer=False)
+        except Blocked as other:
+            raise Blocked(f"{one.reason}; where `{ast.unparse(_negated(test))}`, {other}", one.node) from None
+
+
+def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -> Fix:
+    """The fix that asks before the loop, and computes all steps at once for this answer; raises Blocked."""
+    own = _Answered(test, answer=answer).visit(copy.deepcopy(loop))
+    if all(isinstance(each, ast.Pass) for each in own.body):
+        raise Blocked("one answer leaves a step nothing to do", test)
+    condition = test if answer else _negated(test)
+    made = vectorize_where(program, loop, condition, own)
+    return made.fix(program, loop, f"where `{ast.unparse(condition)}`, {made.title}")
+
+
+class _Answered(ast.NodeTransformer):
+    """Makes of a loop what it is for one answer to a test."""
+
+    def __init__(self, test: ast.expr, *, answer: bool) -> None:
+        self._test, self._answer = test, answer
+
+    def visit(self, node: ast.AST) -> Any:
+        """The statement, or what is left of it; the expression with one part of each conditional one by the test."""
+        if isinstance(node, ast.expr):
+            asked = (
+                each for each in ast.walk(node) if isinstance(each, ast.IfExp) and same_code(each.test, self._test)
+            )
+            return derived(node, {each: each.body if self._answer else each.orelse for each in asked})
+        return super().visit(node)
+
+    def visit_If(self, node: ast.If) -> Any:
+        """The branch that is taken, where it is the test that is asked."""
+        if not same_code(node.test, self._test):
+            return self.generic_visit(node)
+        taken = ast.Module(node.body if self._answer else node.orelse, [])
+        self.generic_visit(taken)
+        return taken.body or ast.copy_location(ast.Pass(), node)
+
+
+def _tests_of(loop: PlainLoop) -> Iterator[ast.If | ast.IfExp]:
+    """The tests of a step, from its beginning to its end."""
+    for each in loop.body:
+        if isinstance(each, ast.If):
+            yield each
+        found = [node for node in own_nodes(each) if isinstance(node, ast.IfExp)]
+        yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _negated(test: ast.expr) -> ast.expr:
+    """The opposite of a test."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
+        opposite = _OPPOSITES[type(test.ops[0])]()
+        return located(new(ast.Compare(test.left, [opposite], test.comparators)), test)
+    return located(expression("not {test}", test=test), test)
+
+
+def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.IfExp]) -> ast.expr:
+    """The first of the tests whose answer is the same in all steps; raises Blocked."""
+    written = {*written_paths(loop)}
+    around = [each.test for each in program.ancestors(loop) if isinstance(each, ast.If)]
+    for node in tests:
+        if _is_invariant_test(program, node.test, written):
+            if any(same_code(each, node.test) or same_code(each, _negated(node.test)) for each in around):
+                raise Blocked("each step asks again what was asked before the loop", node)
+            return node.test
+    for node in tests:
+        if _is_drawn(program, loop, node.test):
+            raise Blocked(f"{shown(program, node.test)} is drawn anew in each step; {_BY_HAND}", node)
+    raise Blocked(f"{shown(program, tests[0].test)} may have another answer in each step", tests[0])
+
+
+def _is_invariant_test(program: Program, test: ast.expr, written: set[str]) -> bool:
+    """Is a test the same in every step, and without effect, as that of an object need not be?"""
+    for part in ast.walk(test):
+        if isinstance(part, ast.Name | ast.Attribute):
+            is_object = program.value(part).kind is Kind.INSTANCE and not isinstance(
+                program.parent(part), ast.Attribute
+            )
+            if is_object or not path_of(part) or path_of(part) in written:
+                return False
+        elif not isinstance(part, _PLAIN):
+            return False
+    return True
+
+
+def _is_drawn(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
+    """Does the test tell by a random number, which it draws or a name stands for?"""
+    names = variables_in(test)
+    given = [node for node in own_nodes(loop) if isinstance(node, ast.Assign)]
+    parts = [test, *(node.value for node in given if any(path_of(target) in names for target in node.targets))]
+    return any(_draws(program, part) for each in parts for part in ast.walk(each))
+
+
+def _draws(program: Program, node: ast.AST) -> bool:
+    name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
+    entry = torch_ops.of_function(name) if name else None
+    return name.startswith(("random.", "numpy.random.")) or (entry is not None and entry.does("random"))
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What is assumed of a variable: `words` for it, and the `test` that asks at run time."""
+
+    words: str
+    test: ast.expr
+
+
+def speculated(program: Program, loop: PlainLoop) -> Fix:
+    """The fix that computes all steps at once where what a run has shown is so again; raises Blocked.
+
+    Of what was seen, no more is assumed than the proof needs.
+    """
+    seen = program.seen_in(program.function_of(loop))
+    assumed = [*_assumptions(program, loop, seen)][:_MOST] if seen else []
+    if not assumed or _vectorized(program, loop, assumed) is None:
+        raise Blocked("what a run has shown doesn't help", loop)
+    for each in [*assumed]:
+        fewer = [other for other in assumed if other is not each]
+        if fewer and _vectorized(program, loop, fewer) is not None:
+            assumed = fewer
+    made = _vectorized(program, loop, assumed)
+    assert made is not None
+    words = " and ".join(each.words for each in assumed)
+    run = next(iter(seen.values())).run
+    return replace(made.fix(program, loop, f"{made.title}, if {words}, as seen in the run ({run})"), assumes=words)
+
+
+def _vectorized(program: Program, loop: PlainLoop, assumed: Sequence[Assumption]) -> Vectorized | None:
+    """What computes all steps at once where the assumptions hold; None where it can't be proved to."""
+    try:
+        return vectorize_where(program, loop, _all(assumed), copy.deepcopy(loop))
+    except Blocked:
+        return None
+
+
+def _all(assumed: Sequence[Assumption]) -> ast.expr:
+    tests = [copy.deepcopy(test) for each in assumed for test in operands(each.test, ast.And)]
+    return new(ast.BoolOp(ast.And(), tests)) if len(tests) > 1 else tests[0]
+
+
+def _assumptions(program: Program, loop: PlainLoop, seen: dict[str, Seen]) -> Iterator[Assumption]:
+    """What may be assumed of the variables that a loop reads and leaves alone, where the program doesn't tell."""
+    asked = [*_asked_before(program, loop)]
+    stored = {path_of(node) for node in own_nodes(loop) if _is_stored(node)}
+    found: dict[str, ast.expr] = {}
+    for node in own_nodes(loop):
+        path = path_of(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+        if path in seen and path not in stored and isinstance(node, ast.expr):
+            found.setdefault(path, node)
+    for path, node in sorted(found.items()):
+        if not _is_bound(program, node):
+            continue
+        assumption = _assumption(program, node, path, seen[path])
+        if assumption is not None and not any(
+            same_code(test, other) for test in operands(assumption.test, ast.And) for other in asked
+        ):
+            yield assumption
+
+
+def _assumption(program: Program, node: ast.expr, path: str, seen: Seen) -> Assumption | None:
+    value = program.value(node)
+    if seen.rank is not None:
+        if isinstance(node, ast.Attribute) or program.get(Shapes).shape(node).rank is not None:
+            return None
+        axes = f"{seen.rank} ax{'i' if seen.rank == 1 else 'e'}s"
+        is_tensor = expression("isinstance({x}, {tensor})", x=path, tensor=of_torch(program, "Tensor", node))
+        has_rank = expression("{x}.dim() == {rank}", x=path, rank=seen.rank)
+        if value.kind is Kind.TENSOR and value.sure:
+            return Assumption(f"`{path}` has {axes}", has_rank)
+        return Assumption(f"`{path}` is a tensor of {axes}", new(ast.BoolOp(ast.And(), [is_tensor, has_rank])))
+    if value.kind not in (Kind.UNKNOWN, Kind.MODULE) or value.name or not is_told_by_class(seen.kind):
+        return None
+    kind = of_torch(program, seen.kind.removeprefix("torch."), node)
+    return Assumption(f"`{path}` is a {seen.kind}", expression("type({x}) is {kind}", x=path, kind=kind))
+
+
+def _asked_before(program: Program, loop: PlainLoop) -> Iterator[ast.expr]:
+    """The tests that have failed, all or some, where the loop runs."""
+    child: ast.AST = loop
+    for around in program.ancestors(loop):
+        if isinstance(around, ast.If) and child in around.orelse:
+            yield from operands(around.test, ast.And)
+        child = around
+
+
+def _is_stored(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Load)
+
+
+def _is_bound(program: Program, node: ast.expr) -> bool:
+    """Has the variable a value in front of the loop, which leaves it as it is: a parameter, or one assigned there?"""
+    root = root_of(node)
+    values = program.get(Flow).graph(root).definitions(root) if isinstance(root, ast.Name) else frozenset()
+    return bool(values) and all(isinstance(each, Definition) for each in values)

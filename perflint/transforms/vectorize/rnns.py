@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.values.shapes import Shapes
@@ -16,12 +16,10 @@ from perflint.transforms.gradients import may_be_transformed
 from perflint.transforms.operations import in_rows
 from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, number, reference, statement
-from perflint.transforms.vectorize.invariants import called_module
-from perflint.transforms.vectorize.modules import Module
-from perflint.transforms.vectorize.paths import place_of, root_of
+from perflint.transforms.vectorize.modules import Module, called_module
 from perflint.transforms.vectorize.results import is_own_list
-from perflint.transforms.vectorize.scope import Scope
-from perflint.transforms.vectorize.values import Batched, Carried, Parts, State, picked
+from perflint.transforms.vectorize.scope import Scope, place_of, root_of
+from perflint.transforms.vectorize.values import Batched, Carried, Parts, State, Value, picked
 
 _FUNCTIONS = {"LSTMCell": "lstm", "GRUCell": "gru", "RNNCell": "rnn_tanh"}  # that nn.LSTM, nn.GRU and nn.RNN call
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -265,3 +263,42 @@ def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None, depth: int) ->
     rank = scope.rank(value) if value is not None else None
     is_tensor = known.kind is Kind.TENSOR and known.sure
     yield _NO_TENSOR if not is_tensor else None if rank is None else rank - max(depth, 0)
+
+
+def is_left(values: Mapping[str, Value], path: str) -> bool:
+    """Does the step after find under `path` what its own Cell left?"""
+    base, _, index = path.removesuffix("]").rpartition("[")
+    whole = values.get(base)
+    if path not in values and isinstance(whole, Parts) and index.isdigit() and int(index) < len(whole.items):
+        return is_of(whole.items[int(index)], path)
+    return path in values and is_of(values[path], path)
+
+
+def is_of(value: Value, path: str) -> bool:
+    """Is it what the step after is to find under `path`?"""
+    if isinstance(value, Parts):
+        return bool(value.items) and all(is_of(each, f"{path}[{k}]") for k, each in enumerate(value.items))
+    return isinstance(value, State) and value.path == path
+
+
+def may_be_named(value: State | Parts) -> bool:
+    """May it go on under another name?"""
+    if isinstance(value, Parts):
+        return all(isinstance(each, State) and (each.is_output or each.outputs is None) for each in value.items)
+    return True
+
+
+def leave(scope: Scope, layer: str, node: ast.AST) -> None:
+    """Let the lists whose items the layers of a loop replaced stand for what its Cells left; raises Blocked."""
+    suffix = f"[{layer}]"
+    for place in sorted(each for each in scope.draft.consumed if suffix in each):
+        base = root_of(place)
+        scope.draft.consumed.discard(place)
+        scope.draft.consumed.add(base)
+        if any(each.startswith(f"{base}[") and each[len(base) + 1 : -1].isdigit() for each in scope.values):
+            raise Blocked(f"`{base}` has another item that is replaced in each step", node)
+        if not scope.is_rebound(base) and not is_left(scope.values, place):
+            raise Blocked(f"`{place}` goes into an RNN, and is not what it returns", node)
+    for base in {root_of(each) for each in scope.values if each.endswith(suffix)}:
+        if isinstance(scope.values.pop(base + suffix, None), State | Parts):
+            scope.values[base] = State(base)

@@ -1,4 +1,4 @@
-"""Starts the user's program as a variant and under orders: `python -m perflint.verify.agent.start`."""
+"""Starts the user's program patched, under the orders of an agent: `python -m perflint.verify.agent.start`."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from perflint.shim import launch
+from perflint.shim.joining import ALSO
 from perflint.shim.plan import load
 from perflint.shim.session import RUN, Shim, environment, plan_of
 from perflint.verify.agent.cover import cover
-from perflint.verify.agent.join import Agent, join
-from perflint.verify.messages import ORDERS, Kind, Orders
+from perflint.verify.messages import ORDERS, Kind
 
 
 def main(kind: str, name: str, *arguments: str) -> None:
-    """Run the program in this process, patched, counted and stopped as its environment says."""
+    """Run the program in this process, patched, watched and stopped as its environment says."""
     run = Path(os.environ[RUN])
-    orders: Orders = pickle.loads((run / ORDERS).read_bytes())
+    orders = pickle.loads((run / ORDERS).read_bytes())
     if orders.cover:
         with suppress(OSError):  # files are put back then
             cover(orders.place(run), orders.cover, orders.ours)
     os.environ.update(environment(run))
     shim = Shim(load(plan_of(run)), run)
     shim.install()
-    agent = join()
+    agent = importlib.import_module(os.environ[ALSO]).join()
     start = {
         Kind.SCRIPT: partial(launch.run_script, name, arguments, shim),
         Kind.MODULE: partial(launch.run_module, name, arguments),
@@ -39,7 +40,7 @@ def main(kind: str, name: str, *arguments: str) -> None:
     start[Kind(kind)]()
 
 
-def _call_repeatedly(name: str, arguments: Sequence[str], agent: Agent) -> None:
+def _call_repeatedly(name: str, arguments: Sequence[str], agent: Any) -> None:
     module, _, path = name.partition(":")
     sys.path[0] = str(Path.cwd())
     sys.argv[:] = ["-m", *arguments]  # as while Python looks for a module
@@ -49,7 +50,7 @@ def _call_repeatedly(name: str, arguments: Sequence[str], agent: Agent) -> None:
     function = importlib.import_module(module)
     for attribute in path.split("."):
         function = getattr(function, attribute)
-    called = agent.counted(function)  # type: ignore[arg-type]
+    called = agent.counted(function)
     while True:
         called()
 
