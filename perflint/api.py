@@ -38,8 +38,8 @@ What is offered, by the question that a rule asks:
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
   what runs as often as an optimizer, `runs_model_beside` as a model, `computes_for_callers` where whoever calls it
-  does, and `made_before_steps` what is made earlier; `loops_around` gives the loops, those of `callers`, too, and
-  `walked_batch` what a loop walks sample by sample.
+  does, and `made_before_steps` what is made earlier; `loops_around` gives the loops, those of `callers`, too,
+  `walked_batch` what a loop walks sample by sample, and `steps_an_environment` finds `env.step(action)`.
 - *What of the data?* `loaders`, and `graph_loaders` of graph libraries, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
   something is a part; `samples` gives each `Sample` that a dataset makes, with the work that it is; `dataset` gives the
@@ -83,6 +83,7 @@ from perflint.analysis.data.samples import Sample, samples
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.handlers import handlers
 from perflint.analysis.heat.beside import computes_for_callers, made_before_steps, runs_model_beside, steps_beside
+from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.often import runs_often
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.settings import asks_for_setting
@@ -171,10 +172,10 @@ __all__ = [
     "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "number", "numbers",
     "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
     "placed", "reading", "reads", "restarts", "returned_values", "rewrite", "root_of", "runs_model_beside",
-    "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements", "steps_beside",
-    "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name",
-    "training_steps", "tried", "unused_graphs", "variables_in", "walked_batch", "walks_examples", "without_gradients",
-    "written_after",
+    "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements",
+    "steps_an_environment", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function",
+    "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "variables_in", "walked_batch",
+    "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

@@ -4,10 +4,10 @@
 
 Reports `out = torch.cat([out, part])`, and the like with `hstack`, `vstack`, `dstack` and `column_stack`, where each
 iteration of a loop reads back what the one before has put together. *collected*: nothing else in the loop reads it.
-*fed-back* is advice: a loop that generates step by step hands what it has so far to the model, in the end a small
-buffer of tokens; in other loops such growth is what the computation is (dense blocks), and is left alone. So is what
-each iteration makes anew, a list that is joined after the loop, what grows once an epoch, loops over the layers or
-branches of a model, loops of a few iterations, and tests.
+*fed-back* is advice: a loop that generates step by step, or acts in an environment, hands what it has so far to the
+model; in other loops such growth is what the computation is (dense blocks), and is left alone. So is what each
+iteration makes anew, a list that is joined after the loop, what grows once an epoch, loops over the layers or branches
+of a model, loops of a few iterations, and tests.
 
 ## Why it is slow
 
@@ -114,7 +114,8 @@ def _kind_of_growth(program: Program, loop: Loop, statement: ast.Assign, own: as
     reads = (each for each in api.occurrences(loop, api.path_of(own)) if isinstance(each.ctx, ast.Load))
     others = [each for each in reads if each is not own]
     if not all(_asks_for_none(program, each) or _is_returned(program, each) for each in others):
-        return "fed-back" if program.loop_kind(loop) is LoopKind.TIME else ""
+        acts = any(api.steps_an_environment(program, each) for each in api.own_nodes(loop))
+        return "fed-back" if acts or program.loop_kind(loop) is LoopKind.TIME else ""
     inner = (each for each in ast.walk(loop) if isinstance(each, api.LOOPS) and each is not loop)
     is_epoch = program.loop_kind(loop) is LoopKind.OTHER and any(program.loop_kind(e) is LoopKind.STEP for e in inner)
     return "" if is_epoch or _is_short(program, loop) or _picks_layers(loop) else "collected"

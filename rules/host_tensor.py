@@ -4,8 +4,9 @@
 
 Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
 `ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have
-just made on the host, in every step, also with views, casts and operations with numbers in between. Left alone are
-tensors made of data, which are on the host anyway, buffers that are made once, pinned memory, and empty tensors.
+just made on the host, in every step, also with views, casts and operations with numbers in between, and where a
+function that no code of its file runs puts it beside what it is given. Left alone are tensors made of data, which are
+on the host anyway, buffers that are made once, pinned memory, and empty tensors.
 
 ## Why it is slow
 
@@ -58,7 +59,9 @@ class HostTensor(Rule):
         for call in program.of_type(ast.Call):
             move = api.move(program, call)
             made = api.made_on_host(program, move.tensor, call) if move is not None else None
-            if move is None or made is None or not api.runs_often(program, call):
+            if move is None or made is None:
+                continue
+            if not api.runs_often(program, call) and not api.computes_for_callers(program, call):
                 continue
             fixes, blocked = api.tried(_fix, program, move, made)
             message = (

@@ -72,7 +72,9 @@ class PrecisionLeft(Rule):
             return
         for call in program.of_type(ast.Call):
             is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
-            if is_backward and (api.loops_around(program, call) or api.runs_often(program, call)):
+            if not is_backward or program.is_tried_out(call):
+                continue
+            if api.loops_around(program, call) or api.runs_often(program, call):
                 fixes, blocked = api.tried(_fix, program)
                 message = "training multiplies float32 matrices without the device's tensor cores"
                 yield self.finding(api.call_span(program, call), message, kind="float32", fixes=fixes, blocked=blocked)
@@ -84,7 +86,7 @@ def _runs(program: Program) -> bool:
     calls = [
         each.value for each in program.tree.body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
     ]
-    is_run = any(isinstance(each, api.LOOPS) or api.is_main_guard(each) for each in program.tree.body)
+    is_run = any(isinstance(each, api.LOOPS) or api.is_main_guard(each) for each in api.own_nodes(program.tree))
     return program.is_script and (is_run or any(program.callee(each) is not None for each in calls))
 
 

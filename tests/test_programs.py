@@ -139,6 +139,32 @@ def test_what_a_file_tries_out_itself_says_nothing_of_those_who_import_it(tmp_pa
     assert found(tmp_path, optimizer=OPTIMIZER, user=user) == [("optimizer", "sync-in-loop")]
 
 
+SCHEDULED = """\
+import torch
+
+
+class Scheduled:
+    def __init__(self, model, rate):
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+"""
+
+SCHEDULING = """\
+import torch
+from scheduled import Scheduled
+
+
+def build(make):
+    model = make(){}
+    return model, Scheduled(model, 0.1)
+"""
+
+
+@pytest.mark.parametrize(("move", "count"), [("", 0), (".cuda()", 1)])
+def test_a_class_is_told_that_its_programs_speak_of_a_device(tmp_path: Path, move: str, count: int) -> None:
+    texts = {"scheduled": SCHEDULED, "build": SCHEDULING.format(move)}
+    assert len(diagnostics(tmp_path, "optimizer-not-fused", **texts)) == count
+
+
 HOST = Says.SCRIPT | Says.TRAINS | Says.BUILDS
 
 

@@ -116,7 +116,7 @@ class Program(Module, ABC):
     @property
     def may_use_device(self) -> bool:
         """Does the file, or a program that it is part of, speak of a device?"""
-        return Says.DEVICE in self.says or self._context.on_host is False
+        return self._context.on_host is False or Says.DEVICE in self.says or self.is_said(Says.DEVICE)
 
     @cached_property
     def starts_on_device(self) -> bool:

@@ -184,7 +184,8 @@ def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[
     if not made or len(made) != len(sources) or None in made:
         return None
     for source in sources:
-        if program.heat(source) is Heat.ONCE or _is_filled(program, source, move):
+        is_before = program.heat(source) is Heat.ONCE and program.heat(move) is not Heat.ONCE
+        if is_before or _is_filled(program, source, move):
             return None
     if isinstance(node, ast.Name) and _is_handed_on(program, node, move):
         return None
@@ -199,15 +200,22 @@ def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
     if program.function_of(source) is not program.function_of(move):
         return bool(nodes)
     graph = program.get(Flow).graph(move)
-    return any(program.stands_before(each, move) and graph.runs_after(move, each) for each in nodes)
+    return any(program.stands_before(each, move) and graph.reaches(each, move, source) for each in nodes)
 
 
 def _is_handed_on(program: Program, name: ast.Name, move: ast.Call) -> bool:
-    """Is the variable given, before `move`, to a function that is none of torch's, which may fill it?"""
-    scope = program.function_of(name) or program.tree
+    """Is what the variable holds given, before `move`, to a function that is none of torch's, which may fill it?"""
+    scope, flow = program.function_of(name) or program.tree, program.get(Flow)
     calls = (each for each in own_nodes(scope) if isinstance(each, ast.Call) and program.stands_before(each, move))
-    given = (call for call in calls if any(isinstance(each, ast.Name) and each.id == name.id for each in call.args))
-    return any(operation(program, each) is None for each in given)
+    same = (
+        call
+        for call in calls
+        for each in call.args
+        if isinstance(each, ast.Name)
+        and each.id == name.id
+        and not flow.definitions(each).isdisjoint(flow.definitions(name))
+    )
+    return any(operation(program, each) is None for each in same)
 
 
 def _kind(found: TorchCall) -> str:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from perflint.analysis.links import OF_IMPORTS, Links, Says
 
 _Said = TypeVar("_Said", Says, frozenset[str])
+_TOLD = OF_IMPORTS | Says.DEVICE
 
 
 def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, bool]:
@@ -30,7 +31,7 @@ def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) 
 
 def said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, Says]:
     """What each file that asks is told by those that import it, through others too; `imports` holds paths."""
-    says = {path: each.says & OF_IMPORTS for path, each in links.items()}
+    says = {path: each.says & _TOLD for path, each in links.items()}
     found = {path: each & links[path].says_query for path, each in _gathered(says, imports).items()}
     return {path: each for path, each in found.items() if each}
 

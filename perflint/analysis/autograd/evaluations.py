@@ -80,10 +80,23 @@ def _is_named(program: Program, function: ast.FunctionDef, runs: set[ast.AST]) -
 
 
 def _modes(program: Program, place: ast.AST) -> set[bool | None]:
-    """The modes of the modules that `place` itself runs; None where one isn't known."""
+    """The modes of the modules that `place` itself runs, or else hands on to be run; None where one isn't known."""
     own = set(own_nodes(place))
-    runs = (each for each in program.effects(place, Effect.RUNS_MODULE) if each in own and isinstance(each, ast.Call))
-    return {_mode(program.training_modes(each), path_of(each.func)) for each in runs}
+    runs = [each for each in program.effects(place, Effect.RUNS_MODULE) if isinstance(each, ast.Call)]
+    found = {_mode(program.training_modes(each), path_of(each.func)) for each in runs if each in own}
+    handed = (pair for each in runs for pair in _handed(program, own, each))
+    return found or {_mode(program.training_modes(call), path_of(module)) for call, module in handed}
+
+
+def _handed(program: Program, own: set[ast.AST], run: ast.Call) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """The calls, of those that are `own`, that give a function the module which it runs there, and that module."""
+    name = path_of(run.func).partition(".")[0]
+    for call in own:
+        callee = program.callee(call) if isinstance(call, ast.Call) else None
+        if isinstance(call, ast.Call) and callee is not None and callee is program.function_of(run):
+            module = program.arguments(call, callee).get(name)
+            if module is not None:
+                yield call, module
 
 
 def _mode(modes: dict[str, bool], path: str) -> bool | None:

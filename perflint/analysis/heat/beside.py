@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perflint.analysis.autograd.effects import runs_module
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
+from perflint.analysis.heat.often import refreshes
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.scale import Heat
 from perflint.syntax.arguments import parameters_of
@@ -17,7 +18,7 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, path_of, r
 _DEPTH = 4  # of calls
 _FEW = 4  # steps
 _SELDOM = re.compile(
-    r"^_*(init|reset|build|make|create|setup|load|prepare|from|main|test)|metric|score|calculate", re.I
+    r"^_*(init|reset|build|make|create|setup|load|prepare|from|main|test|infer)|metric|score|calculate", re.I
 )
 
 
@@ -59,7 +60,9 @@ def computes_for_callers(program: Program, made: ast.expr) -> bool:
     Such a function computes for whoever calls it, in other files as a rule in every step.
     """
     function = program.function_of(made)
-    if not isinstance(function, ast.FunctionDef) or _SELDOM.search(function.name) or program.is_tried_out(made):
+    if not isinstance(function, ast.FunctionDef) or _SELDOM.search(function.name):
+        return False
+    if program.is_tried_out(made) or refreshes(program, made):
         return False
     sites = program.call_sites(function)
     parameters = {each.arg for each in parameters_of(function)} - {"self", "cls", "model", "module", "net"}

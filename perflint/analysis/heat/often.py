@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from perflint.analysis.program import Heat, Program
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.scale import Heat
 from perflint.syntax.walk import path_of
 
 
@@ -13,9 +14,12 @@ def runs_often(program: Program, node: ast.AST) -> bool:
 
     Code that the file runs but to try itself out on the host does not count.
     """
-    if program.heat(node) is Heat.ONCE or program.is_tried_out(node):
-        return False
-    return not any(isinstance(each, ast.If) and _is_kept(each) for each in program.ancestors(node))
+    return program.heat(node) is not Heat.ONCE and not program.is_tried_out(node) and not refreshes(program, node)
+
+
+def refreshes(program: Program, node: ast.AST) -> bool:
+    """Does `node` run to refresh what an attribute keeps?"""
+    return any(isinstance(each, ast.If) and _is_kept(each) for each in program.ancestors(node))
 
 
 def _is_kept(guard: ast.If) -> bool:

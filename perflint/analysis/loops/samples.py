@@ -40,16 +40,38 @@ class _Walk:
         self._index, self.batch = "", None
         walk = loop if isinstance(loop, ast.For) else loop.generators[0]
         target, walked = walk.target, walk.iter
-        self._nodes = [each for part in _repeated(loop) for each in ast.walk(part)]
+        index, repeated = self._looked_into(loop, target)
+        self._nodes = [each for part in repeated for each in ast.walk(part)]
         self._own = dependents(loop, variables_in(target))
         if not isinstance(walked, ast.Call) or not self._may_walk_samples(loop):
             return
-        if self._called(walked) == "range" and len(walked.args) == 1 and isinstance(target, ast.Name):
-            self._index = target.id
-            self.batch = self._indexed(walked.args[0])
+        if (count := self._count(walked)) is not None and index:
+            self._index = index
+            self.batch = self._indexed(count)
         elif self._called(walked) == "zip" and not walked.keywords:
             are_tensors = [self._is_surely_tensor(each) for each in walked.args]  # lists of tensors are zipped more
             self.batch = walked.args[0] if are_tensors and all(are_tensors) else None
+
+    def _looked_into(self, loop: ast.For | ast.ListComp, target: ast.expr) -> tuple[str, Sequence[ast.AST]]:
+        """The variable that counts, if it is one, and what runs for each sample: also in a lambda that is given it."""
+        index = target.id if isinstance(target, ast.Name) else ""
+        call = loop.elt if isinstance(loop, ast.ListComp) and isinstance(loop.elt, ast.Call) else None
+        callee = self._program.callee(call) if call is not None else None
+        if call is not None and isinstance(callee, ast.Lambda):
+            for given in call.args:
+                parameter = self._program.receiver(given, call, callee)
+                if parameter is not None and isinstance(given, ast.Name) and given.id == index:
+                    return parameter.arg, [callee.body]
+        return index, _repeated(loop)
+
+    def _count(self, walked: ast.Call) -> ast.expr | None:
+        """The count in `range(count)`, or in `torch.arange(count)` as whatever integers."""
+        while isinstance(walked.func, ast.Attribute) and torch_ops.does(walked.func.attr, "cast"):
+            if not isinstance(walked.func.value, ast.Call):
+                return None
+            walked = walked.func.value
+        is_range = self._called(walked) in ("range", "torch.arange")
+        return walked.args[0] if is_range and len(walked.args) == 1 else None
 
     def _may_walk_samples(self, loop: ast.For | ast.ListComp) -> bool:
         if isinstance(loop, ast.For):
