@@ -28,6 +28,7 @@ _BUILTINS = frozenset(
     "range len enumerate zip reversed isinstance hasattr getattr callable int float bool str list tuple dict set min"
     " max sum abs round any all sorted slice type super map filter repr".split()
 )
+_RUNNING = frozenset({"map", "filter"})  # what they are given first
 _ERRORS = ("Error", "Exception", "Warning")
 _OTHER_RESULTS = frozenset({"list", "str", "none", "numpy", "other"})  # than tensors, and what describes them
 _CHANGES = FILLS | TAKES
@@ -148,6 +149,7 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
     if head == "builtins":
         if rest not in _BUILTINS and not rest.endswith(_ERRORS):
             raise Blocked(f"`{rest}` does more than compute: {_LATER}", node)
+        _check_handed_over(program, node, rest)
         return
     if head in ("random", "numpy") and "random" in name:
         reason = "draws a random number on the host: draw by torch, and use `torch.where`"
@@ -160,6 +162,15 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
         if name.startswith(f"{prefix}."):
             raise Blocked(f"{shown(program, node.func)} {reason}", node)
     _function(program, node, name)
+
+
+def _check_handed_over(program: Program, node: ast.Call, builtin: str) -> None:
+    """Raise Blocked where a builtin runs a function that it is given, unless that is a lambda, or one of Python's."""
+    given = keyword_of(node, "key") or (node.args[0] if node.args and builtin in _RUNNING else None)
+    if given is None or isinstance(given, ast.Lambda | ast.Constant):
+        return
+    if program.qualified(given).partition(".")[0] not in ("builtins", "math", "operator"):
+        raise Blocked(f"it isn't known what {shown(program, given)} does, which `{builtin}` calls: {_APART}", node)
 
 
 def _function(program: Program, node: ast.Call, name: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import math
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
@@ -14,7 +17,7 @@ from perflint.analysis.values.dtypes import INTEGER, is_integer, number_kind
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes
 
-_TOTAL = frozenset("isnan isinf isfinite fabs copysign atan atan2 tanh erf erfc".split())  # of math
+_ODD = (math.nan, math.inf, -math.inf, 0.0, -2.5, 1e308)  # numbers that functions of math raise for, if for any
 _WHOLE = re.compile(r"%[-+ #0-9.*]*[diouxXc]")  # which takes no NaN
 _DIVIDING = (ast.Div, ast.FloorDiv, ast.Mod)
 
@@ -83,12 +86,23 @@ def _is_whole(program: Program, node: ast.expr) -> bool:
     return number_kind(program, node) == INTEGER or program.value(node).kind is Kind.STRING
 
 
+@lru_cache
+def _is_total(name: str, arguments: int) -> bool:
+    """Does a function of `math` take any numbers?"""
+    try:
+        for numbers in itertools.product(_ODD, repeat=arguments):
+            getattr(math, name)(*numbers)
+    except (ArithmeticError, AttributeError, TypeError, ValueError):
+        return False
+    return True
+
+
 def _fails(program: Program, call: ast.Call) -> bool:
     """Does a function of Python's raise where it is given NaN, another number out of its range, or nothing?"""
     head, _, name = program.qualified(call.func).rpartition(".")
     if head == "math":
         is_known = all(program.value(each).is_literal for each in call.args)
-        return name not in _TOTAL and not is_known
+        return not (is_known or _is_total(name, len(call.args)))
     if head == "builtins" and name in ("int", "round"):
         return len(call.args) == 1 and not _is_whole(program, call.args[0])
     if head == "builtins" and name in ("max", "min"):
