@@ -30,8 +30,9 @@ loss = torch.zeros((), device=device)
 
 `exact`: `torch.full`, `torch.zeros`, `torch.ones` and `torch.arange` give the dtype that `torch.tensor` gives, for
 Python's own numbers; `behaviour` where there may be none of them: of none, `torch.tensor` makes floats. There is no fix
-where it isn't sure that the number is one of these: one of numpy's would keep its dtype. A table of several numbers has
-none: make it once, in front of the loop, or as a buffer of the module.
+where it isn't sure that the number is one of these: one of numpy's would keep its dtype. There is none where the number
+may be too large for its dtype, either: `torch.tensor(1e39)` is infinite, and `torch.full` fails. A table of several
+numbers has none: make it once, in front of the loop, or as a buffer of the module.
 
 ## Measured
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import math
+import operator
+import re
 
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
@@ -23,6 +26,20 @@ from perflint.transforms.template import expression
 _PLAIN = frozenset({"device", "dtype", "requires_grad"})
 _PYTHONS = frozenset(f"builtins.{name}" for name in "float int bool len round".split())
 _EXACT = 256  # up to which all number formats hold integers
+_SINGLE, _HALF, _LONG = (2 - 2**-23) * 2.0**127, 65504.0, 2**63 - 1  # the largest numbers of these dtypes
+_LARGEST = {  # the dtype is torch's own where none is told; one that isn't known may be half
+    **dict.fromkeys(("", "torch.float32", "torch.float"), _SINGLE),
+    **dict.fromkeys(("torch.float64", "torch.double"), math.inf),
+    "torch.bfloat16": (2 - 2**-7) * 2.0**127,
+}
+_WHOLE = re.compile(r"torch\.(u?int\d+|long|int|short|bool)")  # of which too large a number fails in any way
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
 
 
 def moved_at_once(program: Program, call: ast.Call) -> Move | None:
@@ -78,6 +95,8 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
         filled = expression(f"{{made}}({arguments})", made=made, size=size, number=number)
         if not _is_pythons(program, number) and not (is_told and is_number(program, number)):
             raise Blocked(f"`{program.segment(number)}` may be a number of numpy's, whose dtype would be lost")
+        if name == "full":
+            _check_range(program, call, number)
     typed = [("dtype", of_torch(program, "long", call))] if is_long and not (to_device and to_device.like) else []
     keywords = [*typed, *((each.arg or "", each.value) for each in call.keywords)]
     if len(call.args) > 1 or not {name for name, _ in keywords} <= _PLAIN:
@@ -110,6 +129,8 @@ def _filled_like(program: Program, call: ast.Call, found: Numbers) -> Fix:
     name = f"new_{_filling(number, is_told=True)}"
     if name == "new_full" and not is_integer(program, number):
         raise Blocked(f"`{program.segment(number)}` may be rounded to the tensor's dtype")
+    if name == "new_full":
+        _check_range(program, call, number, own="of the tensor")
     filled = expression(
         f"{{owner}}.{name}({{size}}{', {number}' if name == 'new_full' else ''})",
         owner=call.func.value,
@@ -176,3 +197,45 @@ def _is_pythons(program: Program, number: ast.expr) -> bool:
         return name in _PYTHONS or (name.startswith("math.") and name != "math.prod")
     value = program.value(number)
     return isinstance(number, ast.Constant) or value.is_literal
+
+
+def _check_range(program: Program, call: ast.Call, number: ast.expr, own: str = "") -> None:
+    """Raise Blocked where the number may be too large for the dtype, `own` unless it is told.
+
+    On the host it becomes infinite, while filling fails. One that isn't known may be too large for what holds less than
+    float32.
+    """
+    told = next((each.value for each in call.keywords if each.arg == "dtype"), None)
+    dtype = own if told is None else program.qualified(told) or "unknown"
+    if _WHOLE.fullmatch(dtype):
+        return
+    value, largest = _known(program, number), _LARGEST.get(dtype, _HALF)
+    if isinstance(value, int):
+        is_within = abs(value) <= min(largest, _LONG)
+    else:
+        is_within = largest >= _SINGLE if value is None else abs(value) <= largest or not math.isfinite(value)
+    if not is_within:
+        raise Blocked(f"`{program.segment(number)}` may be too large for the dtype, and to fill with that fails")
+
+
+def _known(program: Program, number: ast.expr) -> float | None:
+    """The number, but for its sign, where it is written out: also as `float("1e40")`, or computed of such."""
+    value = program.value(number).literal
+    try:
+        if isinstance(value, int | float):
+            return value
+        if isinstance(number, ast.UnaryOp):
+            return _known(program, number.operand)
+        if isinstance(number, ast.Call) and program.qualified(number.func) == "builtins.float" and number.args:
+            value = program.value(number.args[0]).literal
+            return float(value) if isinstance(value, str | int | float) else None
+        compute = _OPERATORS.get(type(number.op)) if isinstance(number, ast.BinOp) else None
+        if compute is None or not isinstance(number, ast.BinOp):
+            return None
+        left, right = _known(program, number.left), _known(program, number.right)
+        if left is None or right is None or not math.isfinite(compute(float(left), float(right))):
+            return None
+        found = compute(left, right)
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    return found if isinstance(found, int | float) else None
