@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint import torch_ops
+from perflint.analysis.data.numbers import is_number
 from perflint.analysis.heat.hot_syncs import LATER
 from perflint.analysis.heat.rarity import CLOCKS
 from perflint.analysis.heat.syncs import storage_of
@@ -29,6 +30,7 @@ _TIMES = CLOCKS | {"datetime.timedelta", *(f"time.{name}" for name in "ctime str
 _HOST_MATH = ("math.", "numpy.")
 _GROWS = frozenset({"append", "extend"})
 _FIXED = (Kind.NUMBER, Kind.STRING, Kind.TENSOR, Kind.LIBRARY, Kind.FUNCTION)  # what no call of the host fills
+_PLAIN = (Kind.NUMBER, Kind.STRING, Kind.NONE)
 _LEAVES_OR_WAITS = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
 
 
@@ -350,13 +352,36 @@ def _is_of_host(program: Program, call: ast.Call) -> bool:
 
 
 def _is_meter(program: Program, function: ast.AST) -> bool:
-    """Does a method only add up numbers in attributes of its object?"""
-    for node in own_nodes(function):
-        if isinstance(node, ast.Global | ast.Nonlocal):
+    """Does a method only add up numbers in attributes of its object, reading nothing else but what it is given?"""
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    nodes = list(own_nodes(function))
+    own = {each.arg for each in nodes if isinstance(each, ast.arg)}
+    own |= {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    for node in nodes:
+        if isinstance(node, ast.Global | ast.Nonlocal | ast.Subscript | ast.Lambda):
             return False
         if isinstance(node, ast.Call) and program.qualified(node.func) not in _PURE:
             return False
-        is_store = isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store)
-        if is_store and not path_of(node).startswith("self."):
+        is_foreign = isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id not in own)
+        if is_foreign and not (program.qualified(node) or _counts_itself(program, node, function)):
             return False
-    return isinstance(function, ast.FunctionDef)
+    return True
+
+
+def _counts_itself(program: Program, node: ast.AST, method: ast.FunctionDef) -> bool:
+    """Is it a constant, or an attribute of the method's object that nothing but the method and numbers set?"""
+    if not isinstance(node, ast.Attribute):
+        return program.value(node).is_literal
+    named = (each for each in program.of_type(ast.Attribute) if each.attr == node.attr)
+    stores = [each for each in named if not isinstance(each.ctx, ast.Load) and _may_be_of(program, each, method)]
+    others = (each for each in stores if program.function_of(each) is not method)
+    are_numbers = all(program.value(each).kind in _PLAIN or is_number(program, each) for each in others)
+    return path_of(node.value) == "self" and bool(stores) and are_numbers
+
+
+def _may_be_of(program: Program, node: ast.Attribute, method: ast.FunctionDef) -> bool:
+    """May it be an attribute of the method's object, and not of `self` in a class that has nothing to do with it?"""
+    one, other = program.class_around(node), program.class_around(method)
+    is_related = one in program.lineage(other) or other in program.lineage(one)
+    return is_related or path_of(node.value) != "self"
