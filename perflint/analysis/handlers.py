@@ -9,6 +9,7 @@ from perflint.analysis.call_graph import callers
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.managers import may_swallow
 from perflint.analysis.links import Manner
+from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, TRIES
 
 _OTHERS = frozenset(
@@ -37,12 +38,10 @@ def handlers(program: Program, node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_handled(program: Program, node: ast.AST) -> bool:
-    """May any code run when `node` has raised an error: a handler, or what is to be done finally?"""
-    finishing: dict[ast.AST, list[ast.AST]] = {
-        each: [*getattr(each, "finalbody", ())] for each in program.of_type(*TRIES)
-    }
-    sites = callers(program, node) if finishing else ()
-    return any(handlers(program, node)) or any(True for site in sites for _ in _around(program, site, finishing))
+    """May any code run when `node` has raised an error: a handler, what is to be done finally, a manager's own?"""
+    blocks = program.get(_finishing)
+    sites = callers(program, node) if blocks else ()
+    return any(handlers(program, node)) or any(True for site in sites for _ in _around(program, site, blocks))
 
 
 def _around(program: Program, node: ast.AST, blocks: Mapping[ast.AST, Sequence[ast.AST]]) -> Iterator[ast.AST]:
@@ -53,6 +52,17 @@ def _around(program: Program, node: ast.AST, blocks: Mapping[ast.AST, Sequence[a
         if parent in blocks and child in parent.body:  # type: ignore[attr-defined]
             yield from blocks[parent]
         child = parent
+
+
+def _finishing(program: Program) -> Mapping[ast.AST, Sequence[ast.AST]]:
+    """The statements after whose bodies something runs in any case, each with that: managers, where of this file."""
+    found: dict[ast.AST, list[ast.AST]] = {each: [*getattr(each, "finalbody", ())] for each in program.of_type(*TRIES)}
+    entries: Sequence[ast.With | ast.AsyncWith] = program.of_type(ast.With, ast.AsyncWith)
+    for entered in entries:
+        managers = [item.context_expr for item in entered.items]
+        kinds = [program.value(getattr(each, "func", each)).kind for each in managers]
+        found[entered] = [each for each, kind in zip(managers, kinds, strict=True) if kind is not Kind.LIBRARY]
+    return {block: each for block, each in found.items() if each}
 
 
 def _handling(program: Program) -> Mapping[ast.AST, Sequence[ast.AST]]:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from perflint.analysis.handlers import handlers
+from perflint.analysis.handlers import handlers, is_handled
 from perflint.analysis.heat.hot_syncs import is_deferred
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
@@ -17,6 +17,7 @@ from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, handed_over
+from perflint.transforms.capture.raising import raising
 from perflint.transforms.host_reads import reads_device
 from perflint.transforms.imports import importing
 from perflint.transforms.names import check_alone, taken_around
@@ -127,6 +128,9 @@ def _check_place(program: Program, statement: ast.stmt) -> None:
         raise Blocked("it runs while a class is made", statement)
     for handler in handlers(program, statement):
         raise Blocked("what it raises may be caught here, and would be raised later", handler)
+    failing = raising(program, own_nodes(statement))
+    if failing is not None and is_handled(program, statement):
+        raise Blocked("this may raise an error, and what is done then would be done after later steps", failing)
     for call in program.of_type(ast.Call):
         if program.qualified(call.func) in _ENDS:
             raise Blocked(f"{shown(program, call)} ends the program without what is still to be reported", call)
