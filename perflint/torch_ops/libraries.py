@@ -35,6 +35,10 @@ _FIXED_TRANSFORMS = _COMPOSERS - {"RandomApply", "RandomChoice", "RandomOrder"} 
 )
 _DRAWS_NOTHING = PURE_PACKAGES | {"scipy"}
 
+OF_STATE = frozenset(  # the methods of generators of random numbers that draw nothing
+    "seed getstate setstate get_state set_state manual_seed initial_seed spawn jumped".split()
+)
+
 
 def is_pure(name: str) -> bool:
     """Does a call of the function `name`, or of an instance of the class, write to nothing but what is noted above?"""
@@ -46,10 +50,17 @@ def composes(name: str) -> bool:
     return name.startswith("torchvision.transforms.") and name.rpartition(".")[2] in _COMPOSERS
 
 
+def makes_generator(name: str) -> bool:
+    """Does the function or class called `name` make a generator of random numbers?"""
+    package, _, last = name.rpartition(".")
+    is_maker = last[:1].isupper() or last == "default_rng"
+    return name == "torch.Generator" or (package in ("random", "numpy.random", "cupy.random") and is_maker)
+
+
 def may_draw(name: str) -> bool:
     """May the function called `name`, or an instance of the class, draw random numbers, itself?"""
     head, _, rest = name.partition(".")
-    if "rand" in name.lower():
+    if "rand" in name.lower() or name.endswith(".rvs"):  # as SciPy calls it
         return True
     if name.startswith("torchvision.transforms.") and "functional" not in rest:
         return name.rpartition(".")[2] not in _FIXED_TRANSFORMS
