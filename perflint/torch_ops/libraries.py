@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 # Their functions, and the objects that these make when called, keep nothing that they are given beyond their result,
-# run nothing of the program but functions that they are given, and write to no argument but `out`, `dst` and the first
-# of those in WRITES_FIRST.
+# run nothing of the program but functions that they are given, and write to no argument but `out`, `dst`, the first
+# of those in WRITES_FIRST and the second of those in WRITES_SECOND.
 _OF_PYTHON = frozenset(
     "builtins math random time os sys logging warnings typing collections itertools functools copy re json dataclasses"
     " enum abc contextlib pathlib datetime types string numpy tqdm einops operator heapq bisect".split()
@@ -23,6 +23,7 @@ WRITES_FIRST = frozenset(  # of numpy, of Python's modules of functions, and of 
     " line arrowedLine rectangle circle ellipse polylines fillPoly fillConvexPoly drawContours drawMarker putText"
     " floodFill grabCut accumulate accumulateWeighted setIdentity randu randn randShuffle".split()
 )
+WRITES_SECOND = frozenset({"struct.pack_into"})
 READERS = frozenset(  # functions whose result shares nothing with the path, file or bytes that they are given
     "open load loads imread imdecode read_image decode_image decode_jpeg decode_png read_csv read_json read_pickle"
     " fromfile loadtxt genfromtxt".split()
