@@ -23,8 +23,8 @@ _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d")
 class Setting(NamedTuple):
     """What it does, what it promises, and how it is made; the names of those that it excludes.
 
-    `regimes`: what bounds the steps in which it may gain. Empty: any. It `starts_slowly` if it compiles, and may gain
-    nothing where there is no GPU if it `needs_gpu`.
+    `regimes`: what bounds the steps in which it may gain. Empty: any. It `starts_slowly` if it compiles, and gains on a
+    GPU alone if it `needs_gpu`.
     """
 
     title: str

@@ -56,5 +56,5 @@ def _is_optimized(program: Program, walked: ast.expr) -> bool:
     own = set(origins.of(method.value))
     optimizers = (each for each in program.of_type(ast.Call) if program.qualified(each.func).startswith("torch.optim."))
     held = (optimized(program, each.args[0]) for each in optimizers if each.args)
-    modules = (module for each in held if each is not None for module in each.modules)
-    return any(not own.isdisjoint(origins.of(module)) for module in modules)
+    modules = {origin for each in held if each is not None for module in each.modules for origin in origins.of(module)}
+    return bool(own) and own <= modules

@@ -36,6 +36,7 @@ Hold = Callable[[Sequence[Variant], Protocol, Enough, str], Race]  # holds a rac
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
 _FAST = 0.3  # of the time that is left for races, where others compile
+_GAINING = "all that gain alone"
 _COMPILING = 0.6  # of what is left then, to race those that compile
 _AT_ONCE = 6  # fixes in one race
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
@@ -139,7 +140,7 @@ class Contest:
         rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
         if self._has_time(budget, _PAIR, _PAIR) and not self._has_time(budget, *[_PAIR] * len(rest), _PAIR):
             gaining = self._fitting(chosen, [fix for fix in rest if self._said.get(fix.name) is Outcome.FASTER])
-            if gaining and self._join(chosen, {more(gaining[0].name): gaining}, budget.left) is None:
+            if gaining and self._join(chosen, {more(_GAINING): gaining}, budget.left / 2) is None:
                 return []
         rest = [fix for fix in rest if fix not in chosen]
         for number, fix in enumerate(rest):
@@ -154,12 +155,16 @@ class Contest:
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
         """The chosen fixes, and the best of those that compile, if it is faster on top of them."""
         together = {more(fix.name): [fix] for fix in slow if self.patched([*chosen, fix], WHOLE)}
-        return (self._join(chosen, together, self.budget.left * _COMPILING) or []) if together else chosen
+        joined = (self._join(chosen, together, self.budget.left * _COMPILING) or []) if together else chosen
+        for fix in slow:
+            if fix not in joined and (rival := self._rival(fix, joined)):
+                self._note(fix, reason=f"another candidate is faster: {rival.title}")
+        return joined
 
     def _join(self, chosen: list[FixVerdict], added: Mapping[str, Fixes], seconds: float) -> list[FixVerdict] | None:
         """Race fixes on top of the chosen ones, by the names of their variants, and have the fastest join them.
 
-        None where the chosen ones fail.
+        None where the chosen ones fail. Of several fixes that fail together nobody knows which one does.
         """
         kept = {KEPT: chosen} if chosen else {}
         race = self._race({**kept, **{name: [*chosen, *fixes] for name, fixes in added.items()}}, seconds)
@@ -172,8 +177,6 @@ class Contest:
             if len(fixes) == 1:
                 self._note(fixes[0], **{"on_top" if chosen else "alone": gain})
                 self._judge(fixes[0], race, name, gain)
-            else:
-                self._blame(race, name, fixes)
             if gain and _says(gain, race) is Outcome.FASTER and gain.low > best[0]:
                 best = gain.low, fixes
         chosen += best[1]
@@ -300,7 +303,7 @@ def _says(estimate: Estimate | None, race: Race) -> Outcome:
 
 
 def wrong(fix: FixVerdict, own: Grade) -> str:
-    """Why a fix is not even raced, "" if it is; two runs of the original are alike by the grade `own`."""
+    """Why a fix is not kept, whatever it gains, or ""; two runs of the original are alike by the grade `own`."""
     if not fix.activations:
         return fix.reason or "it never ran"
     if fix.likeness.keeps(fix.safety, own):

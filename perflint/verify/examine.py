@@ -30,7 +30,6 @@ from perflint.verify.summary import seconds
 from perflint.verify.variants import FixKey, hunks
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, weakest
 
-_RUNS_FURTHER = 3  # the original twice, and the patch
 _NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
 
 
@@ -105,8 +104,16 @@ class Examination(Planned):
 
     def _reached(self, blank: Verdict) -> Verdict:
         self._leave_out_slow()
-        if self._raced_first:
-            return self._reached_by_race(blank)
+        if not self._raced_first:
+            return self._by_recordings(blank)
+        rest = list(self._unrecorded())
+        keys = dict(zip(_names(rest), self._variants.loaded(self._look.ran), strict=True))
+        fixes = [replace(fix, reason="") for fix in rest if keys[fix.name] in self._raced_first]
+        unknown = Likeness(Grade.UNKNOWN, (NO_TIME,))
+        return self._by_race(replace(blank, fixes=tuple(rest), likeness=unknown), fixes, keys)
+
+    def _by_recordings(self, blank: Verdict) -> Verdict:
+        """The verdict on recordings, and then on a race of the fixes that are right."""
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
         whole = self._recorded(everything)
         keys = [key for key in self._variants.fixes if self._variants.effect(key, everything, whole).is_reached]
@@ -114,28 +121,34 @@ class Examination(Planned):
         fixes = self._seen(everything, whole)
         return self._compared(replace(blank, fixes=tuple(fixes)), fixes, everything, whole)
 
-    def _reached_by_race(self, blank: Verdict) -> Verdict:
-        """The verdict on a race, and then on what its patch computes, unless it gains nothing."""
-        rest = list(self._unrecorded())
-        keys = dict(zip(_names(rest), self._variants.loaded(self._look.ran), strict=True))
-        self._keys = {name: key for name, key in keys.items() if key in self._raced_first}
-        fixes = [replace(fix, reason="") for fix in rest if fix.name in self._keys]
-        self._known = replace(blank, fixes=tuple(rest), likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)))
+    def _by_race(self, known: Verdict, fixes: Sequence[FixVerdict], keys: Mapping[str, FixKey]) -> Verdict:
+        """The verdict on a race of these fixes, and then on what their patch computes, unless it gains nothing.
+
+        Fixes that turn out wrong may have hidden what others gain: these are raced without them.
+        """
+        self._known, self._keys = known, {fix.name: keys[fix.name] for fix in fixes}
         settled = self._settled(fixes, self._for_proof)
+        if settled.fault and len(settled.patch) > 1 and self._can_race_again:
+            return self._by_recordings(replace(known, fixes=()))  # which tell which of them fails
         if settled.fault:
             return replace(self._known, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
         raced = self._timed(self._known, settled)
         if raced.outcome in (Outcome.SLOWER, Outcome.LEVEL):
             return raced
         self._known = raced.having(replace(fix, kept=False, reason=NO_TIME) for fix in settled.won)
-        patched, names = self._patched(settled.patch), _names(settled.patch)
-        self._keys = {name: key for name, key in self._keys.items() if name in names}
+        patched = self._patched(settled.patch)
+        self._keys = {fix.name: keys[fix.name] for fix in settled.patch}
         run = self._recorded(patched)
-        fixes = self._seen(patched, run)
-        effects = [self._variants.effect(self._keys[fix.name], patched, run) for fix in fixes]
-        if any(not each.times and not each.obstacle for each in effects):
+        seen = self._seen(patched, run)
+        idle = (fix for fix in seen if not fix.activations and (run.is_cut or not fix.at_run_time))
+        if any(not self._variants.effect(keys[fix.name], patched, run).obstacle for fix in idle):
             return self._known  # not all that was raced ran within the steps that there was time for
-        return self._compared(raced, fixes, patched, run, settled)
+        reasons = {fix.name: wrong(fix, self._records.own.grade) for fix in seen if fix.activations}
+        failed = [replace(fix, reason=reasons[fix.name]) for fix in seen if reasons.get(fix.name)]
+        others = [fix for fix in fixes if not reasons.get(fix.name)]
+        if failed and others and self._can_race_again:
+            return self._by_race(known.having(failed), others, keys)
+        return self._compared(raced, seen, patched, run, settled)
 
     def _compared(
         self,
@@ -200,18 +213,6 @@ class Examination(Planned):
         self._known = replace(self._known, earlier=earlier, samples=samples).having(settled.fixes)
         return settled
 
-    def _reserve(self, right: Sequence[FixVerdict]) -> float:
-        """The seconds to leave for recordings of those fixes that are kept, where there is time to choose."""
-        races = self._schedule.least(3) + (self._schedule.least(2 + len(right)) if len(right) > 1 else 0.0)
-        together = 1.5 * self._records.one if len(right) > 1 else 0.0
-        room = self._budget.left - races
-        return next((each for each in (together + self._further, together) if each <= room), 0.0)
-
-    @property
-    def _further(self) -> float:
-        """About how many seconds it takes to look further: twice at the original, and at its patch."""
-        return _RUNS_FURTHER * (self._records.one + self._budget.of(Share.FURTHER))
-
     def _proved(self, settled: Settled, final: Recorded) -> Verdict:
         """The verdict on a patch that has won its race, or may, by a recording of it."""
         likeness, reach, first = self._graded(settled.patch, final), self._reach, self._records.standard.run
@@ -260,7 +261,10 @@ class Examination(Planned):
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike a run with these fixes is to the original; it may differ by what they have promised."""
-        return self._records.graded(self._patched(fixes), run, weakest(fixes))
+        key = (frozenset(_names(fixes)), run.folder)
+        if key not in self._grades:
+            self._grades[key] = self._records.graded(self._patched(fixes), run, weakest(fixes))
+        return self._grades[key]
 
     def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
         """The fixes with keys, each graded by a run with all, with some, or with it alone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -15,6 +15,7 @@ from perflint.project.cores import available_cores
 from perflint.shim.settings import starts_slowly
 from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.budget import Budget, Share
+from perflint.verify.grade import Likeness
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import EVALUATION
 from perflint.verify.monitor import Monitor
@@ -24,8 +25,9 @@ from perflint.verify.running import ProgramEnded
 from perflint.verify.runs import Course
 from perflint.verify.statistics import ORIGINAL
 from perflint.verify.variants import FixKey, Variants
-from perflint.verify.verdict import begun
+from perflint.verify.verdict import FixVerdict, begun
 
+_RUNS_FURTHER = 3  # the original twice, and the patch
 _SLOW_START = 0.1  # of the budget
 _SURE = (Safety.EXACT, Safety.ROUNDING)  # promises that a recording of a few steps can prove
 
@@ -55,6 +57,7 @@ class Planned:
         self._original, self._first, self._period = variants.with_fixes(ORIGINAL, ()), 1, 1
         self._keys: dict[str, FixKey] = {}  # by the names of the fixes
         self._left_out: list[str] = []  # for want of time
+        self._grades: dict[tuple[frozenset[str], Path], Likeness] = {}  # by the names of fixes, and of runs with them
         self._known = begun(str(course.program))
 
     @property
@@ -122,7 +125,7 @@ class Planned:
     def _comparing(self) -> Budget:
         """The time there is to compare results: races that come after that need some, too."""
         left = self._budget.left
-        if self._raced_first:
+        if self._raced_first and self._is_tight:
             return self._budget.part(left)
         kept = min(self._schedule.least(3), Share.RACE * left, max(0.0, left - self._schedule.recorded))
         return self._budget.part(left - kept)
@@ -154,6 +157,23 @@ class Planned:
     def _is_tight(self) -> bool:
         """Whether there is hardly time to record and to race, after a first look."""
         return self._schedule.is_tight(self._budget.left)
+
+    @property
+    def _can_race_again(self) -> bool:
+        """Whether there is time for the shortest race of one more patch, and to record that."""
+        return self._schedule.least(3) + self._schedule.recorded / 2 <= self._budget.left
+
+    def _reserve(self, right: Sequence[FixVerdict]) -> float:
+        """The seconds to leave for recordings of those fixes that are kept, where there is time to choose."""
+        races = self._schedule.least(3) + (self._schedule.least(2 + len(right)) if len(right) > 1 else 0.0)
+        together = 1.5 * self._records.one if len(right) > 1 else 0.0
+        room = self._budget.left - races
+        return next((each for each in (together + self._further, together) if each <= room), 0.0)
+
+    @property
+    def _further(self) -> float:
+        """About how many seconds it takes to look further: twice at the original, and at its patch."""
+        return _RUNS_FURTHER * (self._records.one + self._budget.of(Share.FURTHER))
 
     def _leave_out_slow(self) -> None:
         """Where time is short, leave out settings that compile: all others would wait for that."""

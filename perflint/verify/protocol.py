@@ -147,7 +147,7 @@ class Protocol:
 class Schedule:
     """Chooses protocols after a first `look`; `asked` holds the fields that the user has set.
 
-    So many processes start `beside` each other in the time of one. Some variants may `compile` first.
+    So many processes start `beside` each other in the time of one. Some variants may `compile` before their steps.
     """
 
     look: Look
@@ -162,16 +162,16 @@ class Schedule:
         longest = self.look.until(steps) if chosen.unit else self.look.seconds
         starts = chosen.rounds * variants * self.look.until(chosen.warm_up) if chosen.unit else 0.0
         is_tight = starts > _FOR_STARTS * budget
-        waits = max(patience(longest), _COMPILING if self.compile else 0.0)
-        return replace(chosen, patience=waits, seconds=budget, times_starts=not is_tight)
+        return replace(chosen, patience=patience(longest), seconds=budget, times_starts=not is_tight)
 
     def shortest(self, variants: int, seconds: float) -> Protocol:
         """That of the shortest race of so many variants, which may take so many seconds, as some start slowly."""
-        return replace(self.protocol(variants, 0.0), seconds=seconds)
+        return _patient(replace(self.protocol(variants, 0.0), seconds=seconds))
 
     def recordings(self, seconds: float) -> Protocol:
         """That of recordings that take about so many seconds in all: of slow steps, fewer are compared."""
         chosen = self.protocol(3, seconds)
+        chosen = _patient(chosen) if self.compile else chosen
         if "horizon" in self.asked or not self.look.steps:
             return chosen
         horizons = range(chosen.horizon, self._least_horizon, -1)
@@ -210,6 +210,11 @@ class Schedule:
             return shortest.rounds * variants * self.look.seconds
         start, end = (self.look.until(shortest.warm_up + pairs * shortest.window) for pairs in (0, shortest.pairs))
         return shortest.rounds * (math.ceil(variants / self.beside) * start + variants * (end - start))
+
+
+def _patient(protocol: Protocol) -> Protocol:
+    """The protocol for variants that compile, which is no reason to give them up."""
+    return replace(protocol, patience=max(protocol.patience, min(_COMPILING, protocol.seconds / 2)))
 
 
 def patience(seconds: float) -> float:

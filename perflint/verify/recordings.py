@@ -50,7 +50,6 @@ class Records:
         self._seconds, self._tell = seconds, tell
         self._numbers = itertools.count()
         self._seeded: list[Recorded] = []
-        self._grades: dict[tuple[Path, Safety], Likeness] = {}  # of runs, by their folders
         self._beside, self._patience, self._horizon = 1, protocol.patience, protocol.horizon
         begin = time.monotonic()
         (run,) = self._record([self._job(original, first=True)], self._part(_FOR_ONE))
@@ -95,13 +94,9 @@ class Records:
 
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
         """How alike a run of `variant`, which has promised so much, is to the original."""
-        key = (run.folder, promise)
-        if key not in self._grades:
-            found = likeness(self.standard, run, self._compared(run))
-            may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
-            is_other = found.grade is Grade.DIFFERENT and may_draw
-            self._grades[key] = self._over_seeds(variant) if is_other else found
-        return self._grades[key]
+        found = likeness(self.standard, run, self._compared(run))
+        may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
+        return self._over_seeds(variant) if found.grade is Grade.DIFFERENT and may_draw else found
 
     @cached_property
     def own(self) -> Likeness:
@@ -140,6 +135,7 @@ class Records:
             if seeds * each > budget.seconds:
                 break
             self._tell(f"running {seeds} seeds, for random numbers are others")
+            self._seeded = list(itertools.takewhile(lambda run: not run.is_cut, self._seeded))
             self._seeded += self._with_seeds(self._original, self._seeded, seeds, budget)
             runs += self._with_seeds(variant, runs, seeds, budget)
             if any(run.is_cut for run in (*self._seeded, *runs, self._other_samples)):
