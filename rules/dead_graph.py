@@ -31,7 +31,7 @@ with torch.no_grad():
 or this one speaks of a transformer, which may take its fast path without gradients; else `behaviour`: a `forward` that
 differentiates fails below `torch.no_grad()`. `behaviour`, too, where files register hooks, or a module of another file
 keeps what it computes or asks for gradients; in this file, there is no fix then, nor below `autocast`, which keeps what
-it converts without gradients. `detach` stays where the module may return what it is given.
+it converts there, nor where another graph may join in. `detach` stays where the module may return what it is given.
 
 ## Measured
 
@@ -104,12 +104,12 @@ def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
     run, statement = found.run, program.statement_of(found.run)
     value = statement.value if isinstance(statement, ast.Assign | ast.Return) else None
     while value is not None and value is not run:
-        arguments = value.args if isinstance(value, ast.Call) else []
+        arguments = api.arguments_of(value) if isinstance(value, ast.Call) else []
         is_plain = not any(isinstance(part, ast.Call) for each in arguments for part in ast.walk(each))
         inner = value.func if isinstance(value, ast.Call) and is_plain else value
         behind = inner.value if isinstance(inner, ast.Attribute | ast.Subscript) else None
         value = inner.args[0] if isinstance(inner, ast.Call) and inner is found.cut else behind
-    if value is None:
+    if value is None or found.joins_others(program):
         raise Blocked("the statement computes something else besides: give the result a name of its own")
     if any(isinstance(each, ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(run)):
         raise Blocked("the call does more than compute")

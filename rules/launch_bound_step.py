@@ -57,9 +57,11 @@ step alone, such as `log_alpha.exp().item()`, stays on the device; one that is a
 only scales others. A distribution of torch.distributions checks its arguments on the host, and is told not to: what it
 would have raised an error for, such as NaN, goes on unnoticed.
 
-Where the optimizer can't step in a graph, the forward and backward passes are one, `exact`, and it steps as before:
-with a GradScaler, LBFGS, an optimizer of the program's own, or a count that says when a step is due. With DataParallel
-over several devices, and with several processes, the step stays eager.
+Where the optimizer can't step in a graph, or something stands between the backward pass and its step that can't be
+moved, the forward and backward passes are one, `exact` with any optimizer, and the rest stays as it was: with a
+GradScaler, LBFGS called without a closure, an optimizer that the file defines, a count that says when a step is due, a
+print, a list that is filled, a number that is read. A step that calls a closure isn't captured. With DataParallel over
+several devices, and with several processes, the step stays eager.
 
 Not captured, with the line and what to do: other numbers of the host that differ in each iteration, such as counts;
 tests of tensors; prints, logs and lists that are filled, other than what can go behind the step; random numbers of the

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 # Their functions, and the objects that these make when called, keep nothing that they are given beyond their result,
-# run nothing of the program but functions that they are given, and write to no argument but `out`, `dst` and the first
-# of those in WRITES_FIRST.
+# run nothing of the program but functions that they are given, and write to no argument but `out`, `dst`, the first
+# of those in WRITES_FIRST and the second of those in WRITES_SECOND.
 _OF_PYTHON = frozenset(
     "builtins math random time os sys logging warnings typing collections itertools functools copy re json dataclasses"
     " enum abc contextlib pathlib datetime types string numpy tqdm einops operator heapq bisect".split()
@@ -23,6 +23,7 @@ WRITES_FIRST = frozenset(  # of numpy, of Python's modules of functions, and of 
     " line arrowedLine rectangle circle ellipse polylines fillPoly fillConvexPoly drawContours drawMarker putText"
     " floodFill grabCut accumulate accumulateWeighted setIdentity randu randn randShuffle".split()
 )
+WRITES_SECOND = frozenset({"struct.pack_into"})
 READERS = frozenset(  # functions whose result shares nothing with the path, file or bytes that they are given
     "open load loads imread imdecode read_image decode_image decode_jpeg decode_png read_csv read_json read_pickle"
     " fromfile loadtxt genfromtxt".split()
@@ -35,6 +36,10 @@ _FIXED_TRANSFORMS = _COMPOSERS - {"RandomApply", "RandomChoice", "RandomOrder"} 
 )
 _DRAWS_NOTHING = PURE_PACKAGES | {"scipy"}
 
+OF_STATE = frozenset(  # the methods of generators of random numbers that draw nothing
+    "seed getstate setstate get_state set_state manual_seed initial_seed spawn jumped".split()
+)
+
 
 def is_pure(name: str) -> bool:
     """Does a call of the function `name`, or of an instance of the class, write to nothing but what is noted above?"""
@@ -46,10 +51,17 @@ def composes(name: str) -> bool:
     return name.startswith("torchvision.transforms.") and name.rpartition(".")[2] in _COMPOSERS
 
 
+def makes_generator(name: str) -> bool:
+    """Does the function or class called `name` make a generator of random numbers?"""
+    package, _, last = name.rpartition(".")
+    is_maker = last[:1].isupper() or last == "default_rng"
+    return name == "torch.Generator" or (package in ("random", "numpy.random", "cupy.random") and is_maker)
+
+
 def may_draw(name: str) -> bool:
     """May the function called `name`, or an instance of the class, draw random numbers, itself?"""
     head, _, rest = name.partition(".")
-    if "rand" in name.lower():
+    if "rand" in name.lower() or name.endswith(".rvs"):  # as SciPy calls it
         return True
     if name.startswith("torchvision.transforms.") and "functional" not in rest:
         return name.rpartition(".")[2] not in _FIXED_TRANSFORMS

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from perflint.analysis.links import ALONE, Context
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import find
+from perflint.engine.rule import Finding
 from perflint.project.ties import contexts_of
 
 RULES = [rule for rule in all_rules() if rule.name == "dead-graph"]
@@ -62,11 +65,34 @@ def test_a_helper_that_does_more_with_the_graph_does_not(other: str, call: str) 
     assert not _is_found(other, PLAIN, call)
 
 
+@pytest.mark.parametrize(
+    ("call", "is_fixed"),
+    [
+        ("f(self.actor(x), 1.5)", True),
+        ("f(self.actor(x), u=-1).to(x.device)", True),
+        ("f(self.actor(x), self.actor(x))", False),
+        ("f(self.actor(x), u=self.actor(x))", False),
+        ("f(self.actor(x), x)", False),
+        ("f(self.actor(x), **x)", False),
+        ("f(self.actor(x), 1.5).mul(x)", False),
+        ("f(self.actor(x), 1.5).mul(other=x)", False),
+    ],
+)
+def test_a_helper_goes_below_no_grad_where_its_other_arguments_have_no_graph(call: str, is_fixed: bool) -> None:
+    found = _findings("def f(t, u):\n    return t.detach() + u", PLAIN, call)
+    assert found and [bool(each.fixes) for each in found[:1]] == [is_fixed]
+
+
 def _is_found(other: str, imported: str, call: str) -> bool:
     """Has the agent's file a finding, beside that other one?"""
+    return bool(_findings(other, imported, call))
+
+
+def _findings(other: str, imported: str, call: str) -> Sequence[Finding]:
+    """Those of the agent's file, beside that other one."""
     files = {"agent.py": AGENT.format(imported=imported, call=call), "other.py": f"import torch\n{other}\n"}
     known: dict[str, Context] = {}
     for _ in range(5):
         found = {path: find(text, RULES, {}, known.get(path, ALONE)) for path, text in files.items()}
         known = contexts_of({path: each.links for path, each in found.items()})
-    return bool(found["agent.py"].findings)
+    return found["agent.py"].findings

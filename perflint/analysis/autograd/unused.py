@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from perflint.analysis.autograd.training import frozen
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
+from perflint.analysis.values.operations import operation
+from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import path_of
 
 _LIGHT = re.compile(  # torch's layers that have no weights
@@ -22,6 +26,7 @@ _LIGHT = re.compile(  # torch's layers that have no weights
     r"|Sequential|Parallel|List|Dict|Module))\w+"
 )
 _LIBRARIES = (*KNOWN, "builtins.", "numpy.", "math.")
+_WITHOUT_GRAPH = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _DEPTH = 12  # of operations and names between a module and what lets go of its graph
 
 
@@ -52,6 +57,22 @@ class UnusedGraph:
         while isinstance(made, ast.Attribute | ast.Subscript):
             made = made.value
         return made is self.run
+
+    def joins_others(self, program: Program) -> bool:
+        """Does the statement that runs the module, where it lets go of the graph, take values that may have another?"""
+        statement = program.statement_of(self.run)
+        if program.statement_of(self.cut) is not statement:
+            return False
+        around = itertools.takewhile(lambda each: each is not statement, program.ancestors(self.cut))
+        return any(self._joins(program, each) for each in [self.cut, *around] if isinstance(each, ast.Call))
+
+    def _joins(self, program: Program, call: ast.Call) -> bool:
+        """Does it take values of others, unlike a view or a conversion, that are no numbers, texts or arrays?"""
+        found = operation(program, call)
+        if found is not None and not found.traits.isdisjoint(("view", "cast", "move")):
+            return False
+        others = (program.value(each) for each in arguments_of(call)[call is self.cut :])
+        return not all(each.sure and each.kind in _WITHOUT_GRAPH for each in others)
 
 
 def unused_graphs(program: Program) -> list[UnusedGraph]:

@@ -50,6 +50,18 @@ class Callables:
         origins = self._origins.of(node) if depth else []
         return bool(origins) and all(self._makes_its_own(each, depth) for each in origins)
 
+    def is_generator(self, node: ast.AST, depth: int = _CHAIN) -> bool:
+        """May it be a generator of random numbers that a library makes?"""
+        return any(self._makes_generator(each, depth) for each in (self._origins.of(node) if depth else ()))
+
+    def _makes_generator(self, origin: ast.AST, depth: int) -> bool:
+        if not isinstance(origin, ast.Call):
+            return False
+        name = self._program.qualified(origin.func)
+        if not name and isinstance(origin.func, ast.Attribute) and origin.func.attr in libraries.OF_STATE:
+            return self.is_generator(origin.func.value, depth - 1)
+        return libraries.makes_generator(name)
+
     def _makes_its_own(self, origin: ast.AST, depth: int) -> bool:
         if not isinstance(origin, ast.Call):
             return False

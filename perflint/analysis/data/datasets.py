@@ -12,6 +12,7 @@ from perflint.analysis.data.effects import Callees, Effects
 from perflint.analysis.data.isolation import Isolation
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.data.pickling import Pickling
 from perflint.analysis.data.residence import OF_TENSORS, Residence
 from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
@@ -33,9 +34,6 @@ _FIXED_DATASETS = frozenset({"MNIST", "CIFAR10", "CIFAR100"})  # whose items dra
 _CONVERTING = frozenset({"cast", "view", "keeping", "copying", "adopting", "of_data", "measuring"})
 _CONVERSIONS = frozenset(f"builtins.{name}" for name in ("int", "float", "bool", "str", "len", "tuple", "list", "dict"))
 _DEPTH = 4  # of datasets in others
-_HANDLES = frozenset(
-    {"builtins.open", "h5py.File", "lmdb.open", "sqlite3.connect", "zipfile.ZipFile", "tarfile.open", "netCDF4.Dataset"}
-)
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,7 @@ class Datasets:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._origins = program.get(Origins)
+        self._pickling = program.get(Pickling)
         self._callees = program.get(Callees)
         self._draws = program.get(Draws)
         self._effects = program.get(Effects)
@@ -218,7 +217,7 @@ class Datasets:
             return Source(bool(made), on_device=moved)
         fixed = name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
         may_draw = not fixed or any(self._argument_may_draw(argument) for argument in arguments_of(origin))
-        return Source(may_draw, self._unpicklable(arguments_of(origin)), _is_iterable(name))
+        return Source(may_draw, self._pickling.lambda_in(arguments_of(origin)), _is_iterable(name))
 
     def _made_elsewhere(self, tensor: ast.expr) -> Iterator[ast.Call]:
         """The calls of unanalysed code that may have made the tensor, here or on the device."""
@@ -271,23 +270,21 @@ class Datasets:
 
     def _own_dataset(self, call: ast.Call, node: ast.ClassDef) -> Source:
         program = self._program
-        if program.function_of(node) is not None:
-            return Source(
-                obstacle=f"the class {node.name} is defined inside a function, so that workers cannot unpickle it"
-            )
+        if inside := self._pickling.defined_inside(node):
+            return Source(obstacle=f"the class {node.name} is defined {inside}, so that workers cannot unpickle it")
         bases = (base for each in program.lineage(node) for base in program.base_names(each))
         walks_itself = method_of(node, "__iter__") and not method_of(node, "__getitem__")
         if walks_itself or any(map(_is_iterable, bases)):
             return Source(is_iterable=True)
         functions = self._residence.run_by_items(node)
         if not functions:
-            return Source(obstacle=self._unpicklable(arguments_of(call)))
+            return Source(obstacle=self._pickling.lambda_in(arguments_of(call)))
         getitem = functions[0]
         moved = self._residence.uses_device(functions)
         tensors = (contains_tensor(program.value(each)) for each in returned_values(getitem))
         resident = any(each is not None and each.on_device and each.sure for each in tensors)
         held = [each for function in functions for each in own_nodes(function) if path_of(each).startswith("self.")]
-        obstacle = self._unpicklable([*arguments_of(call), *held]) or self._handle(node)
+        obstacle = self._pickling.lambda_in([*arguments_of(call), *held]) or self._pickling.kept_by(node)
         obstacle = obstacle or self._private_write(getitem, "it", "is read")
         if moved:
             obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"
@@ -304,38 +301,7 @@ class Datasets:
         changed = next(iter(self._effects.left_behind(function)), "")
         return f"{what} changes {changed} as it {when}, and every worker would have its own" if changed else ""
 
-    def _handle(self, node: ast.ClassDef) -> str:
-        """An open file that the constructor keeps."""
-        init = method_of(node, "__init__")
-        for each in ast.walk(init) if init is not None else ():
-            if not isinstance(each, ast.Assign) or not isinstance(each.value, ast.Call):
-                continue
-            target = each.targets[0]
-            if isinstance(target, ast.Attribute) and self._program.qualified(each.value.func) in _HANDLES:
-                return f"{node.name} keeps an open file in self.{target.attr}, which workers cannot share"
-        return ""
-
     # -- what is passed
-
-    def _unpicklable(self, nodes: Iterable[ast.AST]) -> str:
-        for node in nodes:
-            for part in self._nested_origins(node):
-                if isinstance(part, ast.Lambda):
-                    return "a lambda in the dataset cannot be pickled for workers"
-                if isinstance(part, ast.FunctionDef) and self._program.function_of(part) is not None:
-                    return f"{part.name}() is defined inside a function, so that workers cannot unpickle it"
-        return ""
-
-    def _nested_origins(self, node: ast.AST, depth: int = 3) -> Iterator[ast.AST]:
-        for origin in self._origins.of(node):
-            yield origin
-            if isinstance(origin, ast.Call) and depth and "transforms" in self._program.qualified(origin.func):
-                for argument in arguments_of(origin):
-                    for each in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
-                        yield from self._nested_origins(each, depth - 1)
-            elif isinstance(origin, ast.List | ast.Tuple) and depth:
-                for each in origin.elts:
-                    yield from self._nested_origins(each, depth - 1)
 
     def _callback_obstacle(self, name: str, callback: ast.expr | None) -> str:
         for origin in self._origins.of(callback) if callback is not None else ():
@@ -343,6 +309,9 @@ class Datasets:
                 return f"{name} is a lambda, which cannot be pickled for workers"
             if isinstance(origin, ast.FunctionDef) and self._program.function_of(origin) is not None:
                 return f"{name} is {origin.name}(), defined inside a function, so that workers cannot unpickle it"
+            made = self._program.value(origin.func).node if isinstance(origin, ast.Call) else None
+            if isinstance(made, ast.ClassDef) and (inside := self._pickling.defined_inside(made)):
+                return f"{name} is of the class {made.name}, defined {inside}, so that workers cannot unpickle it"
             if isinstance(origin, FUNCTIONS) and self._residence.uses_device([origin]):
                 return f"{name} uses the device, which a forked worker cannot"
         functions = self._callees.of(callback) if callback is not None and name == "collate_fn" else ()

@@ -12,7 +12,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import libraries
 
-_OF_GENERATORS = frozenset("choice permutation shuffle normal uniform integers rand randn random sample".split())
+_DRAWING = frozenset("choice permutation shuffle normal uniform integers rand randn random sample rvs".split())
 
 
 class Draws:
@@ -64,18 +64,20 @@ class Draws:
 
     def _method_draws(self, function: ast.Attribute) -> bool:
         owner = self._program.value(function.value)
+        if self._callables.is_generator(function.value):
+            return function.attr not in libraries.OF_STATE
         if owner.kind is Kind.TENSOR:
             entry = torch_ops.of_method(function.attr)
             return entry is not None and "random" in entry.traits
         if owner.kind in (Kind.NUMPY, Kind.STRING, Kind.SEQUENCE, Kind.MAPPING, Kind.NUMBER):
-            return function.attr in _OF_GENERATORS
+            return function.attr in _DRAWING
         is_of_base = isinstance(function.value, ast.Call) and (
             self._program.qualified(function.value.func) == "builtins.super"
         )
         if is_of_base or function.attr in HARMLESS_METHODS:
             return is_of_base
         if self._callables.is_made_by_library(function.value):
-            return function.attr in _OF_GENERATORS
+            return function.attr in _DRAWING
         return self._may_call_unseen(function)
 
 

@@ -16,7 +16,9 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Scope
 from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Write
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of, parameters_of
+from perflint.syntax.arguments import arguments_of
+from perflint.syntax.scopes import bound_names
+from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import Function, name_called, own_nodes, reachable, stores
 
 # State of the process, which differs in a worker, and effects outside of it.
@@ -200,6 +202,7 @@ class Isolation:
         functions = items.functions
         found = (
             self._replaced(functions),
+            self._bound_in_main(functions),
             self._model_or_stream(functions),
             self._of_process(functions),
             self._read_on(functions),
@@ -212,8 +215,9 @@ class Isolation:
     def _held_in(self, functions: Collection[Function]) -> Iterator[ast.Attribute | ast.Name]:
         """The attributes of their own objects, and the variables of others, that `functions` read."""
         for function in functions:
-            given = {parameter.arg for parameter in parameters_of(function)}
-            for node in own_nodes(function):
+            nodes = list(ast.walk(function))  # those of inner functions, too: who knows when these run
+            given = {node.arg for node in nodes if isinstance(node, ast.arg)}
+            for node in nodes:
                 if isinstance(node, ast.Name):
                     yield from () if node.id in given or stores(function, node.id) else (node,)
                 elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self":
@@ -292,6 +296,16 @@ class Isolation:
                 return f"line {call.lineno} sets the start method, which fails once workers have started"
             if functions and "fork" not in [getattr(each, "value", "") for each in arguments_of(call)]:
                 return f"line {call.lineno} makes workers import the program again"
+        return ""
+
+    def _bound_in_main(self, functions: Collection[Function]) -> str:
+        """A variable of the module that workers which import the program would lack, or find as it was at first."""
+        rebound = {name for each in self._program.of_type(ast.Global) for name in each.names}
+        guarded = bound_names(*(each for each in self._program.tree.body if is_main_guard(each)))
+        for node in self._held_in(functions):
+            if isinstance(node, ast.Name) and node.id in rebound | guarded:
+                where = "under the main guard" if node.id in guarded else "in a function"
+                return f"{node.id} is bound {where}, where workers that import the program don't come to"
         return ""
 
     def _replaced(self, functions: Collection[Function]) -> str:

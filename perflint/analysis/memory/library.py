@@ -242,14 +242,17 @@ class LibraryCalls(ABC):
             else self._applies(call)
         ):
             return self._unknown(call)
-        if name.startswith(("numpy.", "cv2.")):  # one of them may be `out` or `dst`
-            self.write(call, frozenset().union(*map(self.of, call.args[2:])), deep=True)
+        if name.startswith(("numpy.", "cv2.")):  # one of them may be `out`, or `dst`, which OpenCV takes earlier
+            others = call.args[1:] if name.startswith("cv2.") else call.args[2:]
+            self.write(call, frozenset().union(*map(self.of, others)), deep=True)
         first = self.of(call.args[0]) if call.args else NOWHERE
         is_in_place = name.startswith("operator.i") and last not in ("index", "indexOf", "invert")
         if last in libraries.WRITES_FIRST or is_in_place:
             self.write(call, first | self._inside(first))
             if not name.startswith("numpy."):  # which copies numbers
                 self.cells.store(first, ELEMENTS, frozenset().union(*map(self.of, call.args[1:])))
+        if name in libraries.WRITES_SECOND:
+            self.write(call, frozenset().union(*map(self.of, call.args[1:2])))
         if name == "copy.deepcopy" or last in libraries.READERS or (name.startswith("builtins.") and last in NEW):
             return frozenset({made(call)})
         if fills_container:

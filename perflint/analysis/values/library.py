@@ -29,6 +29,7 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.walk import path_of
+from perflint.torch_ops import libraries
 
 _NUMBERS = frozenset(
     "len int float bool abs round hash id isinstance issubclass hasattr callable ord pow any all".split()
@@ -53,8 +54,10 @@ def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments:
         return handler(evaluator, arguments)
     if head == "torch":
         return _torch(evaluator, name, node, arguments)
+    if libraries.makes_generator(name):
+        return Value(Kind.OTHER, name="random" if head == "random" else "numpy.random")
     if head in ("numpy", "cupy", "scipy"):
-        return Value(Kind.OTHER, name="numpy.random") if name.endswith((".default_rng", ".RandomState")) else NUMPY
+        return NUMPY
     if head in ("math", "time", "os", "random"):
         return STRING if head == "os" and rest != "cpu_count" else NUMBER
     if name.endswith("Loader") and "oader" in name:

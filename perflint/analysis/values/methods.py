@@ -32,6 +32,7 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.walk import path_of, spans_an_axis
+from perflint.torch_ops import libraries
 
 _SPELLED = {"decode": STRING, "batch_decode": sequence_of(STRING)}  # what tokenizers make of numbers
 _MAY_HOLD_TENSORS = (Kind.TENSOR, Kind.UNKNOWN, Kind.SEQUENCE, Kind.MAPPING)
@@ -231,7 +232,7 @@ def _on_other(owner: Value, name: str) -> Value:
         entry = torch_ops.of_distribution(name)
         return from_entry(entry, owner.place) if entry is not None else UNKNOWN
     if owner.name == "numpy.random":
-        return NUMPY
+        return NUMPY if name not in libraries.OF_STATE else UNKNOWN
     if owner.name == "argparse.ArgumentParser" and name in ("parse_args", "parse_known_args"):
         namespace = Value(Kind.OTHER, name="argparse.Namespace")
         return namespace if name == "parse_args" else sequence((namespace, sequence_of(STRING)))

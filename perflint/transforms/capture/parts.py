@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from perflint.analysis.autograd.effects import steps_optimizer
+from perflint.analysis.autograd.effects import KNOWN, ModuleCalls, runs_module, steps_optimizer
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
@@ -15,6 +15,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import elements_of, own_nodes
+from perflint.torch_ops import libraries
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
@@ -28,6 +29,8 @@ from perflint.transforms.capture.host_part import (
 )
 from perflint.transforms.capture.late import Late, changed_by, is_private
 
+_NAMES = (ast.Attribute, ast.Name)
+_HOLDING_NONE = frozenset({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.STRING, Kind.NUMBER, Kind.NUMPY})
 _FORMS = frozenset({"restriding", "permuting", "adopting", "strided"})  # of what changes more than values
 
 
@@ -160,10 +163,27 @@ def _holds(program: Program, name: ast.Name) -> bool:
 
 
 def _sees_gradients(program: Program, statement: ast.stmt) -> bool:
-    """May it read gradients, or write to them: by name, or in a function that says nothing of itself?"""
-    nodes = list(own_nodes(statement))
-    names = {each.attr for each in nodes if isinstance(each, ast.Attribute)}
-    return any("grad" in each and each != "no_grad" for each in names)
+    """May it read gradients, or write to them: by name, there or in what it calls, or in code that is not known?"""
+    graph = program.get(ModuleCalls)
+    callees = [each for node in ast.walk(statement) if isinstance(node, ast.Call) for each in graph.callees(node)]
+    nodes = [node for each in (statement, *graph.reached(callees)) for node in ast.walk(each)]
+    names = {getattr(each, "attr", getattr(each, "id", "")) for each in nodes if isinstance(each, _NAMES)}
+    if any("grad" in each and each != "no_grad" for each in names):
+        return True
+    calls = (each for each in nodes if isinstance(each, ast.Call))
+    return any(not graph.callees(each) and _may_be_given_gradients(program, each) for each in calls)
+
+
+def _may_be_given_gradients(program: Program, call: ast.Call) -> bool:
+    """Is it no call of a module, of what torch or Python offers, or of a method of a tensor or a container?"""
+    value = program.value(call.func)
+    of = value.owner if value.owner is not None else value
+    if of.kind in _HOLDING_NONE or runs_module(program, call):
+        return False
+    name = program.qualified(call.func) or of.name
+    if name.startswith(KNOWN) or libraries.is_pure(name):
+        return "grad" in name
+    return entry_of(program, call) is None
 
 
 def _draws_before(program: Program, early: ast.stmt, other: ast.stmt) -> bool:
