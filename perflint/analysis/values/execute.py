@@ -30,7 +30,7 @@ from perflint.analysis.values.values import (
     parts_of,
     sequence_of,
 )
-from perflint.syntax.walk import TRIES, bindings_of, path_of
+from perflint.syntax.walk import TRIES, bindings_of, last_name, path_of
 
 ROUNDS = 2
 _EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
@@ -120,7 +120,9 @@ class Executor(Evaluator):
             self._block(info.node.body)
         if info.yields is not None:
             from_loader = info.yields == LIKELY_HOST_TENSOR
-            info.returns = LIKELY_LOADER if from_loader else sequence_of(info.yields)
+            makers = {last_name(each) for each in getattr(info.node, "decorator_list", ())}
+            found = LIKELY_LOADER if from_loader else sequence_of(info.yields)
+            info.returns = UNKNOWN if makers & {"contextmanager", "asynccontextmanager"} else found
         if info.returns is None:
             info.returns = before
         info.active = False
