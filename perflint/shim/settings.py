@@ -158,7 +158,13 @@ KNOWN: Mapping[str, Setting] = {
         f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,), _ANYWHERE, True
     ),
     COMPILE_GRAPHS: Setting(
-        f"{_COMPILED}, into CUDA graphs (reduce-overhead)", "rounding", None, (COMPILE,), _ANYWHERE, True, True
+        f"{_COMPILED}, into CUDA graphs (reduce-overhead)",
+        "rounding",
+        None,
+        (COMPILE,),
+        _ANYWHERE,
+        starts_slowly=True,
+        needs_gpu=True,
     ),
     "more-workers": Setting("more workers for loaders that have some", "exact", _more_workers, regimes=("input",)),
     "cudnn-benchmark": Setting(

@@ -9,7 +9,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.scripts import is_main_guard
-from perflint.syntax.walk import method_of, name_called, path_of
+from perflint.syntax.walk import bindings_of, method_of, name_called, path_of
 
 _HANDLES = frozenset(
     {"builtins.open", "h5py.File", "lmdb.open", "sqlite3.connect", "zipfile.ZipFile", "tarfile.open", "netCDF4.Dataset"}
@@ -37,21 +37,19 @@ class Pickling:
         """An open file that the constructor keeps."""
         init = method_of(node, "__init__")
         for each in ast.walk(init) if init is not None else ():
-            if not isinstance(each, ast.Assign) or not isinstance(target := each.targets[0], ast.Attribute):
-                continue
-            value = each.value
-            while isinstance(value, ast.Subscript):  # a part of it
-                value = value.value
-            if any(self._program.qualified(made.func) in _HANDLES for made in self._origins.calls(value)):
-                return f"{node.name} keeps an open file in self.{target.attr}, which workers cannot share"
+            for target, value in bindings_of(each):
+                while isinstance(value, ast.Subscript):  # a part of it
+                    value = value.value
+                names = {self._program.qualified(made.func) for made in self._origins.calls(value)}
+                if isinstance(target, ast.Attribute) and names & _HANDLES:
+                    return f"{node.name} keeps an open file in self.{target.attr}, which workers cannot share"
         return ""
 
     def _lambda(self, node: ast.ClassDef) -> str:
         """A lambda that an attribute keeps, alone or in a container, be it read by items or not."""
         for each in ast.walk(node):
-            targets = each.targets if isinstance(each, ast.Assign) else []
-            if any(path_of(target).startswith("self.") for target in targets):
-                parts = [each.value]  # type: ignore[attr-defined]
+            for target, value in bindings_of(each):
+                parts = [value] if path_of(target).startswith("self.") else []
                 for part in parts:
                     if isinstance(part, ast.Lambda):
                         return f"{node.name} keeps a lambda, which cannot be pickled for workers"

@@ -165,11 +165,12 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
 
 
 def _check_handed_over(program: Program, node: ast.Call, builtin: str) -> None:
-    """Raise Blocked where a builtin runs a function that it is given, unless that is a lambda, or one of Python's."""
+    """Raise Blocked where a builtin runs a function that it is given, unless that is a lambda, or only computes."""
     given = keyword_of(node, "key") or (node.args[0] if node.args and builtin in _RUNNING else None)
     if given is None or isinstance(given, ast.Lambda | ast.Constant):
         return
-    if program.qualified(given).partition(".")[0] not in ("builtins", "math", "operator"):
+    head, _, name = program.qualified(given).partition(".")
+    if head != "math" and not (head == "builtins" and name in _BUILTINS):
         raise Blocked(f"it isn't known what {shown(program, given)} does, which `{builtin}` calls: {_APART}", node)
 
 
