@@ -20,7 +20,7 @@ from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root
 _DEPTH = 6  # of calls in calls
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _INTEGRAL = ("int", "bool")
-_CUTTING = frozenset({"detach", "data"})
+CUTTING = frozenset({"detach", "data"})
 ASKED = frozenset({"requires_grad", "grad_fn", "needs_input_grad", "is_leaf"})  # of a tensor, about its graph
 _NEEDING = ASKED | {"grad", "register_hook", "retains_grad", "output_nr"}  # of one that was computed
 _KEEPING = frozenset({"append", "extend", "insert", "appendleft", "add", "setdefault", "update"})
@@ -65,6 +65,8 @@ class GraphUses:
 
     def drops(self, function: Function) -> bool:
         """Does `function` let go of the graph of its first argument, by `detach` or `data`, and use it for nothing?"""
+        if not self._may_drop(function):
+            return False
         flow, parameter = self.program.get(Flow), next(iter(parameters_of(function)), None)
         bindings = flow.graph_of(self.program.tree).bindings.get(getattr(function, "name", ""), [])
         is_only_one = [each.node for each in bindings] == [function]
@@ -73,6 +75,13 @@ class GraphUses:
         walk = _Walk(self.program, within=function)
         walk.uses(flow.graph_of(function).readers(parameter), ())
         return bool(walk.cuts) and not walk.found
+
+    def _may_drop(self, function: Function) -> bool:
+        """Is there a word of it, as in most files there is not, or may another file's function do so for it?"""
+        words = {each for each in CUTTING if f".{each}" in self.program.text}
+        named = (each for each in own_nodes(function) if isinstance(each, ast.Attribute)) if words else ()
+        cuts = (each for each in named if each.attr in words)
+        return self.program.may_drop_elsewhere or not all(map(self.program.qualified, cuts))  # as is torch.utils.data
 
     def inside(self, function: Function) -> list[GraphUse]:
         """What shows or keeps a graph that `function` makes, other than by returning it."""
@@ -178,9 +187,9 @@ class _Walk:
         if parent.attr in _NEEDING:
             self._end(parent, Fate.ASKED)
             return
-        is_cut = parent.attr in _CUTTING or (parent.attr != "cpu" and torch_ops.does(parent.attr, "to_host"))
+        is_cut = parent.attr in CUTTING or (parent.attr != "cpu" and torch_ops.does(parent.attr, "to_host"))
         if is_cut or (entry and entry.is_metadata):
-            self.cuts += [parent] if parent.attr in _CUTTING else []
+            self.cuts += [parent] if parent.attr in CUTTING else []
             return
         if not isinstance(call, ast.Call) or call.func is not parent:
             self.follow(parent, calls)
