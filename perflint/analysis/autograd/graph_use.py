@@ -65,7 +65,7 @@ class GraphUses:
 
     def drops(self, function: Function) -> bool:
         """Does `function` let go of the graph of its first argument, by `detach` or `data`, and use it for nothing?"""
-        if not self._may_drop(function):
+        if function not in self.program.get(_cutting) and not self.program.may_drop_elsewhere:
             return False
         flow, parameter = self.program.get(Flow), next(iter(parameters_of(function)), None)
         bindings = flow.graph_of(self.program.tree).bindings.get(getattr(function, "name", ""), [])
@@ -75,13 +75,6 @@ class GraphUses:
         walk = _Walk(self.program, within=function)
         walk.uses(flow.graph_of(function).readers(parameter), ())
         return bool(walk.cuts) and not walk.found
-
-    def _may_drop(self, function: Function) -> bool:
-        """Is there a word of it, as in most files there is not, or may another file's function do so for it?"""
-        words = {each for each in CUTTING if f".{each}" in self.program.text}
-        named = (each for each in own_nodes(function) if isinstance(each, ast.Attribute)) if words else ()
-        cuts = (each for each in named if each.attr in words)
-        return self.program.may_drop_elsewhere or not all(map(self.program.qualified, cuts))  # as is torch.utils.data
 
     def inside(self, function: Function) -> list[GraphUse]:
         """What shows or keeps a graph that `function` makes, other than by returning it."""
@@ -96,6 +89,12 @@ class GraphUses:
             if isinstance(node, ast.expr) and (is_made or is_weight or is_given):
                 walk.follow(node, ())
         return walk.found
+
+
+def _cutting(program: Program) -> set[Function | None]:
+    """The functions that read `detach` or `data` of something other than a library."""
+    cuts = (each for each in program.of_type(ast.Attribute) if each.attr in CUTTING)
+    return {program.function_of(each) for each in cuts if not program.qualified(each)}
 
 
 def own_wrappers(program: Program, function: Function) -> list[ast.expr]:

@@ -13,6 +13,7 @@ from perflint.analysis.autograd.found import Effect, GradMode
 from perflint.analysis.autograd.graph_use import CUTTING, GraphUses
 from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.autograd.training import frozen
+from perflint.analysis.call_graph import callers
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
@@ -107,6 +108,9 @@ def _may_be_helper(program: Program, call: ast.Call) -> bool:
 
 def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
     """The calls of modules of which `node` is computed, in its function or in what the file gives that."""
+    scopes = (program.function_of(each) or program.tree for each in callers(program, node))
+    if not any(program.effects(each, Effect.RUNS_MODULE) for each in scopes):
+        return []
     runs, level, seen = list[ast.Call](), [node], {node}
     for _ in range(_DEPTH):
         found = [each for each in level if isinstance(each, ast.Call) and _records(program, each)]
