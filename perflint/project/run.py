@@ -156,7 +156,10 @@ class _Run:
             linked = self._linked([name for name in changed if name in beside], beside, contexts)
             checked |= rechecked
             failed |= _failed(linked, paths)
-            links |= {name: decode_links(each.payload) for name, each in (*rechecked.items(), *linked.items())}
+            news = {name: decode_links(each.payload) for name, each in (*rechecked.items(), *linked.items())}
+            if all(links[name] == each for name, each in news.items()):
+                break
+            links |= news
         return checked, {name: contexts[name] for name in seen if name in contexts}, [*failed.values()]
 
     def _outlined(self, beside: Mapping[str, _Seen]) -> dict[str, Checked]:
