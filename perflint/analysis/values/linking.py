@@ -188,9 +188,9 @@ def _handed_over(program: Program) -> Iterator[str]:
     """What the file imports and uses otherwise than to call it."""
     statements: Sequence[ast.Import | ast.ImportFrom] = program.of_type(ast.Import, ast.ImportFrom)
     imported = {alias.asname or alias.name.partition(".")[0] for each in statements for alias in each.names}
-    for name in program.of_type(ast.Name):
+    for name in (each for each in program.of_type(ast.Name) if each.id in imported):
         node: ast.AST = name
-        around = program.parent(node) if name.id in imported else None
+        around = program.parent(node)
         while isinstance(around, ast.Attribute):
             node, around = around, program.parent(around)
         if around is not None and not (isinstance(around, ast.Call) and around.func is node):
