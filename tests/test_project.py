@@ -697,6 +697,36 @@ def test_a_loader_is_pinned_if_all_that_hand_it_over_pin_it(tmp_path: Path) -> N
     assert lines(check(tmp_path, "blocking-copy")) == []
 
 
+LOGGING = """\
+class Log:
+    def every(self, batches, count):
+        for number, batch in enumerate(batches):
+            yield batch
+            if number % count == 0:
+                print(number)
+"""
+LOGGED = """\
+import torch
+from logs import Log
+from torch.utils.data import DataLoader
+
+
+def main(model, data):
+    log = Log()
+    for images in log.every(DataLoader(data, pin_memory=True), 10):
+        model(images.cuda()).backward()
+    for images in log.every(DataLoader(data), 10):
+        model(images.cuda()).backward()
+"""
+
+
+def test_a_generator_of_another_file_hands_on_the_batches_of_the_loader_that_it_is_given(tmp_path: Path) -> None:
+    write(tmp_path, logs=LOGGING, logged=LOGGED)
+    assert lines(check(tmp_path, "blocking-copy")) == [("logged.py", 9)]
+    write(tmp_path, logs=LOGGING.replace("yield batch", "yield batch + 0"))
+    assert lines(check(tmp_path, "blocking-copy")) == []
+
+
 ACTING = """\
 import torch
 

@@ -61,6 +61,9 @@ def _summarised(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Va
     returns = next((summary.returns for summary in found), "")
     if not returns:
         return None
+    if returns.isdecimal():
+        walked = arguments.positional[int(returns)] if int(returns) < len(arguments.positional) else UNKNOWN
+        return walked if walked.kind is Kind.LOADER else None
     if evaluator.stays_home:
         return value_at_home(returns)
     place = common_place(arguments.tensors)
@@ -95,7 +98,10 @@ def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, argument
     if info is None:
         return _derived(arguments)
     evaluator.callees[node] = info
-    result = evaluator.call_function(info, received(info.node, arguments, callee.owner), node)
+    given = received(info.node, arguments, callee.owner)
+    result = evaluator.call_function(info, given, node)
+    if (walked := given.get(info.handed_on, UNKNOWN)).kind is Kind.LOADER:
+        return walked
     owner = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
     for override in owner.overriding(info.name) if owner is not None else ():
         result = join(result, evaluator.call_function(override, received(override.node, arguments, UNKNOWN), node))

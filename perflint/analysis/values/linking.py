@@ -27,6 +27,7 @@ from perflint.analysis.values.codes import SHARED, argument_code, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import handed_on, is_static, parameters_of
 from perflint.syntax.walk import path_of
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
@@ -77,7 +78,7 @@ def _summary(
     trains = program.trains_once(function)
     summary = Summary(
         name,
-        result_code(program.returned(function)),
+        _returns(program, function),
         trains,
         trains and program.get(CallGraph).reaches(function, draws_data),
     )
@@ -91,6 +92,14 @@ def _summary(
         return summary
     starts = program.get(Starts)
     return replace(summary, starts=starts.by_calling(function), loads=starts.by_iterating(function))
+
+
+def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """The code for what it returns: of a generator that hands on what it is given, the place of that argument."""
+    if name := handed_on(function):
+        skipped = program.class_of(function) is not None and not is_static(function)
+        return str([each.arg for each in parameters_of(function)].index(name) - skipped)
+    return result_code(program.returned(function))
 
 
 def _loader_summaries(program: Program) -> Iterator[Summary]:
@@ -112,9 +121,9 @@ def _may_start(program: Program) -> bool:
 
 def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
-    functions = tuple(name for name, _ in named_functions(program.tree))
-    imports, says = _membership(program)
-    summaries, hands_on = tuple(map(Summary, functions)), tuple(_handed_on(program))
+    named = dict(named_functions(program.tree))
+    functions, summaries = tuple(named), tuple(Summary(name, _returns(program, each)) for name, each in named.items())
+    imports, says, hands_on = *_membership(program), tuple(_handed_on(program))
     return Links(
         functions=functions,
         summaries=summaries,
