@@ -13,6 +13,7 @@ from perflint.analysis.autograd.graph_use import GraphUses
 from perflint.analysis.autograd.observers import needs_gradients
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.attributes import edits_of
+from perflint.analysis.data.restarts import rewalked
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.decorators import exported
 from perflint.analysis.facts import Program
@@ -188,6 +189,8 @@ def _manners(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat
             found[target] |= manner
     for target in () if program.is_test else _handed_over(program):
         found[target] |= Manner.CALLED
+    for target in () if program.is_test else rewalked(program):
+        found[target] |= Manner.REWALKED
     return tuple(sorted(found.items()))
 
 

@@ -122,7 +122,8 @@ class _Sources:
                     continue
                 self._seen.add(node)
                 if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    pending += self._bound.get(self._key(node)) or self._handed(node)
+                    found = self._bound.get(self._key(node)) or self._handed(node)
+                    pending += found or self._bound.get((None, path_of(node)), ())
                 elif isinstance(node, ast.Call):
                     callee = self._program.callee(node)
                     if callee is not None:
