@@ -12,7 +12,19 @@ from perflint.analysis.values.evaluate import Evaluator
 from perflint.analysis.values.library import library_call
 from perflint.analysis.values.methods import method_call
 from perflint.analysis.values.operators import common_place
-from perflint.analysis.values.values import GUESSED_TENSOR, UNKNOWN, Kind, Place, Value, join, library, sequence, tensor
+from perflint.analysis.values.values import (
+    GUESSED_TENSOR,
+    UNKNOWN,
+    Kind,
+    Place,
+    Value,
+    element_of,
+    join,
+    library,
+    sequence,
+    sequence_of,
+    tensor,
+)
 from perflint.syntax.walk import path_of
 
 
@@ -62,12 +74,17 @@ def _summarised(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Va
     if not returns:
         return None
     if returns.isdecimal():
-        walked = arguments.positional[int(returns)] if int(returns) < len(arguments.positional) else UNKNOWN
-        return walked if walked.kind is Kind.LOADER else None
+        walked = arguments.get(int(returns), "")
+        return _items_of(walked) if walked is not None and walked.kind is not Kind.UNKNOWN else None
     if evaluator.stays_home:
         return value_at_home(returns)
     place = common_place(arguments.tensors)
     return _made_by(target, value_of(returns, place if place is not Place.UNKNOWN else evaluator.usual_place))
+
+
+def _items_of(walked: Value) -> Value:
+    """What a generator gives that hands on the items of what it is given."""
+    return walked if walked.kind is Kind.LOADER else sequence_of(element_of(walked))
 
 
 def _made_by(target: str, value: Value) -> Value:
@@ -110,8 +127,8 @@ def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, argument
     evaluator.callees[node] = info
     given = received(info.node, arguments, callee.owner)
     result = evaluator.call_function(info, given, node)
-    if (walked := given.get(info.handed_on, UNKNOWN)).kind is Kind.LOADER:
-        return walked
+    if (walked := given.get(info.handed_on, UNKNOWN)).kind is not Kind.UNKNOWN:
+        return _items_of(walked)
     owner = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
     for override in owner.overriding(info.name) if owner is not None else ():
         result = join(result, evaluator.call_function(override, received(override.node, arguments, UNKNOWN), node))
