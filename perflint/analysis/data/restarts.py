@@ -148,7 +148,7 @@ def _is_for_training(program: Program, loader: LoaderCall) -> bool:
         return not is_in_order or loader.argument("sampler") is not None
     function = program.function_of(loader.call)
     loaders = program.get(Loaders)
-    others = [each for each in (*loaders.calls, *loaders.of_graphs) if program.function_of(each.call) is function]
+    others = [each for each in (*loaders.calls, *loaders.derived) if program.function_of(each.call) is function]
     others = [each for each in others if each.call is not loader.call and function is not None]
     return _VALIDATION.search(name) is not None and any(
         _shuffles(program, each) or _TRAINING.search(_name(program, each.call)) for each in others

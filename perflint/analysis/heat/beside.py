@@ -21,7 +21,7 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, own_nodes,
 _DEPTH = 4  # of calls
 _FEW = 4  # steps
 _SELDOM = re.compile(
-    r"^_*(init|reset|build|make|create|setup|load|prepare|from|main|test|infer)|metric|score|calculate", re.I
+    r"^_*(init|reset|build|make|create|setup|load|prepare|from|main|test|infer|eval|vali)|metric|score|calculate", re.I
 )
 
 
