@@ -123,12 +123,13 @@ def _makes(program: Program, call: ast.Call, maker: str) -> bool:
 
 
 def _is_rewalked(program: Program, made: ast.Call) -> bool:
-    """Does another file walk again and again what a function of this one makes by the call?"""
+    """Does another file walk again and again what a function of this one makes by the call, and by no other?"""
     origins = program.get(Origins)
     for function in program.of_type(ast.FunctionDef):
-        for value in returned_values(function):
+        returned = returned_values(function)
+        for value in returned if len(returned) == 1 else ():
             for part, each in enumerate(value.elts) if isinstance(value, ast.Tuple) else [(None, value)]:
-                if made in origins.of(each) and program.is_called(function, Manner.REWALKED, part):
+                if origins.calls(each) == [made] and program.is_called(function, Manner.REWALKED, part):
                     return True
     return False
 
