@@ -127,7 +127,7 @@ def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, argument
     evaluator.callees[node] = info
     given = received(info.node, arguments, callee.owner)
     result = evaluator.call_function(info, given, node)
-    if (walked := given.get(info.handed_on, UNKNOWN)).kind is not Kind.UNKNOWN:
+    if info.yields is not None and (walked := given.get(info.handed_on, UNKNOWN)).kind is not Kind.UNKNOWN:
         return _items_of(walked)
     owner = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
     for override in owner.overriding(info.name) if owner is not None else ():

@@ -60,7 +60,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
         rebinds=rebinds_of(program),
-        manners=_manners(program, reaching, heats),
+        manners=_manners(program, context, reaching, heats),
         manner_queries=_manner_queries(program, context),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
@@ -97,7 +97,7 @@ def _summary(
 
 def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     """The code for what it returns: of a generator that hands on what it is given, the place of that argument."""
-    if name := handed_on(function):
+    if "yield" in program.text and (name := handed_on(function)):
         skipped = program.class_of(function) is not None and not is_static(function)
         return str([each.arg for each in parameters_of(function)].index(name) - skipped)
     return result_code(program.returned(function))
@@ -170,7 +170,9 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
     return tuple(sorted(found.items()))
 
 
-def _manners(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat]) -> tuple[tuple[str, Manner], ...]:
+def _manners(
+    program: Program, context: Context, reaching: Reaching, heats: Mapping[ast.Call, Heat]
+) -> tuple[tuple[str, Manner], ...]:
     """What is called in another manner than plainly: without gradients as the function around the call has it."""
     switches = any(word in program.text for word in _SWITCHES)
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
@@ -189,7 +191,8 @@ def _manners(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat
             found[target] |= manner
     for target in () if program.is_test else _handed_over(program):
         found[target] |= Manner.CALLED
-    for target in () if program.is_test else rewalked(program):
+    makes_loaders = any(each.returns_loader for each in context.summaries) and not program.is_test
+    for target in rewalked(program) if makes_loaders else ():
         found[target] |= Manner.REWALKED
     return tuple(sorted(found.items()))
 
