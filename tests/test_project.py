@@ -763,6 +763,18 @@ def test_a_loader_starts_its_workers_again_where_another_file_walks_it_in_a_loop
     assert at_tests == found
 
 
+def test_a_third_file_may_walk_the_loader_that_one_makes_and_another_hands_over_in_a_loop(tmp_path: Path) -> None:
+    helper = REWALKING[REWALKING.index("def evaluate") : REWALKING.index("def main")]
+    caller = REWALKING.replace(helper, "").replace("import torch\n", "import torch\nfrom engine import evaluate\n")
+    write(
+        tmp_path,
+        data=MAKING,
+        engine=f"import torch\n\n\n{helper}",
+        main=caller.format(EPOCHS.replace("held_out", "test_loader")),
+    )
+    assert ("data.py", 6) in lines(check(tmp_path, "loader-restarts-workers"))
+
+
 ACTING = """\
 import torch
 
