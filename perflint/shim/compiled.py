@@ -9,26 +9,24 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from perflint.shim import hooks
 from perflint.shim.counts import Tally
 from perflint.shim.hooks import Undo, replace
-from perflint.shim.plan import COMPILE
 
-MODULE = "torch.nn.modules.module"
 _ENOUGH = 3  # calls, after which it is compiled
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 _WRAPPERS = ("DataParallel", "DistributedDataParallel")
 
 
-def watch(run: Path, graphs: bool, module: Any) -> Undo:
-    """Count the calls of modules, and compile those that are called often; results are tallied in `run`.
+def watch(torch: Any, tally: Callable[[str], Tally], *, graphs: bool) -> Undo:
+    """Count the calls of modules, and compile those that are called often; `tally` makes one for the class of each.
 
     With `graphs`, what is compiled is launched as CUDA graphs.
     """
-    modules = _Modules(run, graphs)
+    modules = _Modules(tally, graphs)
 
     def call(each: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -37,14 +35,14 @@ def watch(run: Path, graphs: bool, module: Any) -> Undo:
             hooks.warn(f"leaves {type(each).__qualname__} eager: {error!r}")
         return each._call_impl(*args, **kwargs)
 
-    return replace(module.Module, "_compiled_call_impl", call)  # which a module that is compiled has of its own
+    return replace(torch.nn.Module, "_compiled_call_impl", call)  # which a module that is compiled has of its own
 
 
 class _Modules:
     """The modules of this process that have been called."""
 
-    def __init__(self, run: Path, graphs: bool) -> None:
-        self._run, self._graphs = run, graphs
+    def __init__(self, tally: Callable[[str], Tally], graphs: bool) -> None:
+        self._tally, self._graphs = tally, graphs
         self._calls: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._settled = set[int]()  # numbers of modules: inner ones of those that were called, and decided ones
 
@@ -62,7 +60,7 @@ class _Modules:
     def _decide(self, module: Any) -> None:
         if not any(True for _ in module.parameters()):
             return  # a loss, or the like
-        tally = Tally(self._run, COMPILE, type(module).__qualname__)
+        tally = self._tally(type(module).__qualname__)
         if self._graphs and not sys.modules["torch"].version.cuda:
             tally.remark("left eager: this torch has no CUDA")
             return

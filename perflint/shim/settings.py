@@ -15,6 +15,7 @@ from perflint.shim.plan import COMPILE
 MODULE = "torch"
 SETTINGS = "settings"  # a kind of tallies
 COMPILE_GRAPHS = "compile-graphs"
+COMPILING = (COMPILE, COMPILE_GRAPHS)
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 _OWN_FORMS = ("fused", "foreach", "capturable", "differentiable")  # of steps, one of which the program may ask for
 _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d")
@@ -29,7 +30,7 @@ class Setting(NamedTuple):
 
     title: str
     safety: str
-    make: Callable[[Any, Tally], Undo] | None
+    make: Callable[[Any, Tally], Undo] | None  # none for those that compile
     rivals: tuple[str, ...] = ()
     regimes: tuple[str, ...] = ()
     starts_slowly: bool = False
@@ -43,8 +44,15 @@ def starts_slowly(name: str) -> bool:
 
 def watch(run: Path, names: Iterable[str], torch: Any) -> Undo:
     """Make these settings; what takes effect is tallied in `run`."""
-    makers = [(name, KNOWN[name].make) for name in names]
-    return undo_all([make(torch, Tally(run, SETTINGS, name)) for name, make in makers if make])
+    return undo_all([_made(run, name, torch) for name in names])
+
+
+def _made(run: Path, name: str, torch: Any) -> Undo:
+    if make := KNOWN[name].make:
+        return make(torch, Tally(run, SETTINGS, name))
+    from perflint.shim.compiled import watch  # here: few runs compile
+
+    return watch(torch, lambda kind: Tally(run, SETTINGS, f"{COMPILE} {kind}"), graphs=name == COMPILE_GRAPHS)
 
 
 def _tf32(torch: Any, tally: Tally) -> Undo:

@@ -20,9 +20,9 @@ from perflint.project.settings import RulesByFile
 from perflint.shim.compiling import functions
 from perflint.shim.counts import change
 from perflint.shim.loaders import LOADERS
-from perflint.shim.plan import COMPILE, PatchedFile, Plan
+from perflint.shim.plan import PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
-from perflint.shim.settings import COMPILE_GRAPHS, KNOWN
+from perflint.shim.settings import COMPILING, KNOWN
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.late import Shortcut
 from perflint.verify.messages import Loop, Variant
@@ -176,11 +176,9 @@ class Variants:
     @staticmethod
     def effect(key: FixKey, variant: Variant, run: Recorded) -> Effect:
         """What became of a fix in a run of a variant that has it."""
-        if key.rule in (COMPILE, COMPILE_GRAPHS):
-            left = (each.remark for each in run.modules if not each.times)
-            return Effect(bool(run.modules), sum(each.times for each in run.modules), next(left, ""))
         if key.rule in KNOWN:
-            seen = [each for each in run.settings if each.name == key.rule]
+            of_modules = key.rule in COMPILING
+            seen = [each for each in run.settings if each.name == key.rule or (of_modules and each.name not in KNOWN)]
             left = (each.remark for each in seen if not each.times)
             return Effect(bool(seen), sum(each.times for each in seen), next(left, ""))
         if key.at_run_time:
