@@ -20,11 +20,11 @@ from perflint.engine.line_map import line_map, original_line
 from perflint.engine.results import Diagnostic, PlacedFix
 from perflint.engine.rule import Edit, Rule, Safety
 from perflint.project import figures
+from perflint.project.cache import SUFFIXES, source_folders
 from perflint.project.cache_folder import FOLDER, make
 from perflint.project.closure import Closure
 from perflint.project.exclude import info_exclude
 from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover
-from perflint.project.fingerprint import SUFFIXES, source_folders
 from perflint.project.patch import Patch, patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings

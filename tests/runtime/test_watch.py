@@ -16,10 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from perflint.runtime.chunks import uses_parameter
 from perflint.runtime.records import Records
 from perflint.runtime.refusal import CannotCapture, Facts, Rehearsal, Unsettled, explain, observe
-from perflint.runtime.replay import distinct, settle, twin
+from perflint.runtime.replay import distinct, flatten, settle, twin
 from perflint.runtime.scope import Scope
 from perflint.runtime.training import bytes_to_sum, leaves_of, stand_ins
-from perflint.runtime.tree import flatten
 from perflint.runtime.walk import HOST_VALUES, Walk
 
 
