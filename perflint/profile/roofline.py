@@ -235,7 +235,7 @@ _FORMULAS: dict[str, Callable[[Shapes, Sequence[Any]], float]] = {
 
 
 def _in_order(given: Sequence[Any], first: int) -> Sequence[Any]:
-    """The arguments of a library's convolution, whose padding, stride and dilation begin at `first`, as torch has them."""
+    """The arguments of a library's convolution, whose padding, stride and dilation begin at `first`, in our order."""
     padding, stride, dilation, *_ = (*given[first:], None, None, None)
     return (None, None, None, stride, padding, dilation, False) if len(given) > first + 2 else ()
 

@@ -14,7 +14,7 @@ from perflint.documents.document import Document, read
 from perflint.engine.catalogue import all_rules
 from perflint.engine.line_map import Lines
 from perflint.engine.rule import Safety
-from perflint.project.patch import Place, patch_document
+from perflint.project.patch import Place, hunks_between, patch_document
 from perflint.project.run import check_files
 from perflint.project.settings import RulesByFile
 from perflint.shim.compiling import functions
@@ -30,27 +30,18 @@ from perflint.verify.runs import Recorded
 from perflint.verify.statistics import ORIGINAL
 from perflint.verify.verdict import FixVerdict, Hunk
 
-_CONTEXT = 3  # lines around a hunk
-
 
 def hunks(path: str, before: str, after: str, alone: Mapping[str, str]) -> Iterator[Hunk]:
     """The hunks that turn `before`, the text of the file `path`, into `after`.
 
     `alone` has, by the names of the fixes, what each makes of the file by itself.
     """
-    old, new = before.split("\n"), after.split("\n")
-    touched = {name: _touched(old, text.split("\n")) for name, text in alone.items()}
-    for opcodes in Lines(old, new).get_grouped_opcodes(_CONTEXT):
-        first, last = opcodes[0], opcodes[-1]
-        lines = [f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},{last[4] - first[3]} @@"]
-        for kind, start, stop, begin, end in opcodes:
-            if kind == "equal":
-                lines += (f" {line}" for line in old[start:stop])
-            else:
-                lines += [*(f"-{line}" for line in old[start:stop]), *(f"+{line}" for line in new[begin:end])]
-        span = range(first[1], last[2] + 1)
+    touched = {name: _touched(before.split("\n"), text.split("\n")) for name, text in alone.items()}
+    old, new = (text.encode("utf-8", "surrogatepass") for text in (before, after))
+    for shown, hunk in hunks_between(old, new):
+        span = range(shown.start, shown.stop + 1)
         fixes = tuple(name for name, places in touched.items() if not places.isdisjoint(span))
-        yield Hunk(path, "".join(f"{line}\n" for line in lines), fixes)
+        yield Hunk(path, hunk.decode("utf-8", "surrogatepass"), fixes)
 
 
 def _touched(old: Sequence[str], new: Sequence[str]) -> frozenset[int]:
