@@ -106,8 +106,7 @@ class Costs:
         region = range(diagnostic.start.program_line, diagnostic.end.program_line + 1)
         owned = [each for each in self.profile.made if each.path == self.code.path and each.line in region]
         if owned or group == "data":
-            costs = [each.cost for each in owned]
-            return sum(sum(_saved(each, group)) for each in costs) if costs else None
+            return sum(sum(_saved(each.own, group)) for each in owned) if owned else None
         ran = [self.lines[line] for line in self.code.region(diagnostic) if line in self.lines]
         return sum(sum(_saved(each.total, group)) for each in ran) if ran else None
 
