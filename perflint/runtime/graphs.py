@@ -9,13 +9,12 @@ except ImportError as _error:
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar
 
 from perflint.runtime.loop import graphed_loop
 from perflint.runtime.records import Graphed, Record, Records, name_of
 from perflint.runtime.refusal import can_capture, check, explain, inside
 from perflint.runtime.replay import Call, Replay
-from perflint.runtime.scope import Scope
 from perflint.runtime.step import GraphedStep, graphed_step
 from perflint.runtime.training import TrainingReplay
 from perflint.runtime.tree import flatten
@@ -28,15 +27,7 @@ R = TypeVar("R")
 _SLOTS = 4  # captures of one key, for forward passes that wait for their backward passes
 
 
-@overload
-def cuda_graph(
-    function: Callable[P, R], /, *, max_graphs: int = ..., max_bytes: int | None = ...
-) -> GraphedFunction[P, R]: ...
-@overload
-def cuda_graph(
-    *, max_graphs: int = ..., max_bytes: int | None = ...
-) -> Callable[[Callable[P, R]], GraphedFunction[P, R]]: ...
-def cuda_graph(function: Any = None, /, *, max_graphs: int = 8, max_bytes: int | None = None) -> Any:
+def cuda_graph(function: Callable[P, R]) -> GraphedFunction[P, R]:
     """Decorate a function, method or module so that it runs as one CUDA graph, with bitwise equal results.
 
         @cuda_graph
@@ -54,8 +45,7 @@ def cuda_graph(function: Any = None, /, *, max_graphs: int = 8, max_bytes: int |
     take no more than a 64th of the device's memory. Random numbers on the device advance the generator as they do in
     eager mode.
 
-    `max_graphs`, `max_bytes`: how many graphs are kept, and how much device memory they may hold (default: a quarter
-    of the device's); the least recently used ones go first.
+    Eight graphs are kept, which may hold a quarter of the device's memory; the least recently used ones go first.
 
     What can't be captured stays eager, with one RuntimeWarning that says why: synchronisation with the host
     (`.item()`, `if tensor:`, masks as indices), copies between host and device, random numbers of the host, hooks on
@@ -66,20 +56,17 @@ def cuda_graph(function: Any = None, /, *, max_graphs: int = 8, max_bytes: int |
     it isn't replayed. Second derivatives raise RuntimeError. Where a parameter is used outside of the function as
     well, its gradients are summed in another order. Global switches such as TF32 must be set before the first call.
 
-    Raises TypeError for generator functions and coroutines, ValueError if `max_graphs` < 1.
+    Raises TypeError for generator functions and coroutines.
     """
-    if function is None:
-        return lambda function: GraphedFunction(function, max_graphs, max_bytes)
-    return GraphedFunction(function, max_graphs, max_bytes)
+    return GraphedFunction(function)
 
 
 class GraphedFunction(Graphed[P, R]):
     """What `cuda_graph` returns: called like the function, and a method where the function would be one."""
 
-    def __init__(self, function: Callable[P, R], max_graphs: int, max_bytes: int | None) -> None:
+    def __init__(self, function: Callable[P, R]) -> None:
         super().__init__(function, "cuda_graph")
-        self._records = Records(name_of(function), max_graphs, max_bytes)
-        self._scope: Scope | None = None
+        self._records = Records(name_of(function), function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, by replaying its graph where there is one."""
@@ -91,9 +78,7 @@ class GraphedFunction(Graphed[P, R]):
         return self._replay(Call(self.__wrapped__, *flatten((args, kwargs))), mode)  # type: ignore[no-any-return]
 
     def _walk(self, call: Call) -> Walk:
-        if self._scope is None:
-            self._scope = Scope(self.__wrapped__)
-        return Walk(self._scope, call.function, call.structure, call.leaves)
+        return Walk(self._records.scope, call.function, call.structure, call.leaves)
 
     def _replay(self, call: Call, mode: Hashable) -> Any:
         walk = self._walk(call)
@@ -116,12 +101,8 @@ class GraphedFunction(Graphed[P, R]):
                     return record.capture(walk.inputs)
             else:
                 return call.run({})
-        scope = self._scope
-        assert scope is not None
         run, functions = partial(call.run, {}), (call.function,)
-        return self._records.observe(
-            mode, scope, partial(self._walk, call), functions, run, lambda w: w.key(stream, slot)
-        )
+        return self._records.observe(mode, partial(self._walk, call), functions, run, lambda w: w.key(stream, slot))
 
     def _capture(self, record: Record, call: Call, walk: Walk, mode: Hashable) -> bool:
         trained = torch.is_grad_enabled() and any(t.requires_grad for t in (*walk.inputs, *walk.state))

@@ -14,7 +14,7 @@ from perflint.runtime import eager
 from perflint.runtime.chunks import LoopReplay, Manner, Result
 from perflint.runtime.records import Record, Records
 from perflint.runtime.refusal import can_capture, check, explain, inside
-from perflint.runtime.scope import Scope, plain_function
+from perflint.runtime.scope import plain_function
 from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Walk
 
@@ -106,8 +106,7 @@ class _Loop:
     """The captures of one step function and test, or of all local functions made by the same code."""
 
     def __init__(self, function: FunctionType, test: FunctionType | None, plain: bool) -> None:
-        self.records = Records(function.__qualname__, max_graphs=8, max_bytes=None)
-        self.scope = Scope(function, test)
+        self.records = Records(function.__qualname__, function, test)
         self.counts = eager.uses_parameter(function.__code__, 0 if plain else 1)
         self._code = (function.__code__, test and test.__code__)
 
@@ -118,7 +117,7 @@ class _Run:
     def __init__(
         self, loop: _Loop, step: eager.Step, until: eager.Until | None, state: Any, steps: int, manner: Manner
     ) -> None:
-        self._records, self._scope = loop.records, loop.scope
+        self._records = loop.records
         self._step, self._until, self._state, self._steps, self._manner = step, until, state, steps, manner
 
     def __call__(self) -> tuple[Any, Any]:
@@ -145,7 +144,7 @@ class _Run:
 
     def _walk(self) -> Walk:
         structure, leaves = flatten(self._state)
-        return Walk(self._scope, (self._step, self._until), structure, leaves)
+        return Walk(self._records.scope, (self._step, self._until), structure, leaves)
 
     def _place(self, walk: Walk) -> Any:
         return walk.key(self._manner, torch.cuda.current_stream().cuda_stream)
@@ -154,7 +153,7 @@ class _Run:
         course, functions = eager.Course(), (self._step, self._until)
         run = partial(self._eager, self._state, 0, self._steps, course)
         mode = torch.is_grad_enabled()
-        result = self._records.observe(mode, self._scope, self._walk, functions, run, self._place, course)
+        result = self._records.observe(mode, self._walk, functions, run, self._place, course)
         return result[0], eager.stack(result[1], self._manner.dim)
 
     def _eager(self, state: Any, first: int, steps: int, course: eager.Course | None = None) -> Any:
