@@ -15,8 +15,7 @@ from perflint.engine.errors import UserError
 from perflint.project.config import Resolved, load
 from perflint.project.files import Discovery, discover, forced_out, in_project
 from perflint.project.root import project_around
-from perflint.project.selection import RulesByFile, reasons_off
-from perflint.project.settings import Settings
+from perflint.project.settings import RulesByFile, Settings, reasons_off
 
 if TYPE_CHECKING:
     from perflint.engine.results import RunResult

@@ -29,7 +29,7 @@ from perflint.project.payload import (
     encode_contexts,
 )
 from perflint.project.seen import ByFile, seen_in, with_seen
-from perflint.project.selection import RulesByFile
+from perflint.project.settings import RulesByFile
 from perflint.project.surroundings import Surroundings
 from perflint.project.ties import contexts_of
 

@@ -15,9 +15,9 @@ _RENDERERS = {
     "json": ("objects", "as_list"),
     "json-lines": ("objects", "as_lines"),
     "sarif": ("sarif", "render"),
-    "github": ("github", "render"),
-    "gitlab": ("gitlab", "render"),
-    "junit": ("junit", "render"),
+    "github": ("services", "github"),
+    "gitlab": ("services", "gitlab"),
+    "junit": ("services", "junit"),
 }
 FORMATS = tuple(_RENDERERS)
 WITH_EDITS = ("json", "json-lines", "sarif")  # those that tell what a fix changes

@@ -10,8 +10,18 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 from torch import Tensor
 
-from perflint.runtime import eager
-from perflint.runtime.chunks import LoopReplay, Manner, Result
+from perflint.runtime.chunks import (
+    Course,
+    LoopReplay,
+    Manner,
+    Result,
+    Step,
+    Until,
+    collect,
+    run_eagerly,
+    stack,
+    uses_parameter,
+)
 from perflint.runtime.records import Record, Records
 from perflint.runtime.refusal import can_capture, check, explain, inside
 from perflint.runtime.scope import plain_function
@@ -97,9 +107,9 @@ def graphed_loop(
     return result if last_state else result[1]
 
 
-def _plain(step: eager.Step, until: eager.Until | None, state: Any, steps: int, dim: int) -> tuple[Any, Any]:
-    state, outputs, _ = eager.run(step, until, state, 0, steps)
-    return state, eager.stack(outputs, dim)
+def _plain(step: Step, until: Until | None, state: Any, steps: int, dim: int) -> tuple[Any, Any]:
+    state, outputs, _ = run_eagerly(step, until, state, 0, steps)
+    return state, stack(outputs, dim)
 
 
 class _Loop:
@@ -107,16 +117,14 @@ class _Loop:
 
     def __init__(self, function: FunctionType, test: FunctionType | None, plain: bool) -> None:
         self.records = Records(function.__qualname__, function, test)
-        self.counts = eager.uses_parameter(function.__code__, 0 if plain else 1)
+        self.counts = uses_parameter(function.__code__, 0 if plain else 1)
         self._code = (function.__code__, test and test.__code__)
 
 
 class _Run:
     """One call of graphed_loop where graphs may be used."""
 
-    def __init__(
-        self, loop: _Loop, step: eager.Step, until: eager.Until | None, state: Any, steps: int, manner: Manner
-    ) -> None:
+    def __init__(self, loop: _Loop, step: Step, until: Until | None, state: Any, steps: int, manner: Manner) -> None:
         self._records = loop.records
         self._step, self._until, self._state, self._steps, self._manner = step, until, state, steps, manner
 
@@ -150,17 +158,17 @@ class _Run:
         return walk.key(self._manner, torch.cuda.current_stream().cuda_stream)
 
     def _observe(self) -> tuple[Any, Any]:
-        course, functions = eager.Course(), (self._step, self._until)
+        course, functions = Course(), (self._step, self._until)
         run = partial(self._eager, self._state, 0, self._steps, course)
         mode = torch.is_grad_enabled()
         result = self._records.observe(mode, self._walk, functions, run, self._place, course)
-        return result[0], eager.stack(result[1], self._manner.dim)
+        return result[0], stack(result[1], self._manner.dim)
 
-    def _eager(self, state: Any, first: int, steps: int, course: eager.Course | None = None) -> Any:
-        return eager.run(self._step, self._until, state, first, steps, course)
+    def _eager(self, state: Any, first: int, steps: int, course: Course | None = None) -> Any:
+        return run_eagerly(self._step, self._until, state, first, steps, course)
 
     def _replay(self, record: Record, walk: Walk) -> tuple[Any, Any]:
-        course: eager.Course = record.notes
+        course: Course = record.notes
         steps, dim, state = self._steps, self._manner.dim, self._state
         result = Result(steps, dim)
         taken, ended, reason = 0, False, None
@@ -170,7 +178,7 @@ class _Run:
             if course.warm_up:  # the state takes its lasting form in the first step
                 state, outputs, ended = self._eager(state, 0, course.warm_up)
                 taken = course.warm_up
-                result.add(*eager.collect(outputs, dim), taken)
+                result.add(*collect(outputs, dim), taken)
             with inside():
                 replay = record.capture or LoopReplay(walk, record.facts, state, self._manner, course.draws)
                 replay.start(state, check=course.warm_up > 0)
@@ -191,5 +199,5 @@ class _Run:
             self._records.refuse(torch.is_grad_enabled(), reason)
         if taken < steps and not ended:
             state, outputs, _ = self._eager(state, taken, steps)
-            result.add(*eager.collect(outputs, dim), len(outputs))
+            result.add(*collect(outputs, dim), len(outputs))
         return state, result.outputs()

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from perflint.runtime.refusal import CannotCapture
+from perflint.runtime.refusal import CannotCapture, Facts, Rehearsal
 from perflint.runtime.tree import flatten, rebuild
 from perflint.runtime.walk import Walk
-from perflint.runtime.watch import Facts, Rehearsal
 
 _ONE_AT_A_TIME = threading.RLock()
 _streams: dict[torch.device, torch.cuda.Stream] = {}

@@ -15,10 +15,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from perflint.runtime import optimizers as optim
 from perflint.runtime.probe import host_rng
-from perflint.runtime.refusal import CannotCapture, Unsettled, device_refusal, inside
+from perflint.runtime.refusal import CannotCapture, Rehearsal, Unsettled, device_refusal, inside
 from perflint.runtime.replay import side_stream
 from perflint.runtime.walk import Key, Walk
-from perflint.runtime.watch import Rehearsal
 
 _EXCHANGING = frozenset({"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"})
 _SCALARS = (int, float, bool, str, type(None))

@@ -17,8 +17,7 @@ from perflint.project.files import discover, forced_out
 from perflint.project.patch import patch_document
 from perflint.project.root import project_of
 from perflint.project.run import check_files
-from perflint.project.selection import RulesByFile
-from perflint.project.settings import Settings
+from perflint.project.settings import RulesByFile, Settings
 from perflint.verify.verdicts import with_gains
 
 

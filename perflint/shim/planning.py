@@ -25,8 +25,7 @@ from perflint.project.closure import Closure
 from perflint.project.exclude import info_exclude
 from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover
 from perflint.project.fingerprint import SUFFIXES, source_folders
-from perflint.project.patch import Patch
-from perflint.project.patching import patch_files
+from perflint.project.patch import Patch, patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
 from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan

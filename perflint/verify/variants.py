@@ -16,7 +16,7 @@ from perflint.engine.line_map import Lines
 from perflint.engine.rule import Safety
 from perflint.project.patch import Place, patch_document
 from perflint.project.run import check_files
-from perflint.project.selection import RulesByFile
+from perflint.project.settings import RulesByFile
 from perflint.shim.compiling import functions
 from perflint.shim.counts import change
 from perflint.shim.loaders import LOADERS

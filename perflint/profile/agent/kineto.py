@@ -1,60 +1,16 @@
-"""Records some steps with torch.profiler, and reduces its events to plain data."""
+"""Reduces the events of torch.profiler to plain data."""
 
 from __future__ import annotations
 
-import gc
 import sys
-import time
-import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from perflint.profile.record import Operation, Record, Span
-from perflint.verify.agent.timeline import is_work, lag_of
+from perflint.verify.agent.timeline import has, is_work, lag_of
 
-_LAG = 0.1  # seconds by which the device's clock may be behind: what seems to precede the start is not recorded
 _WORTH = ("Launch", "Memcpy", "Memset", "Synchronize")  # in the names of CUDA's functions that are kept
 _SHOWN = 8  # dimensions of an argument
-
-
-class Kineto:
-    """A profiler of the device's work and CUDA's calls, or on a CPU of operations; with `shapes` of both, and those."""
-
-    def __init__(self, record: Record, *, shapes: bool) -> None:
-        self._record, self._shapes = record, shapes
-        self._profile: Any = None
-
-    def start(self) -> bool:
-        """Record from now on; False if that can't be, as where the program profiles itself."""
-        from torch.profiler import ProfilerActivity, profile
-
-        wanted = [ProfilerActivity.CUDA] if self._record.is_gpu else [ProfilerActivity.CPU]
-        if self._shapes:
-            wanted = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._record.is_gpu else [])]
-        with suppress(RuntimeError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of cycles, which there are none of
-            profile_ = profile(activities=wanted, record_shapes=self._shapes)
-            profile_.start()
-            self._profile = profile_
-            if self._record.is_gpu:
-                time.sleep(_LAG)
-            return True
-        return False
-
-    def stop(self) -> Sequence[Any]:
-        """Record no more; all events."""
-        self._profile.stop()
-        return self._profile.profiler.kineto_results.events()  # type: ignore[no-any-return]
-
-    def export(self, path: str) -> None:
-        """Write what was recorded as a trace for Perfetto; raises OSError."""
-        self._profile.export_chrome_trace(path)
-
-    def close(self) -> None:
-        """Free what was recorded, which sessions hold on to."""
-        self._profile = None
-        gc.collect()
 
 
 def keep_steps(record: Record, events: Sequence[Any], last: int) -> None:
@@ -66,7 +22,7 @@ def keep_steps(record: Record, events: Sequence[Any], last: int) -> None:
         return
     device = sys.modules["torch"].autograd.DeviceType.CUDA
     work = [event for event in events if event.device_type() == device and is_work(event)]
-    calls = [event for event in events if event.device_type() != device and _has(event, _WORTH)]
+    calls = [event for event in events if event.device_type() != device and has(event, _WORTH)]
     lag = lag_of(work, calls)
     record.work = [span for span in (_span(event, lag) for event in work) if span.end > begin]
     links = {span.link for span in record.work}
@@ -135,8 +91,3 @@ def _span(event: Any, lag: int = 0) -> Span:
     begin = event.start_ns() - lag
     end = begin + event.duration_ns()
     return Span(begin, end, event.name(), event.correlation_id(), event.device_resource_id())
-
-
-def _has(event: Any, words: Sequence[str]) -> bool:
-    name = event.name()
-    return any(word in name for word in words)
