@@ -190,13 +190,13 @@ def _work(record: Record, host: Host) -> list[_Busy]:
         ]
     found = [
         _Busy(begin, end, of_operation(span.name), begin)
-        for begin, end, span in _innermost(record.ops)
+        for begin, end, span in innermost(record.ops)
         if of_operation(span.name) in (Regime.COMPUTE, Regime.MEMORY)
     ]
     return [each for each in found if not _overlapping(host.fetches, each.begin, each.begin + 1)]
 
 
-def _innermost(ops: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
+def innermost(ops: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
     """The parts of nested operations in which they call no other one, thread by thread."""
     threads: dict[int, list[Span]] = defaultdict(list)
     for op in ops:
@@ -204,7 +204,8 @@ def _innermost(ops: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
     for each in threads.values():
         open_: list[Span] = []
         now = 0
-        for op in sorted(each, key=lambda span: (span.begin, -span.end)):
+        beyond = Span(max(op.end for op in each), 0, "")
+        for op in (*sorted(each, key=lambda span: (span.begin, -span.end)), beyond):
             while open_ and open_[-1].end <= op.begin:
                 last = open_.pop()
                 if last.end > now:
@@ -214,11 +215,6 @@ def _innermost(ops: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
                 yield now, op.begin, open_[-1]
             now = max(now, op.begin)
             open_.append(op)
-        while open_:
-            last = open_.pop()
-            if last.end > now:
-                yield now, last.end, last
-                now = last.end
 
 
 def _segments(works: Iterable[_Busy]) -> Iterator[tuple[int, int, _Busy]]:
