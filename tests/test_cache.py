@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from perflint.project.cache import KEEP_DAYS, Cache, keys_for
+from perflint.project.cache import KEEP_DAYS, Cache, keys_for, source_digest
 from perflint.project.cache_folder import FOLDER
-from perflint.project.fingerprint import source_digest
 from tests.stub_rules import CRASH, EVAL
 
 KEY, OTHER = b"k" * 16, b"o" * 16

@@ -18,10 +18,9 @@ from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
 from perflint.engine.results import RunResult, figure
 from perflint.profile.build import profile_of
-from perflint.profile.costs import Code, with_costs
 from perflint.profile.record import KINDS, LEAST, Orders, mean
 from perflint.profile.report import page
-from perflint.profile.result import Profile, keep
+from perflint.profile.result import Code, Profile, keep, with_costs
 from perflint.profile.running import Manner, Ran, run
 from perflint.profile.summary import Report
 from perflint.project.figures import FOLDER
@@ -56,7 +55,8 @@ class Session:
         orders = Orders(typed["steps"], typed["warm_up"], 2 * typed["steps"], trace=trace)
         ran, profile = self._run(orders, tell)
         if fewer := within(ran, orders):
-            whole = f"{ran.steps[fewer.unit]:,} {fewer.unit} in all: {_shares(fewer)}"
+            parts = f"{fewer.timed} timed, {fewer.steps} traced, behind a warm-up of {fewer.warm_up}"
+            whole = f"{ran.steps[fewer.unit]:,} {fewer.unit} in all: {parts}"
             tell(f"too few for a whole profile, so the program runs once more{rewound()}; {whole}")
             again, better = self._run(fewer, tell)
             if better:
@@ -113,10 +113,6 @@ def rewound(source: int = 0) -> str:
     except OSError:  # closed, or a terminal
         return ""
     return ", and finds nothing in its input, a pipe" if is_pipe else ""
-
-
-def _shares(orders: Orders) -> str:
-    return f"{orders.timed} timed, {orders.steps} traced, behind a warm-up of {orders.warm_up}"
 
 
 def why_not(ran: Ran, orders: Orders) -> str:

@@ -152,7 +152,7 @@ class Session:
 
         if nearest(self.settings.root.resolve(), PROFILES) is None:  # as mostly: spare the import
             return result
-        from perflint.profile.costs import with_known_costs
+        from perflint.profile.result import with_known_costs
 
         return with_known_costs(result, self.settings.root)
 

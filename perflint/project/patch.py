@@ -190,14 +190,22 @@ def _indentation(line: str) -> int:
 
 def _diff(path: str, note: bytes, before: bytes, after: bytes) -> Iterator[bytes]:
     name = Path(path).as_posix().lstrip("/").encode("utf-8", "surrogateescape")
-    old, new = (_LINE.findall(data) for data in (before, after))
     yield from (b"--- a/" + name + b"\n", b"+++ b/" + name + b"\n") if before != after else ()
+    yield from (hunk for _, hunk in hunks_between(before, after, note))
+
+
+def hunks_between(before: bytes, after: bytes, note: bytes = b"") -> Iterator[tuple[range, bytes]]:
+    """The hunks of a unified diff, each with the lines of `before`, from 0, that it shows; the `note` heads all."""
+    old, new = (_LINE.findall(data) for data in (before, after))
     for opcodes in Lines(old, new).get_grouped_opcodes():
-        (_, start, _, begin, _), (_, _, stop, _, end) = opcodes[0], opcodes[-1]
-        yield b"@@ -%b +%b @@" % (_range(start, stop), _range(begin, end)) + note + b"\n"
-        for kind, start, stop, begin, end in opcodes:
-            marks = ((b" ", old[start:stop]),) if kind == "equal" else ((b"-", old[start:stop]), (b"+", new[begin:end]))
-            yield from (mark + _ended(line) for mark, lines in marks for line in lines)
+        (_, first, _, second, _), (_, _, last, _, end) = opcodes[0], opcodes[-1]
+        shown = [b"@@ -%b +%b @@" % (_range(first, last), _range(second, end)) + note + b"\n"]
+        for kind, start, stop, begin, until in opcodes:
+            parts = (
+                ((b" ", old[start:stop]),) if kind == "equal" else ((b"-", old[start:stop]), (b"+", new[begin:until]))
+            )
+            shown += (mark + _ended(line) for mark, lines in parts for line in lines)
+        yield range(first, last), b"".join(shown)
 
 
 def _range(start: int, stop: int) -> bytes:

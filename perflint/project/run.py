@@ -15,11 +15,10 @@ from perflint.documents.disk import Unreadable
 from perflint.documents.places import Problem
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
-from perflint.project.cache import Cache, Keys, in_context, key_of_all, keys_for
+from perflint.project.cache import Cache, Keys, in_context, key_of_all, keys_for, source_digest
 from perflint.project.cache_folder import FOLDER
 from perflint.project.checker import Checked, Checker, Linker, Task, Work
 from perflint.project.files import Discovery
-from perflint.project.fingerprint import source_digest
 from perflint.project.payload import (
     decode,
     decode_contexts,

@@ -14,7 +14,7 @@ _RENDERERS = {
     "concise": ("text", "concise"),
     "json": ("objects", "as_list"),
     "json-lines": ("objects", "as_lines"),
-    "sarif": ("sarif", "render"),
+    "sarif": ("objects", "as_sarif"),
     "github": ("services", "github"),
     "gitlab": ("services", "gitlab"),
     "junit": ("services", "junit"),

@@ -13,8 +13,18 @@ import torch
 from torch import Tensor
 
 from perflint.runtime.refusal import CannotCapture, Facts
-from perflint.runtime.replay import Capture, Recorder, copies, copy_into, distinct, finish, twin, written
-from perflint.runtime.tree import flatten, rebuild
+from perflint.runtime.replay import (
+    Capture,
+    Recorder,
+    copies,
+    copy_into,
+    distinct,
+    finish,
+    flatten,
+    rebuild,
+    twin,
+    written,
+)
 from perflint.runtime.walk import Walk
 
 Step = Callable[[int, Any], tuple[Any, Any]]

@@ -24,12 +24,12 @@ from perflint.runtime.replay import (
     copy_into,
     distinct,
     finish,
+    flatten,
     launch,
     settle,
     twin,
     written,
 )
-from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Walk, casts_once
 
 _SHARE = 64  # the parts of all gradients, before they are summed, may take one part in so many of the device's memory

@@ -20,17 +20,17 @@ from perflint.engine.line_map import line_map, original_line
 from perflint.engine.results import Diagnostic, PlacedFix
 from perflint.engine.rule import Edit, Rule, Safety
 from perflint.project import figures
+from perflint.project.cache import SUFFIXES, source_folders
 from perflint.project.cache_folder import FOLDER, make
 from perflint.project.closure import Closure
 from perflint.project.exclude import info_exclude
 from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover
-from perflint.project.fingerprint import SUFFIXES, source_folders
 from perflint.project.patch import Patch, patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
 from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan
 from perflint.shim.receipts import Basis, Planned, Tree, below
-from perflint.shim.settings import COMPILE_GRAPHS
+from perflint.shim.settings import COMPILING
 
 WORKERS, PINNED = "num_workers", "pin_memory"
 # files that decide what becomes of those below them
@@ -123,8 +123,7 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
     watched = [rule for rule in rules if rule.at_run_time]
     rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
     patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
-    compiling = {COMPILE, COMPILE_GRAPHS}
-    against = tuple(_against_compiling(discovery)) if compiling & {*project.whole} else ()
+    against = tuple(_against_compiling(discovery)) if {*COMPILING} & {*project.whole} else ()
     changed = (patch for patch in patches if patch.changed and patch.document)
     return Plan(
         os.path.realpath(project.root),
@@ -135,7 +134,7 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
         settings.unsafe,
         project.tunes,
         str(store or ""),
-        tuple(name for name in project.whole if not (against and name in compiling)),
+        tuple(name for name in project.whole if not (against and name in COMPILING)),
     )
 
 

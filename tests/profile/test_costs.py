@@ -13,8 +13,7 @@ from perflint.engine.check import check_bytes
 from perflint.engine.results import RunResult
 from perflint.engine.rule import Severity
 from perflint.profile.build import profile_of
-from perflint.profile.costs import Code, with_costs, with_known_costs
-from perflint.profile.result import Fact, LineCost, Profile, keep, read
+from perflint.profile.result import Code, Fact, LineCost, Profile, keep, read, with_costs, with_known_costs
 from perflint.profile.summary import Report
 from tests.profile.records import Recorder
 

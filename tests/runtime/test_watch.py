@@ -17,10 +17,9 @@ from perflint.runtime import records as records_module
 from perflint.runtime.chunks import uses_parameter
 from perflint.runtime.records import Records
 from perflint.runtime.refusal import CannotCapture, Facts, Rehearsal, Unsettled, explain, observe
-from perflint.runtime.replay import distinct, settle, twin
+from perflint.runtime.replay import distinct, flatten, settle, twin
 from perflint.runtime.scope import Scope
 from perflint.runtime.training import bytes_to_sum, leaves_of, stand_ins
-from perflint.runtime.tree import flatten
 from perflint.runtime.walk import HOST_VALUES, Walk
 
 

@@ -13,10 +13,20 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from perflint.profile.agent.kineto import keep_operations, keep_steps
 from perflint.profile.agent.lines import Facts, Lines, Users
 from perflint.profile.agent.loaders import Owners, Workers
-from perflint.profile.record import KINDS, OPERATION_STEPS, STEPS, Orders, Record, mean, save, waited
+from perflint.profile.record import (
+    KINDS,
+    OPERATION_STEPS,
+    STEPS,
+    Orders,
+    Record,
+    keep_operations,
+    keep_steps,
+    mean,
+    save,
+    waited,
+)
 from perflint.shim import hooks
 from perflint.shim.counts import Tally
 from perflint.shim.hooks import AfterImport, Finder, replace
