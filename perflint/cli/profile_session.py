@@ -12,7 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from perflint.cli.program import named, start_of
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
@@ -29,7 +28,7 @@ from perflint.project.root import project_of
 from perflint.project.run import check_files
 from perflint.report.words import count
 from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER
-from perflint.verify.messages import Kind
+from perflint.verify.messages import Kind, Program
 from perflint.verify.processes import Guardian
 from perflint.verify.running import ending
 
@@ -43,9 +42,9 @@ class Session:
     """What was asked: a program by its name and arguments, and the options that were typed; raises UserError."""
 
     def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
-        self._program = named(name, arguments, Kind.MODULE if typed["is_module"] else Kind.SCRIPT)
+        self._program = Program.named(name, arguments, Kind.MODULE if typed["is_module"] else Kind.SCRIPT)
         self._typed = typed
-        self._start = start_of(self._program)
+        self._start = self._program.start
         self._root = project_of(self._start)
         self.page = self._root / FOLDER / _PAGE
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from perflint.cli.program import named, start_of
 from perflint.cli.session import configured
 from perflint.documents import NOTEBOOK
 from perflint.documents.disk import write_text
@@ -67,8 +66,8 @@ class Session:
         self._trials, self._allowed, self._by_class = trials, allowed, by_class
         kind = Kind.CALL if typed["call"] else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
         self._typed = typed
-        self._program = named(name, arguments, kind)
-        self._start = start_of(self._program)
+        self._program = Program.named(name, arguments, kind)
+        self._start = self._program.start
         self.root = self._root = project_of(self._start)
         self._folder = self._root / FOLDER
         self.report = self._folder / REPORT

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.profile.kinds import Regime
 from perflint.profile.partition import Division, Host, Place, divide
 from perflint.profile.record import Fetches, Node, Record

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.documents.disk import Unreadable, write_text
 from perflint.documents.document import decode
 from perflint.engine.catalogue import rules_by_name

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from perflint.documents import NOTEBOOK
 from perflint.engine.rule import Options, Rule
-from perflint.project import cache_folder
+from perflint.project.root import make_cache
 
 KEEP_DAYS = 30
 KEEP_ROWS = 100_000  # some 20 MB of mostly empty results
@@ -100,7 +100,7 @@ class Cache:
             return
         with self._forgiving():
             if not self._file.exists():
-                cache_folder.make(self._folder)
+                make_cache(self._folder)
             with closing(sqlite3.connect(self._file, timeout=_WAIT_S)) as connection, connection:
                 connection.execute("PRAGMA synchronous = OFF")  # what a power cut damages is made anew
                 connection.execute(_SCHEMA)

@@ -14,7 +14,7 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.shim import counts, hooks, loaders
 from perflint.shim.hooks import Undo, Watch
 from perflint.shim.plan import PatchedFile, Plan, read, write

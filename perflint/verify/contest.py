@@ -13,7 +13,7 @@ from perflint.verify import statistics
 from perflint.verify.budget import Budget
 from perflint.verify.grade import Grade, Likeness, Outcome
 from perflint.verify.messages import Variant
-from perflint.verify.protocol import Protocol, Schedule
+from perflint.verify.protocol import AT_ONCE, Protocol, Schedule
 from perflint.verify.race import Enough, Race
 from perflint.verify.statistics import (
     AGAIN,
@@ -38,18 +38,16 @@ _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
 _FAST = 0.3  # of the time that is left for races, where others compile
 _GAINING = "all that gain alone"
 _COMPILING = 0.6  # of what is left then, to race those that compile
-_AT_ONCE = 6  # fixes in one race
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
 
 
 @dataclass(frozen=True)
 class Settled:
-    """All fixes, with reasons; the `patch` that was raced last, that race, and the samples of `earlier` races."""
+    """All fixes, with reasons; the `patch` that was raced last, and that race."""
 
     fixes: Fixes
     patch: Fixes
     race: Race
-    earlier: tuple[Samples, ...]
 
     @property
     def won(self) -> Fixes:
@@ -119,7 +117,7 @@ class Contest:
     def _race_each(self, fixes: Fixes, budget: Budget) -> None:
         """Race each fix alone, in groups, if there is time for it."""
         fixes = [fix for fix in fixes if self.patched([fix], only(fix.name))]
-        groups = [fixes[start : start + _AT_ONCE] for start in range(0, len(fixes), _AT_ONCE)]
+        groups = [fixes[start : start + AT_ONCE] for start in range(0, len(fixes), AT_ONCE)]
         if not self._has_time(budget, *(len(ORIGINALS) + len(group) for group in groups), _PAIR):
             self.tell("there is no time to race each fix")
             return
@@ -184,7 +182,6 @@ class Contest:
 
     def _confirmed(self, chosen: Fixes) -> Settled:
         """The result of the last race, of the patch of the chosen fixes and of that of all."""
-        earlier = tuple(race.samples for race in self._races)
         whole = self._together(chosen)
         patch, race = chosen or whole, Race()
         if patch:
@@ -195,7 +192,7 @@ class Contest:
         if _says(joint, race) is Outcome.FASTER:
             patch, race = whole, race.renamed(WHOLE, PATCHED)
         self._conclude(patch, chosen, race, joint)
-        return Settled(list(self._fixes.values()), patch, race, earlier)
+        return Settled(list(self._fixes.values()), patch, race)
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
         """Keep the fixes of a patch that won its race, some for the `joint` gain beyond the chosen; drop the others."""

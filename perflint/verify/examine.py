@@ -209,8 +209,7 @@ class Examination(Planned):
         hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
         contest = Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
         settled = contest.settle(right)
-        earlier, samples = (*self._known.earlier, *settled.earlier), settled.race.samples
-        self._known = replace(self._known, earlier=earlier, samples=samples).having(settled.fixes)
+        self._known = replace(self._known, samples=settled.race.samples).having(settled.fixes)
         return settled
 
     def _proved(self, settled: Settled, final: Recorded) -> Verdict:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import check_bytes
 from perflint.engine.results import RunResult

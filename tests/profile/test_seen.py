@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perflint.analysis.links import Seen
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.engine.rule import Safety
 from perflint.profile.agent.lines import Facts
 from perflint.profile.result import Fact, keep
