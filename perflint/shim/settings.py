@@ -19,6 +19,7 @@ MODULE = "torch"
 SETTINGS = "settings"  # a kind of tallies
 COMPILE_GRAPHS = "compile-graphs"
 COMPILING = (COMPILE, COMPILE_GRAPHS)
+COMPILER = "torch._inductor.compile_fx"  # which takes seconds to import
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 _OWN_FORMS = ("fused", "foreach", "capturable", "differentiable")  # of steps, one of which the program may ask for
 _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d")
