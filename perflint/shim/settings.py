@@ -23,7 +23,6 @@ COMPILER = "torch._inductor.compile_fx"  # which takes seconds to import
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 _OWN_FORMS = ("fused", "foreach", "capturable", "differentiable")  # of steps, one of which the program may ask for
 _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d")
-COMPILER = "torch._inductor.compile_fx"  # which takes seconds to import
 _ENOUGH = 3  # calls, after which it is compiled
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 _WRAPPERS = ("DataParallel", "DistributedDataParallel")
