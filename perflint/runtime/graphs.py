@@ -83,7 +83,7 @@ class GraphedFunction(Graphed[P, R]):
 
     def __init__(self, function: Callable[P, R]) -> None:
         super().__init__(function, "cuda_graph")
-        self._records = Records(name_of(function), function)
+        self._records = Records(name_of(function))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, by replaying its graph where there is one."""
@@ -95,7 +95,7 @@ class GraphedFunction(Graphed[P, R]):
         return self._replay(Call(self.__wrapped__, *flatten((args, kwargs))), mode)  # type: ignore[no-any-return]
 
     def _walk(self, call: Call) -> Walk:
-        return Walk(self._records.scope, call.function, call.structure, call.leaves)
+        return Walk(self._records.scope_of(call.function), call.function, call.structure, call.leaves)
 
     def _replay(self, call: Call, mode: Hashable) -> Any:
         walk = self._walk(call)
@@ -226,7 +226,7 @@ class _Loop:
     """The captures of one step function and test, or of all local functions made by the same code."""
 
     def __init__(self, function: FunctionType, test: FunctionType | None, plain: bool) -> None:
-        self.records = Records(function.__qualname__, function, test)
+        self.records = Records(function.__qualname__)
         self.counts = uses_parameter(function.__code__, 0 if plain else 1)
         self._code = (function.__code__, test and test.__code__)
 
@@ -262,7 +262,8 @@ class _Run:
 
     def _walk(self) -> Walk:
         structure, leaves = flatten(self._state)
-        return Walk(self._records.scope, (self._step, self._until), structure, leaves)
+        functions = self._step, self._until
+        return Walk(self._records.scope_of(*functions), functions, structure, leaves)
 
     def _place(self, walk: Walk) -> Any:
         return walk.key(self._manner, torch.cuda.current_stream().cuda_stream)

@@ -52,18 +52,20 @@ def _anchor(value: object, drop: Callable[[], None]) -> object:
 class Records:
     """The records of one function, least recently used first, bounded in number and in device memory."""
 
-    def __init__(self, name: str, *functions: object) -> None:
+    def __init__(self, name: str) -> None:
         self.lock = threading.RLock()
         self.refused: dict[Hashable, str] = {}
-        self._name, self._functions = name, functions
+        self._name = name
+        self._scope: Scope | None = None
         self._records: OrderedDict[Hashable, Record] = OrderedDict()
         self._cost = 0
         self._unsettled: set[Hashable] = set()
 
-    @functools.cached_property
-    def scope(self) -> Scope:
-        """What is known of the code of the functions; local ones of the same code share it."""
-        return Scope(*self._functions)
+    def scope_of(self, *functions: object) -> Scope:
+        """What is known of the code of these functions; local ones of the same code share it."""
+        if self._scope is None:
+            self._scope = Scope(*functions)
+        return self._scope
 
     def find(self, key: Hashable) -> Record | None:
         """The record of a key, which counts as used."""
@@ -83,7 +85,7 @@ class Records:
     ) -> Any:
         """Run eagerly, and remember what that showed by the `key` of the walk; refuse what a replay would not do."""
         seen = walk()
-        while self.scope.learn((*seen.modules, *seen.objects, *functions)):
+        while seen.scope.learn((*seen.modules, *seen.objects, *functions)):
             seen = walk()
         try:
             with inside():
