@@ -5,15 +5,14 @@ from __future__ import annotations
 import datetime
 import os
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from perflint.documents import digest
 from perflint.profile.kinds import Regime
-from perflint.profile.partition import NOBODY, Division, Host, divide
+from perflint.profile.partition import Division, Host, Place, divide
 from perflint.profile.record import Fetches, Node, Record
-from perflint.profile.result import Fact, LineCost, Made, Profile, Rank, WorkerLine
+from perflint.profile.result import Fact, LineCost, Profile, Rank
 from perflint.profile.roofline import roofline
 
 _KERNEL_LAUNCHES = ("LaunchKernel", "LaunchCooperativeKernel")
@@ -23,8 +22,6 @@ _LEAST_RECORDED = 0.95  # of the kernels that were launched
 _LAUNCHES = ("Launch", "Memcpy", "Memset")
 _LEAST_MS = 1e-4  # of a line that is kept
 _MOST = 2000  # lines that are kept
-
-Place = tuple[str, int]
 
 
 def profile_of(program: str, records: Sequence[Record], workers: Sequence[Fetches]) -> Profile | None:
@@ -84,7 +81,7 @@ def _notes(record: Record, division: Division) -> Iterator[str]:
         yield f"{missing} of {len(launched)} kernels are missing in the trace: work is underrated"
 
 
-def _paths(record: Record, lines: Iterable[LineCost], made: Iterable[Made]) -> set[str]:
+def _paths(record: Record, lines: Iterable[LineCost], made: Iterable[LineCost]) -> set[str]:
     """The files that a profile is about."""
     return {each.path for each in lines} | {each.path for each in made} | {path for path, _, _ in record.facts}
 
@@ -95,45 +92,38 @@ def _digests(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield path, digest(Path(path).read_bytes())
 
 
-class _Sum:
-    """What is added up for a line."""
+class _Costs(dict[Place, LineCost]):
+    """The costs of lines, by their places."""
 
-    def __init__(self) -> None:
-        self.function = ""
-        self.own: defaultdict[str, float] = defaultdict(float)
-        self.total: defaultdict[str, float] = defaultdict(float)
-        self.launches = self.device = self.host = self.copies = self.pageable = 0.0
+    def __missing__(self, place: Place) -> LineCost:
+        made = self[place] = LineCost(*place)
+        return made
+
+    def add(self, place: Place, regime: str, seconds: float, *, called: bool = False) -> None:
+        """Add to what the line costs itself, or to what it does with those that are `called`."""
+        costs = self[place].total if called else self[place].own
+        costs[regime] = costs.get(regime, 0.0) + seconds * 1e3
+
+    def known(self) -> list[LineCost]:
+        """Those of files, the dearest first."""
+        return sorted(
+            (each for each in self.values() if each.path), key=lambda each: (-each.own_ms, each.path, each.line)
+        )
 
 
 def line_costs(record: Record, division: Division) -> tuple[LineCost, ...]:
     """The costs of all lines in a step, the dearest first."""
-    sums: defaultdict[Place, _Sum] = defaultdict(_Sum)
+    sums = _Costs()
     for cell in division.cells:
         chain = list(_chain(record.nodes, cell.node))
         for place in dict.fromkeys((node.path, node.line) for node in chain):
-            sums[place].total[cell.regime.value] += cell.seconds * 1e3
+            sums.add(place, cell.regime.value, cell.seconds, called=True)
         for node in chain[:1]:
-            sums[node.path, node.line].own[cell.regime.value] += cell.seconds * 1e3
+            sums.add((node.path, node.line), cell.regime.value, cell.seconds)
     for node in record.nodes:
         sums[node.path, node.line].function = node.function
     _add_work(record, sums, division)
-    costs = (
-        LineCost(
-            *place,
-            each.function,
-            dict(each.own),
-            dict(each.total),
-            each.launches,
-            each.device,
-            each.host,
-            each.copies,
-            each.pageable,
-        )
-        for place, each in sums.items()
-        if place[0]
-    )
-    ran = sorted(costs, key=lambda each: (-each.own_ms, each.path, each.line))
-    return tuple(ran[:_MOST])
+    return tuple(sums.known()[:_MOST])
 
 
 def _chain(nodes: Sequence[Node], node: int) -> Iterator[Node]:
@@ -143,12 +133,12 @@ def _chain(nodes: Sequence[Node], node: int) -> Iterator[Node]:
         node = nodes[node].parent
 
 
-def _add_work(record: Record, sums: Mapping[Place, _Sum], division: Division) -> None:
+def _add_work(record: Record, sums: _Costs, division: Division) -> None:
     steps = max(len(record.marks) - 1, 1)
     host, calls = Host(record), {call.link: call for call in record.calls if call.link}
     begin, end = (record.marks[0], record.marks[-1]) if record.marks else (0, 0)
 
-    def at(moment: int) -> _Sum:
+    def at(moment: int) -> LineCost:
         node = record.nodes[host.node(moment)]
         return sums[node.path, node.line]
 
@@ -159,31 +149,30 @@ def _add_work(record: Record, sums: Mapping[Place, _Sum], division: Division) ->
         launched = calls[work.link].begin if work.link in calls else work.begin
         if begin <= launched < end:
             line = at(launched)
-            line.device += (work.end - work.begin) / 1e6 / steps
+            line.device_ms += (work.end - work.begin) / 1e6 / steps
             if work.name.startswith("Memcpy") and "DtoD" not in work.name:
                 line.copies += 1 / steps
                 line.pageable += ("Pageable" in work.name) / steps
     for first, last, node in host.lines(begin, end):
         line = sums[record.nodes[node].path, record.nodes[node].line]
-        line.host += (last - first) / 1e6 / steps / division.slowdown
+        line.host_ms += (last - first) / 1e6 / steps / division.slowdown
 
 
-def made_costs(division: Division) -> tuple[Made, ...]:
+def made_costs(division: Division) -> tuple[LineCost, ...]:
     """What the loaders and optimizers cost, by the lines that made them."""
-    sums: defaultdict[Place, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    sums = _Costs()
     for cell in division.cells:
-        if cell.owner != NOBODY:
-            sums[cell.owner][cell.regime.value] += cell.seconds * 1e3
-    return tuple(Made(*place, dict(sums[place])) for place in sorted(sums) if place[0])
+        sums.add(cell.owner, cell.regime.value, cell.seconds)
+    return tuple(sums.known())
 
 
-def worker_lines(workers: Iterable[Fetches]) -> tuple[WorkerLine, ...]:
+def worker_lines(workers: Iterable[Fetches]) -> tuple[LineCost, ...]:
     """What lines cost in the workers of loaders, in milliseconds of a batch, the dearest first."""
     looked = [each for each in workers if each.by_node]
-    sums: defaultdict[tuple[str, int, str], float] = defaultdict(float)
+    sums = _Costs()
     for each in looked:
         for number, seconds in each.by_node.items():
             node = each.nodes[number]
-            sums[node.path, node.line, node.function] += seconds * 1e3 / len(looked)
-    found = (WorkerLine(*place, ms) for place, ms in sums.items() if place[0] and ms > _LEAST_MS)
-    return tuple(sorted(found, key=lambda each: -each.batch_ms))
+            sums[node.path, node.line].function = node.function
+            sums.add((node.path, node.line), Regime.INPUT.value, seconds / len(looked))
+    return tuple(each for each in sums.known() if each.own_ms > _LEAST_MS)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from perflint.profile.kinds import Regime, of_operation, of_work
-from perflint.profile.record import TIMED, TRACED, Owned, Record, Span, Window, mean, usual, waited
+from perflint.profile.record import TIMED, TRACED, Owned, Record, Span, Window, innermost, mean, usual, waited
 
 _PRIORITY = (Regime.COMPUTE, Regime.MEMORY, Regime.INPUT, Regime.READS, Regime.COMMUNICATION)
 _CALL_TICKS = 4
@@ -190,35 +190,10 @@ def _work(record: Record, host: Host) -> list[_Busy]:
         ]
     found = [
         _Busy(begin, end, of_operation(span.name), begin)
-        for begin, end, span in _innermost(record.ops)
+        for begin, end, span in innermost(record.ops)
         if of_operation(span.name) in (Regime.COMPUTE, Regime.MEMORY)
     ]
     return [each for each in found if not _overlapping(host.fetches, each.begin, each.begin + 1)]
-
-
-def _innermost(ops: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
-    """The parts of nested operations in which they call no other one, thread by thread."""
-    threads: dict[int, list[Span]] = defaultdict(list)
-    for op in ops:
-        threads[op.thread].append(op)
-    for each in threads.values():
-        open_: list[Span] = []
-        now = 0
-        for op in sorted(each, key=lambda span: (span.begin, -span.end)):
-            while open_ and open_[-1].end <= op.begin:
-                last = open_.pop()
-                if last.end > now:
-                    yield now, last.end, last
-                    now = last.end
-            if open_ and op.begin > now:
-                yield now, op.begin, open_[-1]
-            now = max(now, op.begin)
-            open_.append(op)
-        while open_:
-            last = open_.pop()
-            if last.end > now:
-                yield now, last.end, last
-                now = last.end
 
 
 def _segments(works: Iterable[_Busy]) -> Iterator[tuple[int, int, _Busy]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ TIMED, TRACED = 4.0, 1.5  # times the median that a step may take
 _LEAST = 2_000_000  # nanoseconds above it
 _AHEAD = 3.0  # times the median
 
+_Key = tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...], tuple[Any, ...]]
 Window = tuple[int, int]  # nanoseconds: the begin and the end of a step
 _WORTH = ("Launch", "Memcpy", "Memset", "Synchronize")  # in the names of CUDA's functions that are kept
 _SHOWN = 8  # dimensions of an argument
@@ -254,40 +256,46 @@ def keep_operations(record: Record, events: Sequence[Any], steps: int) -> None:
     """Put the operations of so many steps into the record, with the time of their kernels; on a CPU, with their own."""
     device = sys.modules["torch"].autograd.DeviceType.CUDA
     ops = [event for event in events if event.device_type() != device and event.shapes()]
-    kernels: dict[int, list[Any]] = {}
-    for event in events:
-        if event.device_type() == device and is_work(event) and event.linked_correlation_id() > 0:
-            kernels.setdefault(event.linked_correlation_id(), []).append(event)
-    totals: dict[tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...], tuple[Any, ...]], list[Any]] = {}
-    alone = {} if record.is_gpu else _own(ops)
+    work: dict[int, list[tuple[int, str]]] = {}  # nanoseconds and names, by the numbers of operations
+    if record.is_gpu:
+        for event in events:
+            if event.device_type() == device and is_work(event) and event.linked_correlation_id() > 0:
+                work.setdefault(event.linked_correlation_id(), []).append((event.duration_ns(), event.name()))
+    else:
+        for begin, end, span in innermost(map(_span, ops)):
+            work.setdefault(span.link, []).append((end - begin, span.name))
+    totals: dict[_Key, list[Any]] = {}
     for op in ops:
-        launched = kernels.get(op.correlation_id(), []) if record.is_gpu else [op]
-        if not launched:
-            continue
-        spent = sum(each.duration_ns() for each in launched) if record.is_gpu else alone[op.correlation_id()]
-        longest = max(launched, key=lambda each: int(each.duration_ns())).name()
-        total = totals.setdefault(_key(op), [longest, 0, 0])
-        total[1] += 1
-        total[2] += spent
+        if launched := work.get(op.correlation_id()):
+            total = totals.setdefault(_key(op), [max(launched)[1], 0, 0])
+            total[1] += 1
+            total[2] += sum(nanoseconds for nanoseconds, _ in launched)
     record.operations = [Operation(*key, kernel, calls, ns / 1e9) for key, (kernel, calls, ns) in totals.items()]
     record.operation_steps = steps
 
 
-def _own(ops: Sequence[Any]) -> dict[int, int]:
-    """The nanoseconds of each operation without those inside of it, by its number."""
-    alone = {op.correlation_id(): int(op.duration_ns()) for op in ops}
-    open_: dict[int, list[Any]] = {}
-    for op in sorted(ops, key=lambda each: (each.start_ns(), -each.duration_ns())):
-        stack = open_.setdefault(op.device_resource_id(), [])
-        while stack and stack[-1].start_ns() + stack[-1].duration_ns() <= op.start_ns():
-            stack.pop()
-        if stack:
-            alone[stack[-1].correlation_id()] -= int(op.duration_ns())
-        stack.append(op)
-    return alone
+def innermost(ops: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
+    """The parts of nested operations in which they call no other one, thread by thread."""
+    threads: dict[int, list[Span]] = defaultdict(list)
+    for op in ops:
+        threads[op.thread].append(op)
+    for each in threads.values():
+        open_: list[Span] = []
+        now = 0
+        beyond = Span(max(op.end for op in each), 0, "")
+        for op in (*sorted(each, key=lambda span: (span.begin, -span.end)), beyond):
+            while open_ and open_[-1].end <= op.begin:
+                last = open_.pop()
+                if last.end > now:
+                    yield now, last.end, last
+                    now = last.end
+            if open_ and op.begin > now:
+                yield now, op.begin, open_[-1]
+            now = max(now, op.begin)
+            open_.append(op)
 
 
-def _key(op: Any) -> tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...], tuple[Any, ...]]:
+def _key(op: Any) -> _Key:
     shapes = tuple(tuple(each)[:_SHOWN] if isinstance(each, list) and _is_flat(each) else () for each in op.shapes())
     given = tuple(tuple(each) if isinstance(each, list) else each for each in op.concrete_inputs())
     return op.name(), shapes, tuple(op.dtypes()), given if _is_hashable(given) else ()

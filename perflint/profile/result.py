@@ -8,9 +8,10 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from perflint.documents import digest
 from perflint.documents.disk import Unreadable, write_text
@@ -24,16 +25,16 @@ from perflint.verify.verdicts import decoded, encoded
 
 _IDLING, _IDLE = ("overhead", "input", "host reads"), 1.1
 
-Milliseconds = Mapping[str, float]  # of a step, by the regime that they go to
+Milliseconds = dict[str, float]  # of a step, by the regime that they go to
 
-_VERSION = 1
+_VERSION = 2
 _MOST = 20  # programs
 EMPTY: Mapping[str, bytes] = {}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # which take time where they are called
 _OF_GROUP = {"sync": (Regime.READS, Regime.INPUT), "data": (Regime.INPUT,)}  # what fixes of a group save
 
 
-@dataclass(frozen=True)
+@dataclass
 class LineCost:
     """What a line of a file costs in a step: `own` of its wall time, `total` also in the user's functions it calls.
 
@@ -43,9 +44,9 @@ class LineCost:
 
     path: str
     line: int
-    function: str
-    own: Milliseconds
-    total: Milliseconds
+    function: str = ""
+    own: Milliseconds = field(default_factory=dict)
+    total: Milliseconds = field(default_factory=dict)
     launches: float = 0.0
     device_ms: float = 0.0
     host_ms: float = 0.0
@@ -61,25 +62,6 @@ class LineCost:
     def total_ms(self) -> float:
         """The same with what it calls."""
         return sum(self.total.values())
-
-
-@dataclass(frozen=True)
-class Made:
-    """What the loaders or optimizers cost that were made at a line of a file."""
-
-    path: str
-    line: int
-    cost: Milliseconds
-
-
-@dataclass(frozen=True)
-class WorkerLine:
-    """The milliseconds of a batch that a loader's worker spends at a line."""
-
-    path: str
-    line: int
-    function: str
-    batch_ms: float
 
 
 @dataclass(frozen=True)
@@ -106,8 +88,9 @@ class Profile:
     """The profile of a program; `files` holds digests of the files that its lines are in.
 
     `steps` of the kind `unit` took `step_ms` each, and while they were traced `slowdown` times as long. `shares` by
-    regime add up to 1; there are none where nothing was seen but lines. `batch_ms` is what a batch takes a loader's
-    worker. With several `ranks`, all else is of the slowest. `is_partial`: the program ended before all was recorded.
+    regime add up to 1; there are none where nothing was seen but lines. `made` are the lines that make loaders and
+    optimizers, with what these cost. A batch takes a loader's worker `batch_ms`, and the `worker_lines` of that. With
+    several `ranks`, all else is of the slowest. `is_partial`: the program ended before all was recorded.
     """
 
     program: str
@@ -121,12 +104,12 @@ class Profile:
     slowdown: float
     shares: Mapping[str, float]
     lines: tuple[LineCost, ...]
-    made: tuple[Made, ...]
+    made: tuple[LineCost, ...]
     roofline: Roofline
     files: Mapping[str, str]
     workers: int = 0
     batch_ms: float = 0.0
-    worker_lines: tuple[WorkerLine, ...] = ()
+    worker_lines: tuple[LineCost, ...] = ()
     ranks: tuple[Rank, ...] = ()
     facts: tuple[Fact, ...] = ()
     notes: tuple[str, ...] = ()
@@ -171,14 +154,11 @@ def as_json(profile: Profile) -> str:
 
 def _with_paths(profile: Profile, change: Callable[[str], str]) -> Profile:
     """The profile with other paths: in the file they are relative to the project, which may be copied."""
-    return replace(
-        profile,
-        lines=tuple(replace(each, path=change(each.path)) for each in profile.lines),
-        made=tuple(replace(each, path=change(each.path)) for each in profile.made),
-        worker_lines=tuple(replace(each, path=change(each.path)) for each in profile.worker_lines),
-        facts=tuple(replace(each, path=change(each.path)) for each in profile.facts),
-        files={change(path): value for path, value in profile.files.items()},
-    )
+    names = ("lines", "made", "worker_lines", "facts")
+    moved: dict[str, Any] = {
+        name: tuple(replace(each, path=change(each.path)) for each in getattr(profile, name)) for name in names
+    }
+    return replace(profile, files={change(path): value for path, value in profile.files.items()}, **moved)
 
 
 def _project(file: Path) -> Path:
@@ -266,8 +246,7 @@ class Costs:
         region = range(diagnostic.start.program_line, diagnostic.end.program_line + 1)
         owned = [each for each in self.profile.made if each.path == self.code.path and each.line in region]
         if owned or group == "data":
-            costs = [each.cost for each in owned]
-            return sum(sum(_saved(each, group)) for each in costs) if costs else None
+            return sum(sum(_saved(each.own, group)) for each in owned) if owned else None
         ran = [self.lines[line] for line in self.code.region(diagnostic) if line in self.lines]
         return sum(sum(_saved(each.total, group)) for each in ran) if ran else None
 

@@ -12,7 +12,7 @@ from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Diagnostic, RunResult, figure
 from perflint.engine.rule import Severity
 from perflint.profile.kinds import Regime
-from perflint.profile.result import Code, LineCost, Profile, WorkerLine
+from perflint.profile.result import Code, LineCost, Profile
 from perflint.report.style import Style, printable
 
 _BAR = 12  # cells
@@ -167,7 +167,7 @@ class Report:
         return f"rank {last} comes last: the others wait for it, up to {figure(longest - waits[last])} ms of a step"
 
 
-def place(line: LineCost | WorkerLine) -> str:
+def place(line: LineCost) -> str:
     """Such as `train.py:12`."""
     return at_line(line.path, line.line, shown(line.path))
 
@@ -234,7 +234,7 @@ def _wrapped(text: str, style: Style) -> Iterator[str]:
 
 def _worker_lines(profile: Profile) -> Iterator[str]:
     if profile.worker_lines and profile.shares.get(Regime.INPUT.value, 0.0) >= _WORTH:
-        found = ", ".join(f"{place(each)} {figure(each.batch_ms)} ms" for each in profile.worker_lines[:3])
+        found = ", ".join(f"{place(each)} {figure(each.own_ms)} ms" for each in profile.worker_lines[:3])
         yield printable(f"in {profile.workers} workers a batch takes {figure(profile.batch_ms)} ms: {found}")
 
 

@@ -29,7 +29,7 @@ from perflint.runtime.chunks import (
 from perflint.runtime.records import Graphed, Record, Records, name_of
 from perflint.runtime.refusal import can_capture, check, explain, inside
 from perflint.runtime.replay import Call, Replay, flatten
-from perflint.runtime.scope import Scope, plain_function
+from perflint.runtime.scope import plain_function
 from perflint.runtime.step import GraphedStep, graphed_step
 from perflint.runtime.training import TrainingReplay
 from perflint.runtime.walk import Walk
@@ -44,15 +44,7 @@ _SLOTS = 4  # captures of one key, for forward passes that wait for their backwa
 _loops: dict[tuple[int, int, bool], _Loop] = {}  # by the identities of code, which the loops keep
 
 
-@overload
-def cuda_graph(
-    function: Callable[P, R], /, *, max_graphs: int = ..., max_bytes: int | None = ...
-) -> GraphedFunction[P, R]: ...
-@overload
-def cuda_graph(
-    *, max_graphs: int = ..., max_bytes: int | None = ...
-) -> Callable[[Callable[P, R]], GraphedFunction[P, R]]: ...
-def cuda_graph(function: Any = None, /, *, max_graphs: int = 8, max_bytes: int | None = None) -> Any:
+def cuda_graph(function: Callable[P, R]) -> GraphedFunction[P, R]:
     """Decorate a function, method or module so that it runs as one CUDA graph, with bitwise equal results.
 
         @cuda_graph
@@ -70,8 +62,7 @@ def cuda_graph(function: Any = None, /, *, max_graphs: int = 8, max_bytes: int |
     take no more than a 64th of the device's memory. Random numbers on the device advance the generator as they do in
     eager mode.
 
-    `max_graphs`, `max_bytes`: how many graphs are kept, and how much device memory they may hold (default: a quarter
-    of the device's); the least recently used ones go first.
+    Eight graphs are kept, which may hold a quarter of the device's memory; the least recently used ones go first.
 
     What can't be captured stays eager, with one RuntimeWarning that says why: synchronisation with the host
     (`.item()`, `if tensor:`, masks as indices), copies between host and device, random numbers of the host, hooks on
@@ -82,20 +73,17 @@ def cuda_graph(function: Any = None, /, *, max_graphs: int = 8, max_bytes: int |
     it isn't replayed. Second derivatives raise RuntimeError. Where a parameter is used outside of the function as
     well, its gradients are summed in another order. Global switches such as TF32 must be set before the first call.
 
-    Raises TypeError for generator functions and coroutines, ValueError if `max_graphs` < 1.
+    Raises TypeError for generator functions and coroutines.
     """
-    if function is None:
-        return lambda function: GraphedFunction(function, max_graphs, max_bytes)
-    return GraphedFunction(function, max_graphs, max_bytes)
+    return GraphedFunction(function)
 
 
 class GraphedFunction(Graphed[P, R]):
     """What `cuda_graph` returns: called like the function, and a method where the function would be one."""
 
-    def __init__(self, function: Callable[P, R], max_graphs: int, max_bytes: int | None) -> None:
+    def __init__(self, function: Callable[P, R]) -> None:
         super().__init__(function, "cuda_graph")
-        self._records = Records(name_of(function), max_graphs, max_bytes)
-        self._scope: Scope | None = None
+        self._records = Records(name_of(function))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, by replaying its graph where there is one."""
@@ -107,9 +95,7 @@ class GraphedFunction(Graphed[P, R]):
         return self._replay(Call(self.__wrapped__, *flatten((args, kwargs))), mode)  # type: ignore[no-any-return]
 
     def _walk(self, call: Call) -> Walk:
-        if self._scope is None:
-            self._scope = Scope(self.__wrapped__)
-        return Walk(self._scope, call.function, call.structure, call.leaves)
+        return Walk(self._records.scope_of(call.function), call.function, call.structure, call.leaves)
 
     def _replay(self, call: Call, mode: Hashable) -> Any:
         walk = self._walk(call)
@@ -132,12 +118,8 @@ class GraphedFunction(Graphed[P, R]):
                     return record.capture(walk.inputs)
             else:
                 return call.run({})
-        scope = self._scope
-        assert scope is not None
         run, functions = partial(call.run, {}), (call.function,)
-        return self._records.observe(
-            mode, scope, partial(self._walk, call), functions, run, lambda w: w.key(stream, slot)
-        )
+        return self._records.observe(mode, partial(self._walk, call), functions, run, lambda w: w.key(stream, slot))
 
     def _capture(self, record: Record, call: Call, walk: Walk, mode: Hashable) -> bool:
         trained = torch.is_grad_enabled() and any(t.requires_grad for t in (*walk.inputs, *walk.state))
@@ -244,8 +226,7 @@ class _Loop:
     """The captures of one step function and test, or of all local functions made by the same code."""
 
     def __init__(self, function: FunctionType, test: FunctionType | None, plain: bool) -> None:
-        self.records = Records(function.__qualname__, max_graphs=8, max_bytes=None)
-        self.scope = Scope(function, test)
+        self.records = Records(function.__qualname__)
         self.counts = uses_parameter(function.__code__, 0 if plain else 1)
         self._code = (function.__code__, test and test.__code__)
 
@@ -254,7 +235,7 @@ class _Run:
     """One call of graphed_loop where graphs may be used."""
 
     def __init__(self, loop: _Loop, step: Step, until: Until | None, state: Any, steps: int, manner: Manner) -> None:
-        self._records, self._scope = loop.records, loop.scope
+        self._records = loop.records
         self._step, self._until, self._state, self._steps, self._manner = step, until, state, steps, manner
 
     def __call__(self) -> tuple[Any, Any]:
@@ -281,7 +262,8 @@ class _Run:
 
     def _walk(self) -> Walk:
         structure, leaves = flatten(self._state)
-        return Walk(self._scope, (self._step, self._until), structure, leaves)
+        functions = self._step, self._until
+        return Walk(self._records.scope_of(*functions), functions, structure, leaves)
 
     def _place(self, walk: Walk) -> Any:
         return walk.key(self._manner, torch.cuda.current_stream().cuda_stream)
@@ -290,7 +272,7 @@ class _Run:
         course, functions = Course(), (self._step, self._until)
         run = partial(self._eager, self._state, 0, self._steps, course)
         mode = torch.is_grad_enabled()
-        result = self._records.observe(mode, self._scope, self._walk, functions, run, self._place, course)
+        result = self._records.observe(mode, self._walk, functions, run, self._place, course)
         return result[0], stack(result[1], self._manner.dim)
 
     def _eager(self, state: Any, first: int, steps: int, course: Course | None = None) -> Any:

@@ -22,7 +22,8 @@ from perflint.runtime.walk import Key, Walk
 _SEEN = 64  # keys that were met once and are remembered
 _PATIENCE = 40  # what calls that aren't replayed may cost, beyond those that are
 _CAPTURE_COST = 4  # of such calls
-_SHARE = 4  # a function's graphs may hold one part in so many of the device's memory
+_MOST_GRAPHS = 8  # of a function
+_SHARE = 4  # they may hold one part in so many of the device's memory
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,15 +52,20 @@ def _anchor(value: object, drop: Callable[[], None]) -> object:
 class Records:
     """The records of one function, least recently used first, bounded in number and in device memory."""
 
-    def __init__(self, name: str, max_graphs: int, max_bytes: int | None) -> None:
-        if max_graphs < 1:
-            raise ValueError(f"max_graphs must be at least 1, not {max_graphs}")
+    def __init__(self, name: str) -> None:
         self.lock = threading.RLock()
         self.refused: dict[Hashable, str] = {}
-        self._name, self._max_graphs, self._max_bytes = name, max_graphs, max_bytes
+        self._name = name
+        self._scope: Scope | None = None
         self._records: OrderedDict[Hashable, Record] = OrderedDict()
         self._cost = 0
         self._unsettled: set[Hashable] = set()
+
+    def scope_of(self, *functions: object) -> Scope:
+        """What is known of the code of these functions; local ones of the same code share it."""
+        if self._scope is None:
+            self._scope = Scope(*functions)
+        return self._scope
 
     def find(self, key: Hashable) -> Record | None:
         """The record of a key, which counts as used."""
@@ -71,7 +77,6 @@ class Records:
     def observe(
         self,
         mode: Hashable,
-        scope: Scope,
         walk: Callable[[], Walk],
         functions: Iterable[object],
         run: Callable[[], Any],
@@ -80,7 +85,7 @@ class Records:
     ) -> Any:
         """Run eagerly, and remember what that showed by the `key` of the walk; refuse what a replay would not do."""
         seen = walk()
-        while scope.learn((*seen.modules, *seen.objects, *functions)):
+        while seen.scope.learn((*seen.modules, *seen.objects, *functions)):
             seen = walk()
         try:
             with inside():
@@ -113,15 +118,13 @@ class Records:
     def keep(self, record: Record, capture: Any) -> str | None:
         """Give a record its capture and evict others over the limits; return why it can't be kept."""
         self._cost += _CAPTURE_COST
-        limit = self._max_bytes
-        if limit is None:
-            limit = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory // _SHARE
+        limit = _most_bytes()
         if capture.bytes > limit:
             return f"a graph of it would hold {capture.bytes / 2**20:.0f} MiB, more than {limit / 2**20:.0f}"
         record.capture = capture
         captured = [r for r in list(self._records.values()) if r.capture is not None and r is not record]
         held = capture.bytes + sum(r.capture.bytes for r in captured)
-        while captured and (len(captured) >= self._max_graphs or held > limit):
+        while captured and (len(captured) >= _MOST_GRAPHS or held > limit):
             oldest = captured.pop(0)
             held -= oldest.capture.bytes
             oldest.capture = None
@@ -212,6 +215,10 @@ class Graphed(ABC, Generic[P, R]):
     def clear(self) -> None:
         """Free all graphs and forget what was found out about the function."""
         self._records.clear()
+
+
+def _most_bytes() -> int:
+    return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory // _SHARE
 
 
 def name_of(function: object) -> str:

@@ -102,12 +102,17 @@ def inside() -> Iterator[None]:
         _thread.inside = before
 
 
+def device_refusal(walk: Walk) -> str | None:
+    """Why no graph can hold what a call reads, or be of its devices."""
+    if walk.refusal or walk.devices == {torch.cuda.current_device()}:
+        return walk.refusal
+    return f"it uses devices {sorted(walk.devices)}, and not the current one alone"
+
+
 def check(walk: Walk) -> str | None:
     """Why a call with these arguments and this state can't be captured at all."""
-    if walk.refusal:
-        return walk.refusal
-    if walk.devices != {torch.cuda.current_device()}:
-        return f"it uses devices {sorted(walk.devices)}, and not the current one alone"
+    if reason := device_refusal(walk):
+        return reason
     for module in walk.modules:
         if isinstance(module, torch.nn.RNNBase) and module.training and module.dropout:
             return f"cuDNN keeps the random state of the dropout inside {type(module).__name__} to itself"

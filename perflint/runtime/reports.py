@@ -25,7 +25,7 @@ _PLAIN_MODULES = ("datetime", "decimal", "fractions", "numpy")  # what is hashab
 _READ = ("getvalue", "getbuffer", "read", "readline", "readlines", "seek", "tell", "fileno")
 _STREAM = ("write", "writelines", "flush", "close", "truncate", "detach", "reconfigure", *_READ)
 _STREAM_PACKAGES = ("_io", "io", "ipykernel", "_pytest")  # what others do with what is written isn't known
-_LOG = ("__setattr__", "addHandler", "removeHandler", "addFilter", "removeFilter", "setLevel", "close")
+_LOG = ("handle", "__setattr__", "addHandler", "removeHandler", "addFilter", "removeFilter", "setLevel", "close")
 _BAR = ("display", "close", "reset", "set_postfix", "set_postfix_str", "set_description", "set_description_str")
 _WRITER = ("flush", "close")  # and all that adds
 
@@ -83,20 +83,24 @@ class _Report:
         self.copies = [_recorded(device) for device in devices]
 
     def run(self) -> None:
-        """Call the function."""
-        streams = sys.stdout, sys.stderr
+        """Call the function; records of logs are of the time and the function that reported them."""
+        streams, make = (sys.stdout, sys.stderr), logging.getLogRecordFactory()
+
+        def signed(*args: Any, **kwargs: Any) -> logging.LogRecord:
+            record: logging.LogRecord = make(*args, **kwargs)
+            record.relativeCreated += 1000 * (self.time - record.created)
+            record.created, record.msecs = self.time, int(self.time % 1 * 1000) + 0.0
+            if record.funcName == getattr(self.function, "__name__", ""):
+                record.funcName = self.name
+            return record
+
         sys.stdout, sys.stderr = self.streams
+        logging.setLogRecordFactory(signed)
         try:
             self.function(*self.values)
         finally:
             sys.stdout, sys.stderr = streams
-
-    def sign(self, record: logging.LogRecord) -> None:
-        """Let a record be of the time and the function that reported it."""
-        record.relativeCreated += 1000 * (self.time - record.created)
-        record.created, record.msecs = self.time, int(self.time % 1 * 1000) + 0.0
-        if record.funcName == getattr(self.function, "__name__", ""):
-            record.funcName = self.name
+            logging.setLogRecordFactory(make)
 
 
 class _Reports:
@@ -178,14 +182,11 @@ class _Reports:
         streams = [*report.streams, *(getattr(each, "stream", None) for each in handlers)]
         if not all(map(_is_known, handlers)) or not all(map(_is_stream, streams)):
             return False
-        if not getattr(logging.getLogRecordFactory(), "reports_first", False):
-            logging.setLogRecordFactory(self._records(logging.getLogRecordFactory()))
         self._files.update(
             Path(each.baseFilename).resolve() for each in handlers if isinstance(each, logging.FileHandler)
         )
         guarded: list[tuple[Any, tuple[str, ...]]] = [(each, _guarded(each)) for each in defaults]
         guarded += [(part, _STREAM) for each in streams for part in (each, getattr(each, "buffer", None))]
-        guarded += [(each, ("close", "flush")) for each in handlers]
         guarded += [(each, _LOG) for each in (logging.Logger, logging.Handler, logging.Manager)]
         return all(self._guards(owner, names) for owner, names in guarded)
 
@@ -210,18 +211,6 @@ class _Reports:
 
         guarded.reports_first = True  # type: ignore[attr-defined]
         return guarded
-
-    def _records(self, factory: Callable[..., logging.LogRecord]) -> Callable[..., logging.LogRecord]:
-        make = self._first(factory)
-
-        def signed(*args: Any, **kwargs: Any) -> logging.LogRecord:
-            record: logging.LogRecord = make(*args, **kwargs)
-            if self._running:
-                self._running.sign(record)
-            return record
-
-        signed.reports_first = True  # type: ignore[attr-defined]
-        return signed
 
 
 def _snapshot(value: Any, devices: set[torch.device] | None) -> Any:

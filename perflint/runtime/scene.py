@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from perflint.runtime import optimizers as optim
 from perflint.runtime.probe import host_rng
 from perflint.runtime.reads import Glance
-from perflint.runtime.refusal import CannotCapture, Rehearsal, Unsettled, inside
+from perflint.runtime.refusal import CannotCapture, Rehearsal, Unsettled, device_refusal, inside
 from perflint.runtime.replay import side_stream
 from perflint.runtime.walk import Arguments, Key, Walk
 
@@ -41,10 +41,8 @@ class Scene:
     def refusal(self) -> str | None:
         """Why no call like this can be captured."""
         walk = self.walk
-        if walk.refusal:
-            return walk.refusal
-        if walk.devices != {torch.cuda.current_device()}:
-            return f"it uses devices {sorted(walk.devices)}, and not the current one alone"
+        if reason := device_refusal(walk):
+            return reason
         if any(tensor.requires_grad for tensor in walk.inputs):
             return "an argument requires gradients"
         if any(tensor.requires_grad and not tensor.is_leaf for tensor in walk.state):

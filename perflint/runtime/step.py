@@ -20,7 +20,7 @@ from perflint.runtime.records import Graphed, Record, Records, name_of
 from perflint.runtime.refusal import CannotCapture, Facts, Unsettled, can_capture, explain, inside
 from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, flatten, launch, settle, twin
 from perflint.runtime.scene import Gradient, Pattern, Recall, Scene, Showed, aside, watch
-from perflint.runtime.scope import Scope, plain_function
+from perflint.runtime.scope import plain_function
 from perflint.runtime.walk import Arguments, Walk
 
 P = ParamSpec("P")
@@ -68,8 +68,7 @@ class _Known:
     """What is known of a step's code: local functions of the same code share it."""
 
     def __init__(self, function: Callable[..., Any], code: object) -> None:
-        self.records = Records(name_of(function), max_graphs=8, max_bytes=None)
-        self.scope, self.code = Scope(function), code
+        self.records, self.code = Records(name_of(function)), code
         self.patterns: list[Pattern] = []
         self.pools: dict[int, Any] = {}  # by stream: one after the other, graphs may use the same memory
         self.set_ups = 0
@@ -118,7 +117,7 @@ class GraphedStep(Graphed[P, R]):
         self._recall.forget()
 
     def _scene(self, call: Call) -> Scene:
-        return Scene(Walk(self._known.scope, call.function, call.structure, call.leaves))
+        return Scene(Walk(self._records.scope_of(call.function), call.function, call.structure, call.leaves))
 
     def _step(self, call: Call) -> Any:
         with self._records.lock:
@@ -164,7 +163,7 @@ class GraphedStep(Graphed[P, R]):
     def _eager(self, call: Call, scene: Scene) -> Any:
         """Take a step eagerly, and remember what it showed, unless it has set something up."""
         mode, known = torch.is_grad_enabled(), self._known
-        while known.scope.learn((*scene.walk.modules, *scene.walk.objects, call.function)):
+        while scene.walk.scope.learn((*scene.walk.modules, *scene.walk.objects, call.function)):
             scene = self._scene(call)
         optim.renew(scene.optimizers)
         read, addresses, gradients = scene.read(), optim.addresses(scene.optimizers), scene.gradients()

@@ -5,14 +5,14 @@ Here, as in all that a process needs as it starts, records are named tuples: dat
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from perflint.documents import digest
 from perflint.project.root import CACHE
@@ -20,6 +20,7 @@ from perflint.project.root import CACHE
 RUNS = "run"  # the folder of a cache for what is kept of runs
 _DIGEST = 16
 _KEEP_S = 30 * 86_400
+UNREADABLE = (OSError, ValueError, TypeError, AttributeError, ImportError)  # the last ones by other versions
 COMPILE = "compile"  # stands for a rule, where modules are left that --compile asks for
 
 
@@ -59,7 +60,7 @@ class PatchedFile(NamedTuple):
     @property
     def digest(self) -> str:
         """Names this very patch."""
-        return digest(json.dumps(self).encode("ascii"))
+        return digest(repr(self).encode("ascii", "backslashreplace"))
 
 
 class Left(NamedTuple):
@@ -116,36 +117,13 @@ class Plan(NamedTuple):
 
 def save(plan: Plan, path: Path) -> None:
     """Write the plan to `path` for `load`; raises OSError."""
-    write(path, json.dumps(plan).encode("ascii"))
+    write(path, pickle.dumps(plan))
 
 
 def load(path: Path) -> Plan:
-    """The plan that was saved at `path`; raises OSError or ValueError where there is none, or a damaged one."""
-    return plan_of_json(json.loads(read(path)))
-
-
-def plan_of_json(value: Any) -> Plan:
-    """The plan that json has read as nested lists."""
-    root, files, left, watches, loaders, *rest = _as_tuples(value)
-    return Plan(
-        root,
-        {name: _patched_file(*file) for name, file in files.items()},
-        tuple(Left(*each) for each in left),
-        watches,
-        {name: tuple(KnownLoader(*each) for each in known) for name, known in loaders.items()},
-        *rest,
-    )
-
-
-def _patched_file(source: str, text: str, lines: tuple[int, ...], changes: Any, *rest: Any) -> PatchedFile:
-    return PatchedFile(source, text, lines, tuple(Change(*each) for each in changes), *rest)
-
-
-def _as_tuples(value: Any) -> Any:
-    """What json has read, its lists as tuples."""
-    if isinstance(value, dict):
-        return {name: _as_tuples(each) for name, each in value.items()}
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+    """The plan that was saved at `path`; raises one of UNREADABLE where there is none, or a damaged one."""
+    plan: Plan = pickle.loads(read(path))
+    return plan
 
 
 def store_of(project: Path) -> Path:

@@ -6,8 +6,8 @@ plan depends on those alone that name further programs.
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -85,13 +85,11 @@ class Planned(NamedTuple):
 
 def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
     """Remember that `words` asked for `program`, and its plan, in the cache of its project if that is in use."""
-    place, basis = _place(words, program.folder, program.arguments), planned.basis
+    place, look = _place(words, program.folder, program.arguments), planned.look.digest
     if planned.plan.store != str(place.parent):
         return
-    trees = [(tree.folder, tree.endings, sorted(tree.skipped)) for tree in basis.trees]
-    content = [program.is_module, program.quiet, planned.look.digest, trees, basis.distributions, basis.files]
     with suppress(OSError):
-        plan.write(place, json.dumps([*content, planned.plan]).encode("ascii"))
+        plan.write(place, pickle.dumps((program.is_module, program.quiet, look, planned.basis, planned.plan)))
         plan.sweep(place.parent)
 
 
@@ -100,7 +98,7 @@ def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
     for end, word in enumerate(words[:_MOST_WORDS], 1):
         if word.startswith("-"):
             continue
-        with suppress(OSError, ValueError, TypeError):
+        with suppress(*plan.UNREADABLE):
             folder = folder_of(word) if "-m" not in words[:end] and Path(word).exists() else Path.cwd()
             arguments = tuple(words[end:])
             return _read(_place(words[:end], folder, arguments), word, arguments)
@@ -126,15 +124,14 @@ def _place(words: Sequence[str], folder: Path, arguments: Sequence[str]) -> Path
     seed = repr((tuple(words), launched(arguments), str(Path.cwd()), sys.path, sys.version, __file__)).encode(
         "utf-8", "surrogatepass"
     )
-    return plan.store_of(project_of(folder)) / f"words-{blake2b(seed, digest_size=16).hexdigest()}.json"
+    return plan.store_of(project_of(folder)) / f"words-{blake2b(seed, digest_size=16).hexdigest()}"
 
 
 def _read(place: Path, name: str, arguments: tuple[str, ...]) -> tuple[Program, Plan]:
-    is_module, quiet, digest, trees, distributions, files, planned = json.loads(plan.read(place))
-    read = (Tree(folder, tuple(endings), frozenset(skipped)) for folder, endings, skipped in trees)
-    if Basis(tuple(read), tuple(distributions), tuple(files)).look().digest != digest:
+    is_module, quiet, look, basis, planned = pickle.loads(plan.read(place))
+    if basis.look().digest != look:
         raise ValueError("something has changed")
-    return Program(name, arguments, is_module, quiet), plan.plan_of_json(planned)
+    return Program(name, arguments, is_module, quiet), planned
 
 
 def _entry_points(folder: str) -> Iterator[str]:

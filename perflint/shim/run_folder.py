@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from perflint.shim.plan import Plan, load
+from perflint.shim.plan import UNREADABLE, Plan, load
 from perflint.shim.session import plan_of
 
 _PREFIX = "perflint-run-"
@@ -63,7 +63,7 @@ def latest(root: Path) -> tuple[Path, Plan] | None:
     """The latest run of the project at `root` that still runs or was killed: its folder and plan."""
     found = []
     for path in _folders():
-        with suppress(OSError, ValueError, TypeError):
+        with suppress(*UNREADABLE):
             plan = load(plan_of(path))
             if plan.root == os.path.realpath(root):
                 found.append((path.stat().st_mtime_ns, path, plan))

@@ -117,7 +117,7 @@ def _compiled(file: PatchedFile, path: str, store: Path) -> CodeType:
 
 def plan_of(run: Path) -> Path:
     """Where the plan of the run in this folder is kept, for its children."""
-    return run / "plan.json"
+    return run / "plan"
 
 
 def environment(run: Path) -> dict[str, str]:

@@ -127,7 +127,7 @@ def decoded(kind: Any, value: Any) -> Any:
         return None if value is None else decoded(parts[0], value)
     if origin is tuple:
         return tuple(decoded(parts[0], each) for each in value)
-    if origin is Mapping:
+    if origin in (Mapping, dict):
         return {name: decoded(parts[1], each) for name, each in value.items()}
     if is_dataclass(kind):
         given = {name: decoded(each, value[name]) for name, each in get_type_hints(kind).items() if name in value}

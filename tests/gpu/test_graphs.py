@@ -17,6 +17,7 @@ if not torch.cuda.is_available():
 
 from torch import Tensor, nn
 
+from perflint.runtime import records
 from perflint.runtime.graphs import GraphedFunction, cuda_graph, graphed_loop
 from tests.gpu.measure import equal
 from tests.gpu.programs_graphs.decoders import (
@@ -216,8 +217,9 @@ def test_modules_with_hooks_stay_eager() -> None:
 
 
 @torch.no_grad()
-def test_the_least_recently_used_graphs_are_let_go() -> None:
-    graphed = cuda_graph(lambda x: x * 2 + 1, max_graphs=2)
+def test_the_least_recently_used_graphs_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_MOST_GRAPHS", 2)
+    graphed = cuda_graph(lambda x: x * 2 + 1)
     for size in (4, 5, 6, 7):
         for _ in range(3):
             assert graphed(rand(size)).numel() == size
@@ -225,8 +227,9 @@ def test_the_least_recently_used_graphs_are_let_go() -> None:
 
 
 @torch.no_grad()
-def test_a_graph_beyond_the_bound_on_memory_stays_eager() -> None:
-    graphed = cuda_graph(lambda x: x * 2 + 1, max_bytes=1000)
+def test_a_graph_beyond_the_bound_on_memory_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_most_bytes", lambda: 1000)
+    graphed = cuda_graph(lambda x: x * 2 + 1)
     with pytest.warns(RuntimeWarning, match="MiB"):
         for _ in range(3):
             x = rand(1000)

@@ -13,7 +13,7 @@ from perflint.engine.check import check_bytes
 from perflint.engine.results import RunResult
 from perflint.engine.rule import Severity
 from perflint.profile.build import profile_of
-from perflint.profile.result import Code, Fact, LineCost, Made, Profile, keep, read, with_costs, with_known_costs
+from perflint.profile.result import Code, Fact, LineCost, Profile, keep, read, with_costs, with_known_costs
 from perflint.profile.summary import Report
 from tests.profile.records import Recorder
 
@@ -51,7 +51,7 @@ def profile(path: Path) -> Profile:
     made = profile_of("train.py --epochs 3", [recorder.done], [])
     assert made is not None
     line = LineCost(str(path), READ, "train", {}, {"host reads": 2.0, "overhead": 1.0})
-    loader = Made(str(path), LOADER, {"input": 3.0, "overhead": 0.5})
+    loader = LineCost(str(path), LOADER, "", {"input": 3.0, "overhead": 0.5})
     return replace(made, lines=(line,), made=(loader,), files={str(path): digest(TEXT)}, date="2026-11-22")
 
 

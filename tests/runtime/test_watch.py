@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from perflint.runtime import records as records_module
 from perflint.runtime.chunks import uses_parameter
 from perflint.runtime.records import Records
 from perflint.runtime.refusal import CannotCapture, Facts, Rehearsal, Unsettled, explain, observe
@@ -135,7 +136,7 @@ def test_a_twin_has_the_same_layout_in_memory_of_its_own() -> None:
 
 
 def test_only_a_first_call_may_leave_things_changed() -> None:
-    records = Records("decode", 8, None)
+    records = Records("decode")
     records.doubt("training", Unsettled("it assigns"))
     records.doubt("evaluation", Unsettled("it assigns"))
     assert not records.refused
@@ -190,8 +191,12 @@ class Held:
         self.bytes = nbytes
 
 
-def test_the_least_recently_used_captures_are_let_go_by_number_and_by_memory() -> None:
-    records = Records("f", max_graphs=2, max_bytes=100)
+def test_the_least_recently_used_captures_are_let_go_by_number_and_by_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(records_module, "_MOST_GRAPHS", 2)
+    monkeypatch.setattr(records_module, "_most_bytes", lambda: 100)
+    records = Records("f")
     facts = Facts((), ())
     for key in "abc":
         records.add(key, facts, [])
@@ -210,14 +215,14 @@ def test_the_least_recently_used_captures_are_let_go_by_number_and_by_memory() -
 
 
 def test_calls_that_are_never_the_same_are_given_up() -> None:
-    records = Records("f", 8, 1)
+    records = Records("f")
     kept = [records.add(number, Facts((), ()), []) for number in range(100)]
     assert kept[0] and not kept[-1]
     assert len(records._records) < 100
 
 
 def test_a_record_goes_with_the_objects_in_its_key() -> None:
-    records = Records("f", 8, 1)
+    records = Records("f")
     model = nn.Linear(2, 2)
     records.add("key", Facts((), ()), [model])
     assert records.find("key") is not None
@@ -226,7 +231,7 @@ def test_a_record_goes_with_the_objects_in_its_key() -> None:
 
 
 def test_each_reason_is_told_once() -> None:
-    records = Records("decode", 8, 1)
+    records = Records("decode")
     with pytest.warns(RuntimeWarning, match="decode stays eager: too big") as caught:
         records.refuse("train", "too big")
         records.refuse("eval", "too big")

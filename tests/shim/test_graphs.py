@@ -14,7 +14,7 @@ WORKLOADS = Path(__file__).parents[2] / "fixtures" / "workloads"
 REPLAYS = """\
 from perflint.runtime.records import Records
 
-first, second = Records("decode", 8, None), Records("forward", 8, None)
+first, second = Records("decode"), Records("forward")
 second.refuse("training", "net.py:3: it prints")
 for _ in range(3):
     first.replayed()

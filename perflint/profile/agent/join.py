@@ -8,9 +8,11 @@ import pickle
 import sys
 import threading
 import time
+from collections.abc import Generator
 from contextlib import suppress
+from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from perflint.profile.agent.lines import Facts, Lines, Users
@@ -123,7 +125,6 @@ class Recording:
         self._run, self._owners, self._users, self._trace = run, owners, users, orders.trace
         platform = platform_of()
         torch: Any = sys.modules["torch"]
-        self._torch = torch
         self._record = Record(
             platform.rank,
             platform.ranks,
@@ -136,100 +137,83 @@ class Recording:
             threading.get_native_id(),
         )
         is_slow = usual > _SLOW and platform.ranks == 1  # ranks have to agree
-        self._traced = min(orders.steps, _FEW) if is_slow else orders.steps
-        self._timed = min(orders.timed, _FEW) if is_slow else orders.timed
+        most = _FEW if is_slow else max(orders.timed, orders.steps)
         self._facts = Facts()
         self._lines = Lines(users, self._facts.note)
         self._kineto: Kineto | None = None
-        self._number = self._reached = self._looked = 0
-        self._begun = 0  # nanoseconds, of the step that goes on
-        self._ended = False
-        self._owners.fetches.clear()
-        self._owners.optimizers.clear()
-        self._owners.noting = True
-        synchronize()
-        self._record.timed.append(time.time_ns())
+        self._course = self._steps(min(orders.timed, most), min(orders.steps, most))
+        self.passed()
 
     def passed(self) -> None:
         """Another step is done."""
-        if self._ended:
-            return
-        self._number += 1
-        traced = len(self._record.marks)
-        if self._number <= self._timed:
-            self._time()
-        if self._number == self._timed:
-            self._begin_trace(sys._getframe(1))
-        elif self._number > self._timed and traced <= self._traced:
-            if traced or self._has_settled():
-                self._mark()
-        elif self._number > self._timed:
-            self._look_at_operations()
+        next(self._course, None)
 
     def end(self) -> None:
         """Keep what has been recorded of the steps so far."""
-        if self._ended:
+        if getgeneratorstate(self._course) == GEN_CLOSED:
             return
-        self._ended = True
-        self._owners.noting = False
+        self._stop()
         if self._record.marks and not self._record.nodes:
-            self._reached = time.time_ns()
-            synchronize()
-            self._record.marks.append(time.time_ns())
-            self._end_trace()
-        self._lines.stop()
+            self._end_trace(_note(self._record.marks))
         self._save()
 
     def give_up(self, error: Exception) -> None:
         """Record no more, and say why: what is half recorded is no profile."""
-        self._ended = True
-        self._owners.noting = False
-        self._lines.stop()
+        self._stop()
         self._record.marks.clear()
         self._record.notes.append(f"its steps could not be recorded: {error!r}")
         self._save()
 
-    def _mark(self) -> None:
-        """Another traced step is done, or the last one before them."""
-        self._reached = time.time_ns()
-        if len(self._record.marks) in (0, self._traced):
-            synchronize()
-        self._record.marks.append(time.time_ns())
-        if len(self._record.marks) > self._traced:
-            self._end_trace()
-            self._begin_operations()
+    def _stop(self) -> None:
+        self._course.close()
+        self._owners.noting = False
+        self._lines.stop()
 
-    def _has_settled(self) -> bool:
-        """Whether batches are waited for as they were in timed steps: a loader gets ahead while a profiler starts."""
+    def _steps(self, timed: int, traced: int) -> Generator[None, None, None]:
+        """What is done at the beginning and, behind each `yield`, as another step is done."""
+        record, owners = self._record, self._owners
+        owners.fetches.clear()
+        owners.optimizers.clear()
+        owners.noting = True
+        _note(record.timed)
+        for number in range(1, timed + 1):
+            yield
+            _note(record.timed, is_last=number == timed)
+        self._save()
+        self._begin_trace()
+        end = time.time_ns()
+        for _ in range(_MOST_AHEAD):
+            yield
+            begin, end = end, time.time_ns()
+            if self._has_settled(begin, end):
+                break
+        reached = _note(record.marks)
+        for number in range(1, traced + 1):
+            yield
+            reached = _note(record.marks, is_last=number == traced)
+        self._end_trace(reached)
+        owners.noting = False
+        self._kineto = _started(Kineto(device=record.is_gpu, host=True, shapes=True))
+        for _ in range(OPERATION_STEPS + 1):
+            yield
+        self._end_operations(OPERATION_STEPS + 1)
+
+    def _has_settled(self, begin: int, end: int) -> bool:
+        """Whether a step waited for batches as timed ones did: a loader gets ahead while a profiler starts."""
         fetches, timed = self._owners.fetches, self._record.timed
         steps = [(timed[0], timed[-1])]
-        since, self._begun = self._begun, time.time_ns()
-        usual, last = waited(steps, fetches) / self._timed, waited([(since, self._begun)], fetches)
-        is_late = self._number >= self._timed + _MOST_AHEAD
-        return usual < _WAITS * mean(steps) / self._timed or last >= usual / 2 or is_late
+        usual, last = waited(steps, fetches) / (len(timed) - 1), waited([(begin, end)], fetches)
+        return usual < _WAITS * mean(steps) / (len(timed) - 1) or last >= usual / 2
 
-    def _look_at_operations(self) -> None:
-        self._looked += 1
-        if self._looked > OPERATION_STEPS:
-            self._end_operations(OPERATION_STEPS)
-
-    def _time(self) -> None:
-        if self._number == self._timed:
-            synchronize()
-        self._record.timed.append(time.time_ns())
-        if self._number == self._timed:
-            self._save()
-
-    def _begin_trace(self, frame: FrameType) -> None:
-        self._kineto = Kineto(device=self._record.is_gpu, host=not self._record.is_gpu)
-        if not self._kineto.start():
-            self._kineto, self._record.is_blind = None, True
+    def _begin_trace(self) -> None:
+        self._kineto = _started(Kineto(device=self._record.is_gpu, host=not self._record.is_gpu))
+        if not self._kineto:
+            self._record.is_blind = True
             self._record.notes.append("the program uses torch.profiler itself: what its device does isn't seen")
-        self._begun = time.time_ns()
-        if not self._lines.start(frame):
+        if not self._lines.start(sys._getframe()):
             self._record.notes.append("another tracer is at work, as of a debugger: lines aren't seen")
 
-    def _end_trace(self) -> None:
+    def _end_trace(self, reached: int) -> None:
         self._lines.stop()
         self._facts.note_all(self._lines.frames)
         self._lines.frames.clear()
@@ -239,24 +223,17 @@ class Recording:
         record.modules = self._users.files()
         record.fetches, record.optimizers = list(self._owners.fetches), list(self._owners.optimizers)
         if self._kineto:
-            keep_steps(record, self._kineto.stop(), self._reached)
+            keep_steps(record, self._kineto.stop(), reached)
             record.is_blind = not (record.is_gpu or record.ops)
             self._kineto.close()
         self._kineto = None
         self._save()
 
-    def _begin_operations(self) -> None:
-        self._owners.noting = False
-        self._kineto = Kineto(device=self._record.is_gpu, host=True, shapes=True)
-        if not self._kineto.start():
-            self._kineto = None
-
     def _end_operations(self, steps: int) -> None:
-        self._ended = True
         if self._kineto:
             synchronize()
             _unload()
-            keep_operations(self._record, self._kineto.stop(), steps + 1)
+            keep_operations(self._record, self._kineto.stop(), steps)
             if self._trace:
                 try:
                     self._kineto.export(_of_rank(self._trace, self._record.rank))
@@ -264,12 +241,25 @@ class Recording:
                     self._record.notes.append(f"{self._trace}: {error.strerror}")
             self._kineto.close()
             self._kineto = None
-        self._record.operation_steps = steps + 1
+        self._record.operation_steps = steps
         self._save()
 
     def _save(self) -> None:
         with suppress(OSError):  # the run is over
             save(self._run, self._record)
+
+
+def _note(moments: list[int], *, is_last: bool = True) -> int:
+    """Note the end of a step, of the last one with what the device has to do still; return when the host was there."""
+    reached = time.time_ns()
+    if is_last:
+        synchronize()
+    moments.append(time.time_ns())
+    return reached
+
+
+def _started(kineto: Kineto) -> Kineto | None:
+    return kineto if kineto.start() else None
 
 
 def _unload() -> None:

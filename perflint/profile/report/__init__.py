@@ -13,7 +13,7 @@ from perflint.documents.document import read
 from perflint.engine.results import figure
 from perflint.profile.kinds import Regime
 from perflint.profile.report import charts
-from perflint.profile.result import LineCost, WorkerLine
+from perflint.profile.result import LineCost
 from perflint.profile.summary import Report, finding_place, place
 from perflint.report.words import count
 from perflint.verify import report
@@ -45,7 +45,7 @@ def page(profiled: Report) -> str:
     )
 
 
-def _source(line: LineCost | WorkerLine) -> str:
+def _source(line: LineCost) -> str:
     """The text of a line, as it is now."""
     texts = _texts(line.path)
     return texts[line.line - 1].strip() if 0 < line.line <= len(texts) else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from perflint.report.style import printable
@@ -47,15 +47,16 @@ def style() -> Markup:
 
 @cache
 def template(path: Path) -> Template:
-    """The template in a file; what it is given is escaped."""
+    """The template in a file, which may use the macros here; what it is given is escaped."""
     environment = Environment(
+        loader=FileSystemLoader([path.parent, _FOLDER]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    return environment.from_string(path.read_text(encoding="utf-8"))
+    return environment.get_template(path.name)
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
