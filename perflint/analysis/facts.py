@@ -227,9 +227,15 @@ class Program(Module, ABC):
 
     def drops_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a function of another file that lets go of the graph of its first argument?"""
+        return bool(found := self._asked_of(node)) and all(each.drops for each in found)
+
+    def counts_elsewhere(self, node: ast.Call) -> bool:
+        """Does a call run a method of another file that only adds up what it is given in attributes of its object?"""
+        return bool(found := self._asked_of(node)) and all(each.counts for each in found)
+
+    def _asked_of(self, node: ast.Call) -> list[Summary]:
         self.asked.effects.update(self.targets(node))
-        found = [*self.summaries(node)]
-        return bool(found) and all(each.drops for each in found)
+        return [*self.summaries(node)]
 
     def computes_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a function, or the forward of a module, of another file that only computes on the device?"""

@@ -119,7 +119,7 @@ class Summary:
     calls that make it a decorator which does nothing with what it decorates but keep, call and return it. `computes`:
     a call does nothing but compute on the device, so that a CUDA graph may hold it. `records`: it runs modules, and
     switches gradients off for none of them. `drops`: it lets go of the graph of its first argument, and does nothing
-    else with that.
+    else with that. `counts`: it only adds up what it is given in attributes of its object, which nothing else sets.
     """
 
     target: str
@@ -134,12 +134,13 @@ class Summary:
     computes: bool = False
     records: bool = False
     drops: bool = False
+    counts: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Does it hold nothing that a caller could use?"""
-        known = (self.memory, self.differentiates) != (None, None)
-        return not (self.returns or self.trains or self.starts_processes or known or self.decorates or self.computes)
+        known = (self.memory, self.differentiates) != (None, None) or self.decorates or self.computes or self.counts
+        return not (self.returns or self.trains or self.starts_processes or known)
 
     @property
     def starts_processes(self) -> bool:

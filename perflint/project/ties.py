@@ -160,7 +160,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
 
 def _tells_no_effects(summary: Summary) -> bool:
     told = (summary.memory, summary.differentiates) != (None, None)
-    return not (told or summary.decorates or summary.computes)
+    return not (told or summary.decorates or summary.computes or summary.counts)
 
 
 def _agreed(summaries: set[Summary]) -> Summary | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.heat.hot_syncs import LATER
 from perflint.analysis.heat.rarity import CLOCKS
@@ -15,6 +16,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
+from perflint.analysis.values.call_targets import named_functions
 from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import arguments_of, bind
@@ -64,7 +66,8 @@ class Late:
 
     def may_raise(self, program: Program) -> bool:
         """Does it raise for some values?"""
-        return raising(program, self.nodes) is not None
+        calls = (each for each in self.nodes if isinstance(each, ast.Call))
+        return raising(program, self.nodes) is not None or any(map(program.counts_elsewhere, calls))
 
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
@@ -259,8 +262,11 @@ def _keeps_private(program: Program, name: ast.Name) -> bool:
 
 
 def _kept(program: Program, statement: ast.stmt) -> list[ast.expr]:
-    """The tensors that `total += loss.detach() * n` adds up, or `losses.append(loss.detach())` keeps."""
+    """The tensors that `total += loss.detach() * n` adds up, or `losses.append(loss.detach())` or a meter keeps."""
     found = list[ast.expr]()
+    meter = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(meter, ast.Call) and _fills_meter(program, meter):
+        return [each for each in arguments_of(meter) if _is_kept(program, each)]
     if isinstance(statement, ast.Expr) and receiver_of(call := statement.value, "append") is not None:
         given = call.args if isinstance(call, ast.Call) else []
         found = [each for each in given if len(given) == 1 and _has_no_graph(program, each)]
@@ -272,6 +278,19 @@ def _kept(program: Program, statement: ast.stmt) -> list[ast.expr]:
     target = getattr(getattr(statement, "target", None), "id", "")
     bases = [each for each in map(storage_of, found) if program.value(each).kind is Kind.TENSOR]
     return bases if not any(isinstance(each, ast.Name) and each.id == target for each in bases) else []
+
+
+def _fills_meter(program: Program, call: ast.Call) -> bool:
+    """Is a meter given something, where nothing could differentiate what it holds: but one backward pass is run?"""
+    callee = program.callee(call)
+    is_meter = _is_meter(program, callee) if callee is not None else program.counts_elsewhere(call)
+    return is_meter and sum(runs_backward(program, each) for each in program.of_type(ast.Call)) == 1
+
+
+def _is_kept(program: Program, node: ast.expr) -> bool:
+    """Is it a tensor, and not its shape?"""
+    is_tensor = program.value(node).kind is Kind.TENSOR and not is_metadata(node)
+    return is_tensor and not any(_is_read(program, each) for each in own_nodes(node))
 
 
 def _has_no_graph(program: Program, node: ast.expr) -> bool:
@@ -348,7 +367,16 @@ def _is_of_host(program: Program, call: ast.Call) -> bool:
     callee = program.callee(call)
     if callee is not None:
         return _is_meter(program, callee)
-    return func.attr in _GROWS and owner.kind is Kind.SEQUENCE
+    return (func.attr in _GROWS and owner.kind is Kind.SEQUENCE) or program.counts_elsewhere(call)
+
+
+def counted(program: Program, functions: Collection[str]) -> frozenset[str]:
+    """Those methods of the program, named as other files do, that only add up numbers in attributes of their object."""
+    named = named_functions(program.tree) if functions else ()
+    return frozenset(
+        name for name, node in named
+        if name in functions and "." in name and not node.decorator_list and _is_meter(program, node)
+    )  # fmt: skip
 
 
 def _is_meter(program: Program, function: ast.AST) -> bool:
@@ -358,7 +386,10 @@ def _is_meter(program: Program, function: ast.AST) -> bool:
     nodes = list(own_nodes(function))
     own = {each.arg for each in nodes if isinstance(each, ast.arg)}
     own |= {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    added = {path_of(each.target) for each in nodes if isinstance(each, ast.AugAssign)}
     for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and {*map(path_of, node.targets)} & added:
+            return False  # what it is given may be a tensor
         if isinstance(node, ast.Global | ast.Nonlocal | ast.Subscript | ast.Lambda):
             return False
         if isinstance(node, ast.Call) and program.qualified(node.func) not in _PURE:
@@ -373,6 +404,8 @@ def _counts_itself(program: Program, node: ast.AST, method: ast.FunctionDef) -> 
     """Is it a constant, or an attribute of the method's object that nothing but the method and numbers set?"""
     if not isinstance(node, ast.Attribute):
         return program.value(node).is_literal
+    if program.is_edited_elsewhere(node.attr):
+        return False
     named = (each for each in program.of_type(ast.Attribute) if each.attr == node.attr)
     stores = [each for each in named if not isinstance(each.ctx, ast.Load) and _may_be_of(program, each, method)]
     others = (each for each in stores if program.function_of(each) is not method)

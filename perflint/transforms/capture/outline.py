@@ -169,7 +169,7 @@ class Outline:
             name = target.id if isinstance(target, ast.Name) else "value"
             for read in (each for each in late.reads if each in self.region.values):
                 is_alone = isinstance(old, ast.Assign) and old.value is read
-                single = name[:-1] if name.endswith("s") else f"{name}_now"
+                single = name[:-1] if name.endswith("s") else f"{name}_now" if isinstance(target, ast.Name) else name
                 found[read] = name if is_alone else self._taken.fresh(single)
         return found
 
