@@ -96,7 +96,7 @@ class Records:
         """How alike a run of `variant`, which has promised so much, is to the original."""
         found = likeness(self.standard, run, self._compared(run))
         may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
-        return self._over_seeds(variant) if found.grade is Grade.DIFFERENT and may_draw else found
+        return self._over_seeds(variant, promise) if found.grade is Grade.DIFFERENT and may_draw else found
 
     @cached_property
     def own(self) -> Likeness:
@@ -125,7 +125,7 @@ class Records:
     def _compare(self, run: Recorded) -> Comparison:
         return compare(self.standard.run.folder, run.folder, self._reference, self.standard.common(run))
 
-    def _over_seeds(self, variant: Variant) -> Likeness:
+    def _over_seeds(self, variant: Variant, promise: Safety = Safety.BEHAVIOUR) -> Likeness:
         """How alike a variant is to the original over more and more seeds."""
         beside = min(self._beside, available_cores(), _GAINFUL)
         budget, each, runs = self.course.budget.part(self._seconds), 2 * self.one / beside, list[Recorded]()
@@ -140,7 +140,8 @@ class Records:
             runs += self._with_seeds(variant, runs, seeds, budget)
             if any(run.is_cut for run in (*self._seeded, *runs, self._other_samples)):
                 break
-            found = over_seeds(self._seeded[:seeds], runs, self._other_samples)
+            formats = promise is Safety.PRECISION
+            found = over_seeds(self._seeded[:seeds], runs, self._other_samples, formats=formats)
             each = budget.spent / seeds
             if found.grade is not Grade.UNKNOWN:
                 break

@@ -11,8 +11,9 @@ from perflint.shim.hooks import before
 from perflint.verify.agent.tensors import Tensors, tensors_in, values_in
 
 GRADIENT, OPTION = "gradient", "option"
+TRAINED = "parameter"  # which an optimizer steps
 WEIGHT = "weight"  # a parameter that no optimizer steps: it may be frozen, or a running average
-DERIVED = ("parameter", WEIGHT, "optimizer", "buffer")  # computed from gradients or activations
+DERIVED = (TRAINED, WEIGHT, "optimizer", "buffer")  # computed from gradients or activations
 _NOT_RESTORED = (GRADIENT, OPTION)  # made anew by each step, and by a schedule
 _HOW = ("params", "foreach", "fused", "capturable", "differentiable")  # options that don't change what is computed
 
@@ -105,7 +106,7 @@ class State:
 def _of(optimizer: Any, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
     import torch
 
-    yield f"parameter {name}", parameter
+    yield f"{TRAINED} {name}", parameter
     if (gradient := parameter.grad) is not None:
         yield f"{GRADIENT} {name}", gradient if gradient.layout is torch.strided else gradient.to_dense()
     for path, tensor in tensors_in(optimizer.state.get(parameter, {})):
