@@ -24,6 +24,7 @@ STEMS = [
     ("launch_bound_step/collected", 4),
     ("launch_bound_step/partial", 9),
     ("launch_bound_step/kept", 1),
+    ("launch_bound_step/output", 1),
     ("decode_loop/graph_outlined", 3),
 ]
 
