@@ -22,6 +22,7 @@ from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made
 from perflint.project.root import project_of
 from perflint.report.words import count
+from perflint.shim.compiled import COMPILER
 from perflint.shim.notebooks import left_out
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
@@ -102,6 +103,8 @@ class Session:
         with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
             running = budget.part(budget.left - min(_LEAVING, Share.LEAVING * budget.seconds))
             known = libraries(closure, notes)
+            if known is not None and (self._by_class or typed.get("compile")):
+                known = (*known, COMPILER)
             course = Course(self._program, guardian, typed["seed"], running, ledger, libraries=known)
             course.prepare()
             if notes.others:

@@ -18,6 +18,7 @@ from perflint.shim.hooks import Undo, replace
 from perflint.shim.plan import COMPILE
 
 MODULE = "torch.nn.modules.module"
+COMPILER = "torch._inductor.compile_fx"  # which takes seconds to import
 _ENOUGH = 3  # calls, after which it is compiled
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 _WRAPPERS = ("DataParallel", "DistributedDataParallel")

@@ -49,7 +49,7 @@ class Records:
         self.course, self._original, self._protocol, self._folder = course, original, protocol, folder
         self._seconds, self._tell = seconds, tell
         self._numbers = itertools.count()
-        self._seeded: list[Recorded] = []
+        self._seeded: list[Recorded] = []  # runs of the original, by `_seeded_original`
         self._beside, self._patience, self._horizon = 1, protocol.patience, protocol.horizon
         begin = time.monotonic()
         (run,) = self._record([self._job(original, first=True)], self._part(_FOR_ONE))
@@ -94,7 +94,8 @@ class Records:
 
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
         """How alike a run of `variant`, which has promised so much, is to the original."""
-        found = likeness(self.standard, run, self._compared(run))
+        is_coarse = promise is Safety.PRECISION  # which double precision tells nothing of
+        found = likeness(self.standard, run, self._compare(run) if is_coarse else self._compared(run))
         may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
         return self._over_seeds(variant, promise) if found.grade is Grade.DIFFERENT and may_draw else found
 
@@ -136,25 +137,24 @@ class Records:
                 break
             self._tell(f"running {seeds} seeds, for random numbers are others")
             self._seeded = list(itertools.takewhile(lambda run: not run.is_cut, self._seeded))
-            self._seeded += self._with_seeds(self._original, self._seeded, seeds, budget)
-            runs += self._with_seeds(variant, runs, seeds, budget)
-            if any(run.is_cut for run in (*self._seeded, *runs, self._other_samples)):
+            jobs = [self._seeded_original(number) for number in range(len(self._seeded), seeds + 1)]
+            further = [self._job(variant, seed) for seed in range(len(runs) + 1, seeds + 1)]
+            made = self._record([*jobs, *further], budget)
+            self._seeded += made[: len(jobs)]
+            runs += made[len(jobs) :]
+            if any(run.is_cut for run in made):
                 break
-            formats = promise is Safety.PRECISION
-            found = over_seeds(self._seeded[:seeds], runs, self._other_samples, formats=formats)
+            is_coarse = promise is Safety.PRECISION
+            found = over_seeds(self._seeded[1 : seeds + 1], runs, self._seeded[0], formats=is_coarse)
             each = budget.spent / seeds
             if found.grade is not Grade.UNKNOWN:
                 break
         return found
 
-    def _with_seeds(self, variant: Variant, known: Sequence[Recorded], seeds: int, budget: Budget) -> list[Recorded]:
-        """Runs with the seeds up to `seeds` that are not `known`."""
-        return self._record([self._job(variant, seed) for seed in range(len(known) + 1, seeds + 1)], budget)
-
-    @cached_property
-    def _other_samples(self) -> Recorded:
-        variant, recording = self._job(self._original, 1)
-        return self._record([(variant, replace(recording, other_samples=True))])[0]
+    def _seeded_original(self, number: int) -> Job:
+        """The original with the seed of that number; 0 is the first seed again, with other samples drawn."""
+        variant, recording = self._job(self._original, number or 1)
+        return variant, replace(recording, other_samples=not number)
 
     @property
     def _reference(self) -> Path:

@@ -148,6 +148,18 @@ def test_what_is_only_read_or_ours_is_not_touched(home: Path) -> None:
     assert not list(journal.iterdir())
 
 
+def test_what_is_in_a_folder_that_is_made_once_more_is_not_kept(home: Path) -> None:
+    journal = run(home, "os.makedirs('folder', exist_ok=True); pathlib.Path('folder').mkdir(exist_ok=True)")
+    assert [entry.path for entry, _ in entries(journal)] == [str(home / "folder")]
+
+
+def test_what_is_kept_of_compiled_code_stays(home: Path) -> None:
+    source = "os.makedirs('../torchinductor_me/fx'); open('../torchinductor_me/fx/graph', 'w').write('compiled')"
+    put_back(run(home, source))
+    assert (home.parent / "torchinductor_me" / "fx" / "graph").read_text() == "compiled"
+    assert not list((home.parent / "journal").iterdir())
+
+
 @pytest.mark.parametrize("address", ["\\0journal", ""])
 def test_a_socket_that_is_no_file_can_be_bound(home: Path, address: str) -> None:
     bound = f"import socket; socket.socket(socket.AF_UNIX).bind('{address}'); open('new.txt', 'w')"

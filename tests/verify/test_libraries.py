@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from subprocess import PIPE
+from types import SimpleNamespace
 
 import pytest
 
 from perflint.project.closure import of_program
 from perflint.verify import libraries
-from perflint.verify.forks import SERVER, Popen
+from perflint.verify.forks import SERVER, Popen, address
 from perflint.verify.messages import Kind
 from tests import forks
 
@@ -117,6 +118,15 @@ def test_without_a_server_a_program_starts_by_itself(monkeypatch: pytest.MonkeyP
     with Popen([sys.executable, "-c", "print('started')"], stdout=PIPE, text=True) as process:
         assert process.communicate()[0] == "started\n"
     assert process.returncode == 0
+
+
+def test_where_libraries_start_threads_forks_have_imported_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SERVER, raising=False)
+    monkeypatch.setattr("perflint.verify.forks.sys.platform", "linux")
+    monkeypatch.setattr(
+        "perflint.verify.forks._served", lambda kind, names: SimpleNamespace(address="" if names else "server")
+    )
+    assert address({}, ("threaded",)) == "server"
 
 
 def test_a_process_with_threads_is_none_to_fork_from() -> None:

@@ -57,7 +57,9 @@ _NAMES = ("f", "filename", "database", "name", "file", "uri", "where")  # of suc
 _SEPARATORS = str.maketrans(dict.fromkeys("<>|&;()", " "))  # of a shell
 _BESIDE = ("", "-journal", "-wal", "-shm")  # the files of a database of SQLite
 _LARGE = 2**28  # bytes of a file that a program is given: it is read, most likely
+_MOVED = ("rename", "replace")  # of these, what takes along all that is below a path
 _IGNORED = frozenset(("__pycache__", ".perflint", "site-packages", ".cache"))  # folders
+_COMPILED = "torchinductor_"  # with the user's name, the folder of what torch.compile keeps
 _KINDS = {stat.S_IFDIR: "folder", stat.S_IFIFO: "node", stat.S_IFSOCK: "node"}  # of what is known by its mode
 _DEVICES = ("/dev/", "/proc/", "/sys/")
 
@@ -93,9 +95,9 @@ class Journal:
         _replace(builtins, "open", self._opening)
         _replace(io, "open", self._opening)
         _replace(os, "open", self._opening)
-        _replace(shutil, "rmtree", partial(self._touching, {0: "path"}))
+        _replace(shutil, "rmtree", partial(self._touching, {0: "path"}, below=True))
         for name, paths in _TOUCHED.items():
-            _replace(os, name, partial(self._touching, paths))
+            _replace(os, name, partial(self._touching, paths, below=name in _MOVED))
         _replace(socket.socket, "bind", self._binding)
         _replace(os, "system", self._starting)
         _replace(subprocess.Popen, "__init__", lambda _, *given, **named: self._starting(*given, **named))
@@ -110,14 +112,14 @@ class Journal:
         if how & _FLAGS if isinstance(how, int) else not _MODES.isdisjoint(str(how)):
             self._keep(named.get("path", file), follow=True)
 
-    def _touching(self, paths: Mapping[int, str], *given: object, **named: object) -> None:
+    def _touching(self, paths: Mapping[int, str], *given: object, below: bool, **named: object) -> None:
         if any(name.endswith("dir_fd") and value is not None for name, value in named.items()):
             return  # relative to a folder that is known by its descriptor: whoever uses those names it before
         for place, name in paths.items():
-            self._keep(given[place] if place < len(given) else named.get(name), follow=False)
+            self._keep(given[place] if place < len(given) else named.get(name), below=below)
 
     def _binding(self, _: socket.socket, address: object) -> None:
-        self._keep(address, follow=False)
+        self._keep(address)
 
     def _starting(self, command: object = "", *_: object, **named: object) -> None:
         """Keep what the arguments of another program name below the program's own folders: it may write there."""
@@ -147,7 +149,7 @@ class Journal:
             for ending in _BESIDE:
                 self._keep(f"{path}{ending}", follow=True)
 
-    def _keep(self, given: object, *, follow: bool) -> None:
+    def _keep(self, given: object, *, follow: bool = False, below: bool = False) -> None:
         if not isinstance(given, str | bytes | os.PathLike):
             return
         path = Path(os.fsdecode(given))
@@ -155,13 +157,14 @@ class Journal:
             return
         real = str(path.resolve() if follow else path.parent.resolve() / path.name)
         if not self._passes_over(real):
-            for each in (real, *(() if follow else _below(Path(real)))):
+            for each in (real, *(_below(Path(real)) if below else ())):
                 self._note(each)
 
     def _passes_over(self, path: str) -> bool:
         root = next(filter(path.startswith, self._roots), os.sep)
         parts = Path(path[len(root) :]).parts
-        return path.startswith((*self._ours, *_DEVICES)) or not _IGNORED.isdisjoint(parts)
+        is_cache = any(part in _IGNORED or part.startswith(_COMPILED) for part in parts)
+        return is_cache or path.startswith((*self._ours, *_DEVICES))
 
     def _note(self, path: str) -> None:
         entry = _entry(path, path.startswith(self._roots))

@@ -120,12 +120,16 @@ def begin(environment: Mapping[str, str], libraries: Sequence[str] | None = ()) 
 
 
 def address(environment: Mapping[str, str], libraries: Sequence[str] | None = ()) -> str:
-    """The address of the server whose forks may have this environment, once it is ready; "" if there is none."""
+    """The address of the server whose forks may have this environment, once it is ready; "" if there is none.
+
+    Where an import starts threads, say, it is one that has imported torch alone.
+    """
     if libraries is None or sys.platform != "linux":
         return ""
     if known := os.environ.get(SERVER):
         return known if _kind(environment) == _kind(os.environ) else ""
-    return _served(_kind(environment), tuple(libraries)).address
+    kind = _kind(environment)
+    return _served(kind, tuple(libraries)).address or _served(kind, ()).address
 
 
 _Kind = tuple[tuple[str, str], ...]
