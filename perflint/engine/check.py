@@ -22,7 +22,7 @@ from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.engine.screen import can_fire, may_use_torch
 from perflint.engine.worst_case import worst_contexts
 from perflint.syntax.source import Source
-from perflint.transforms.capture.late import counted
+from perflint.transforms.capture.meters import counted
 from perflint.transforms.capture.obstacles import computed
 
 FRAME_CONTEXT = 2  # lines shown above and below a finding
