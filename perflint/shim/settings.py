@@ -154,9 +154,6 @@ _SMALL = ("overhead", "host reads", "memory")
 _ANYWHERE = (*_SMALL, *_TRAFFIC)
 _COMPILED = "compile the modules that are called again and again"
 KNOWN: Mapping[str, Setting] = {
-    COMPILE: Setting(
-        f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,), _ANYWHERE, True
-    ),
     COMPILE_GRAPHS: Setting(
         f"{_COMPILED}, into CUDA graphs (reduce-overhead)",
         "rounding",
@@ -165,6 +162,9 @@ KNOWN: Mapping[str, Setting] = {
         _ANYWHERE,
         starts_slowly=True,
         needs_gpu=True,
+    ),
+    COMPILE: Setting(
+        f"{_COMPILED}, as `perflint run --compile` does", "rounding", None, (COMPILE_GRAPHS,), _ANYWHERE, True
     ),
     "more-workers": Setting("more workers for loaders that have some", "exact", _more_workers, regimes=("input",)),
     "cudnn-benchmark": Setting(

@@ -25,7 +25,7 @@ class Share(float, Enum):
     RACE = 0.5  # what is kept for races, at most, while results are compared
     FURTHER = 0.05  # a run of the original beyond the steps that are compared, from there on
     SEEDS = 0.25  # runs of one variant with several seeds
-    PROOF = 0.3  # what is kept of the time that is left for recordings of what has won a race
+    PROOF = 0.4  # what is kept of the time that is left for recordings of what has won a race
     EARLY, LATE = 0.6, 1.0  # of what is left: for what runs early, if that is enough, and then for what runs late
     LEAVING = 0.08  # what comes after the last run, at most
     OVER = 0.04  # beyond its end, where what has been recorded and raced is still compared, at most

@@ -35,9 +35,9 @@ Fixes = Sequence[FixVerdict]
 Hold = Callable[[Sequence[Variant], Protocol, Enough, str], Race]  # holds a race
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
-_FAST = 0.3  # of the time that is left for races, where others compile
-_GAINING = "all that gain alone"
-_COMPILING = 0.6  # of what is left then, to race those that compile
+_FAST = 0.5  # of the time that is left for races, where others compile
+_OTHERS = "the others together"
+_COMPILING = 0.8  # of what is left then, to race those that compile
 _AT_ONCE = 6  # fixes in one race
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
 
@@ -50,6 +50,7 @@ class Settled:
     patch: Fixes
     race: Race
     earlier: tuple[Samples, ...]
+    is_confirmed: bool = True  # the patch was raced once more behind the race that chose it
 
     @property
     def won(self) -> Fixes:
@@ -96,15 +97,18 @@ class Contest:
     _fixes: dict[str, FixVerdict] = field(default_factory=dict, init=False)  # with what is known of them by now
     _said: dict[str, Outcome] = field(default_factory=dict, init=False)  # of fixes, by the last race of each
     _races: list[Race] = field(default_factory=list, init=False)
+    _each: float = field(default=0.0, init=False)  # seconds that each variant of the last race took
+    _standing: str = field(default="", init=False)  # what the chosen fixes were called in the race that chose them
+    _joint: Estimate | None = field(default=None, init=False)  # what several gained that were chosen together
 
     def settle(self, right: Fixes) -> Settled:
         """Choose among the fixes that are `right`.
 
         The first is the one that gains most alone, by the lower end of its interval. Each other is raced on top of
         those chosen by then, and joins them if it makes them faster. Where there is no time for that, all that gain
-        alone are raced together. Fixes that compile are slow to start: they are raced on top of what the others make,
-        side by side. The patch that comes of it is raced once more, and has to be faster again; so is that of all
-        fixes, for some gain nothing but together.
+        alone are raced together. Fixes that compile are slow to start: they are raced on top of what all others make
+        together, unless those gain nothing. The patch that comes of it is raced once more, and has to be faster again,
+        if there is time to compile it anew; so is that of all fixes, for some gain nothing but together.
         """
         self._fixes = {fix.name: fix for fix in right}
         if len(right) == 1:
@@ -113,7 +117,7 @@ class Contest:
         fast = [fix for fix in right if fix not in slow]
         budget = self.budget.part((_FAST if slow else 1.0) * self.budget.left)
         self._race_each(fast, budget)
-        chosen = self._chosen(fast, budget)
+        chosen = self._chosen(fast, budget, in_haste=bool(slow))
         return self._confirmed(self._compiled(chosen, slow) if slow else chosen)
 
     def _race_each(self, fixes: Fixes, budget: Budget) -> None:
@@ -132,15 +136,20 @@ class Contest:
                 self._note(fix, alone=gain)
                 self._judge(fix, race, only(fix.name), gain)
 
-    def _chosen(self, fixes: Fixes, budget: Budget) -> list[FixVerdict]:
-        """The fixes that gain alone, or on top of those chosen before them; the best comes first."""
+    def _chosen(self, fixes: Fixes, budget: Budget, *, in_haste: bool) -> list[FixVerdict]:
+        """The fixes that gain alone, or on top of those chosen before them; the best comes first.
+
+        In haste these are all together, if that is faster than the best of them.
+        """
         sound = [fix for fix in self._sound if fix.name in {each.name for each in fixes}]
         ordered = sorted(sound, key=lambda fix: fix.alone.low if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
         rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
-        if self._has_time(budget, _PAIR, _PAIR) and not self._has_time(budget, *[_PAIR] * len(rest), _PAIR):
-            gaining = self._fitting(chosen, [fix for fix in rest if self._said.get(fix.name) is Outcome.FASTER])
-            if gaining and self._join(chosen, {more(_GAINING): gaining}, budget.left / 2) is None:
+        has_time = self._has_time(budget, *[_PAIR] * (1 if in_haste else 2))
+        if has_time and (in_haste or not self._has_time(budget, *[_PAIR] * len(rest), _PAIR)):
+            others = [fix for fix in ordered if fix not in chosen and self._may_gain(fix, in_haste=in_haste)]
+            fitting = self._fitting(chosen, others)
+            if len(chosen) + len(fitting) > 1 and self._join(chosen, {more(_OTHERS): fitting}, budget.left / 2) is None:
                 return []
         rest = [fix for fix in rest if fix not in chosen]
         for number, fix in enumerate(rest):
@@ -152,14 +161,26 @@ class Contest:
                 return []
         return chosen
 
+    def _may_gain(self, fix: FixVerdict, *, in_haste: bool) -> bool:
+        """Whether to race it with others: what is slower for sure is not, and else what gains nothing alone."""
+        said = self._said.get(fix.name)
+        return said is Outcome.FASTER or (in_haste and said is not Outcome.SLOWER)
+
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
-        """The chosen fixes, and the best of those that compile, if it is faster on top of them."""
-        together = {more(fix.name): [fix] for fix in slow if self.patched([*chosen, fix], WHOLE)}
-        joined = (self._join(chosen, together, self.budget.left * _COMPILING) or []) if together else chosen
+        """The chosen fixes, and the best of those that compile, if it is faster on top of them.
+
+        Where programs run one after the other, it is the first of them that is faster.
+        """
+        groups = [[fix] for fix in slow] if self._races and self._races[-1].apart else [slow]
+        for group in groups:
+            together = {more(fix.name): [fix] for fix in group if self.patched([*chosen, fix], WHOLE)}
+            if together and self._join(chosen, together, self.budget.left * _COMPILING) is None:
+                return []
         for fix in slow:
-            if fix not in joined and (rival := self._rival(fix, joined)):
-                self._note(fix, reason=f"another candidate is faster: {rival.title}")
-        return joined
+            if fix not in chosen and (rival := self._rival(fix, chosen)):
+                how = "is faster" if fix.name in self._said else "was raced first, and gains"
+                self._note(fix, reason=f"another candidate {how}: {rival.title}")
+        return chosen
 
     def _join(self, chosen: list[FixVerdict], added: Mapping[str, Fixes], seconds: float) -> list[FixVerdict] | None:
         """Race fixes on top of the chosen ones, by the names of their variants, and have the fastest join them.
@@ -172,30 +193,45 @@ class Contest:
             self._blame(race, KEPT, chosen)
             return None
         best: tuple[float, Fixes] = (0.0, ())
+        self._standing = KEPT
         for name, fixes in added.items():
             gain = statistics.speedup(race.samples, [KEPT] if chosen else ORIGINALS, [name])
             if len(fixes) == 1:
                 self._note(fixes[0], **{"on_top" if chosen else "alone": gain})
                 self._judge(fixes[0], race, name, gain)
             if gain and _says(gain, race) is Outcome.FASTER and gain.low > best[0]:
-                best = gain.low, fixes
+                best, self._standing = (gain.low, fixes), name
+                self._joint = gain if len(fixes) > 1 else self._joint
         chosen += best[1]
         return chosen
 
     def _confirmed(self, chosen: Fixes) -> Settled:
-        """The result of the last race, of the patch of the chosen fixes and of that of all."""
+        """The result of the last race, of the patch of the chosen fixes and of that of all.
+
+        Where there is no time to compile them anew, it is that which chose them.
+        """
         earlier = tuple(race.samples for race in self._races)
+        if chosen and not self._can_start(_PAIR - 1, chosen):
+            race = self._races[-1].renamed(self._standing, PATCHED)
+            self._conclude(chosen, chosen, race, None)
+            return Settled(list(self._fixes.values()), chosen, race, earlier[:-1], is_confirmed=False)
         whole = self._together(chosen)
         patch, race = chosen or whole, Race()
         if patch:
-            rest = {WHOLE: whole} if len(whole) > len(patch) else {}
-            race = self._race({PATCHED: patch, **rest, **_classes(patch, self.by_class)}, self.budget.left)
+            parts = {**({WHOLE: whole} if len(whole) > len(patch) else {}), **_classes(patch, self.by_class)}
+            parts = parts if self._can_start(_PAIR - 1 + len(parts), patch) else {}
+            race = self._race({PATCHED: patch, **parts}, self.budget.left)
             self._blame(race, PATCHED, patch)
         joint = statistics.speedup(race.samples, [PATCHED], [WHOLE])
         if _says(joint, race) is Outcome.FASTER:
             patch, race = whole, race.renamed(WHOLE, PATCHED)
         self._conclude(patch, chosen, race, joint)
         return Settled(list(self._fixes.values()), patch, race, earlier)
+
+    def _can_start(self, variants: int, patch: Fixes) -> bool:
+        """Whether there is time for a race of so many variants, if the patch compiles."""
+        is_slow = any(starts_slowly(fix.rule) for fix in patch)
+        return not is_slow or variants * self._each <= self.budget.left
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
         """Keep the fixes of a patch that won its race, some for the `joint` gain beyond the chosen; drop the others."""
@@ -207,10 +243,11 @@ class Contest:
             if fix.name not in names or _says(gain, race) is not Outcome.FASTER:
                 last = gain if fix.name in names else None
                 self._note(fix, reason=fix.reason or too_little(fix, last, was_chosen=was_chosen))
-            elif was_chosen or len(patch) == 1:
+            elif len(patch) == 1 or (was_chosen and self._said.get(fix.name) is Outcome.FASTER):
                 self._note(fix, kept=True, reason=merit(fix))
             else:
-                self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, joint if chosen else gain))
+                together = self._joint if was_chosen else joint if chosen else gain
+                self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, together))
 
     def _together(self, chosen: Fixes) -> Fixes:
         """The chosen fixes and all others that don't exclude them, except those that are slower for sure."""
@@ -271,6 +308,7 @@ class Contest:
             return not budget.left or _is_decided(samples, list(patches))
 
         race = self.hold(variants, protocol, is_enough, self._races[-1].apart if self._races else "")
+        self._each = budget.spent / len(variants)
         self._races.append(race)
         if race.apart:
             self.schedule = replace(self.schedule, beside=1)

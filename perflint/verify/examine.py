@@ -96,10 +96,9 @@ class Examination(Planned):
 
     def _unrecorded(self) -> Iterator[FixVerdict]:
         """The fixes in what a first look has loaded, of which nothing else is known."""
-        ran = self._look.ran
-        for number, key in enumerate(self._variants.loaded(ran), self._first):
-            is_late = key in self._variants.late(ran)
-            reason = "it did not run in a first look" if is_late else "there was no time to record it"
+        late = self._variants.late(self._look.ran)
+        for number, key in enumerate(self._variants.loaded(self._look.ran), self._first):
+            reason = "it did not run in a first look" if key in late else "there was no time to record it"
             yield self._variants.verdict(f"{key.rule} {number}", key, 0, reason)
 
     def _reached(self, blank: Verdict) -> Verdict:
@@ -209,6 +208,8 @@ class Examination(Planned):
         hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
         contest = Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
         settled = contest.settle(right)
+        if not settled.is_confirmed:
+            self._left_out.append("another race of what is kept: there was no time to compile it anew")
         earlier, samples = (*self._known.earlier, *settled.earlier), settled.race.samples
         self._known = replace(self._known, earlier=earlier, samples=samples).having(settled.fixes)
         return settled
@@ -342,9 +343,8 @@ class Examination(Planned):
             self._left_out.append(f"results after step {first.last}: there was no time to record them")
             return {}
         self._enter("looking further", f"looking further than step {first.last}")
-        course = self._course.within(self._budget)
         longer = self._budget.of(Share.FURTHER)
-        further = Further(course, self._original, self._protocol, self._folder, longer)
+        further = Further(self._course.within(self._budget), self._original, self._protocol, self._folder, longer)
         whole, found = beyond_horizon(further, exact, self._patched, self._together)
         if whole.grade is not Grade.UNKNOWN:
             self._reach = reach_of(further.standard.run)

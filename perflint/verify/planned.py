@@ -132,7 +132,8 @@ class Planned:
 
     @cached_property
     def _records(self) -> Records:
-        for_seeds, course = self._budget.of(Share.SEEDS), self._course.within(self._comparing)
+        course = self._course.within(self._comparing)
+        for_seeds = self._comparing.left if self._raced_first else self._budget.of(Share.SEEDS)
         return Records(course, self._original, self._protocol, self._folder, for_seeds, self.tell)
 
     @cached_property

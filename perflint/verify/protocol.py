@@ -28,6 +28,7 @@ _AT_ONCE = 6  # fixes in one race
 _MORE = 1.5  # times the shortest race
 _WHOLE = 6  # steps of a program that has too few for windows
 _PATIENCE, _LEAST_PATIENCE = 10, 60.0  # times as long as the original takes, and seconds
+_COMPILED = 8  # steps until compiled modules are replayed: three calls before they are, two that capture graphs
 _COMPILING = 300.0  # seconds, as long may it take to compile large models
 
 
@@ -166,7 +167,10 @@ class Schedule:
 
     def shortest(self, variants: int, seconds: float) -> Protocol:
         """That of the shortest race of so many variants, which may take so many seconds, as some start slowly."""
-        return _patient(replace(self.protocol(variants, 0.0), seconds=seconds))
+        chosen = _patient(replace(self.protocol(variants, 0.0), seconds=seconds))
+        if not self.compile or not chosen.unit or self.look.is_whole or "warm_up" in self.asked:
+            return chosen
+        return replace(chosen, warm_up=max(chosen.warm_up, _COMPILED))
 
     def recordings(self, seconds: float) -> Protocol:
         """That of recordings that take about so many seconds in all: of slow steps, fewer are compared."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from perflint.shim.plan import Plan
+from perflint.verify import budget
 from perflint.verify.budget import Budget
 from perflint.verify.contest import Contest, Settled
 from perflint.verify.grade import Grade
@@ -25,17 +26,37 @@ from tests.verify.races import CALM, ROUGH, Noise, race
 from tests.verify.verdicts import fix
 
 FIXES = [fix(number) for number in range(3)]
+COMPILED = [replace(each, rule=rule) for each, rule in zip(FIXES[1:], ("compile-graphs", "compile"), strict=True)]
 A, B, C = (each.name for each in FIXES)
 LONG = 1e6  # seconds
 HUNG = "hangs after step 31: it came to no step for 60 s"
 Speed = Callable[[frozenset[str]], float]
 
 
+class Clock:
+    """The clock of budgets, which only races move, where a test says how long they take."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 class Simulated:
     """A course on which a variant is as fast as `speed` says of the names of its fixes; those of `crashes` fail."""
 
-    def __init__(self, speed: Speed, noise: Noise, seed: int, crashes: Collection[frozenset[str]]) -> None:
+    def __init__(
+        self,
+        speed: Speed,
+        noise: Noise,
+        seed: int,
+        crashes: Collection[frozenset[str]],
+        apart: str = "",
+        takes: float = 0.0,
+    ) -> None:
         self._speed, self._noise, self._seed, self._crashes = speed, noise, seed, crashes
+        self._apart, self._takes = apart, takes
+        self.clock = Clock()
         self.races: list[list[str]] = []
         self.variants = 0
 
@@ -50,23 +71,29 @@ class Simulated:
         if speedups:
             samples = race(rng, self._noise, rounds=protocol.rounds, pairs=protocol.pairs, speedups=speedups)
         enough(samples)
-        return Race(samples, tuple(Start(name, 1.0, 0, 0) for name in (*ORIGINALS, *speedups)), faults=faults)
+        self.clock.now += self._takes * len(variants)
+        starts = tuple(Start(name, 1.0, 0, 0) for name in (*ORIGINALS, *speedups))
+        return Race(samples, starts, apart=self._apart, faults=faults)
 
 
+@dataclass(frozen=True)
 class Fixed:
-    """A schedule whose races all have the same protocol; there is time for so many variants in all of them."""
+    """A schedule whose races all have the same protocol; there is time for so many `variants` in all of them."""
 
-    def __init__(self, course: Simulated, rounds: int, pairs: int, variants: int) -> None:
-        self._course, self._protocol, self._variants = course, Protocol("steps", 4, 10, pairs, rounds, 20), variants
+    course: Simulated
+    rounds: int
+    pairs: int
+    variants: int
+    beside: int = 2
 
     def protocol(self, variants: int, seconds: float) -> Protocol:
-        return self._protocol
+        return Protocol("steps", 4, 10, self.pairs, self.rounds, 20)
 
     shortest = protocol
 
     def least(self, variants: int) -> float:
         """As a share of what is left, which the clock of the test doesn't change."""
-        return LONG * 0.99 * variants / max(self._variants - self._course.variants, 1)
+        return LONG * 0.99 * variants / max(self.variants - self.course.variants, 1)
 
 
 def settled(
@@ -79,6 +106,8 @@ def settled(
     rivals: frozenset[str] = frozenset(),
     size: tuple[int, int] = (5, 5),
     variants: int = 10**6,
+    apart: str = "",
+    takes: float = 0.0,
 ) -> tuple[Settled, list[list[str]]]:
     """What comes of a contest, and the variants of each of its races; `rivals` can't be had together."""
 
@@ -87,10 +116,12 @@ def settled(
         plan = Plan("", cast(Any, files), (), (), {}, False, False, "")
         return None if len(rivals & files.keys()) > 1 else Variant(name, plan)
 
-    course = Simulated(speed, noise, seed, crashes)
+    course = Simulated(speed, noise, seed, crashes, apart, takes)
     schedule = cast(Any, Fixed(course, *size, variants))
-    contest = Contest(course.race, patched, schedule, Budget(LONG), lambda _: None, lambda: None)
-    return contest.settle(fixes), course.races
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget, "time", course.clock)
+        contest = Contest(course.race, patched, schedule, Budget(LONG), lambda _: None, lambda: None)
+        return contest.settle(fixes), course.races
 
 
 def kept(result: Settled) -> list[str]:
@@ -124,12 +155,36 @@ def test_a_fix_is_kept_for_what_it_adds_to_those_that_gain_more() -> None:
 
 
 def test_fixes_that_compile_are_raced_beside_each_other_on_top_of_the_others() -> None:
-    compiled = [replace(each, rule=rule) for each, rule in zip(FIXES[1:], ("compile", "compile-graphs"), strict=True)]
-    rivals = frozenset((B, C))
-    result, races = settled(gains(1.5, 1.2, 1.6), (FIXES[0], *compiled), rivals=rivals)
+    result, races = settled(gains(1.5, 1.2, 1.6), (FIXES[0], *COMPILED), rivals=frozenset((B, C)))
     assert races == [[only(A)], ["the fixes kept so far", more(B), more(C)], [PATCHED]]
     assert kept(result) == [A, C]
     assert reasons(result)[B].startswith("another candidate is faster")
+
+
+def test_where_programs_run_one_after_the_other_the_first_that_compiles_and_gains_is_kept() -> None:
+    result, races = settled(
+        gains(1.5, 1.6, 1.2), (FIXES[0], *COMPILED), rivals=frozenset((B, C)), apart="they have no room"
+    )
+    assert races == [[only(A)], ["the fixes kept so far", more(B)], [PATCHED]]
+    assert kept(result) == [A, B]
+    assert reasons(result)[C].startswith("another candidate was raced first, and gains: ")
+
+
+def test_on_top_of_what_gains_only_together_that_is_compiled_which_gains_most() -> None:
+    fixes = [*FIXES[:2], COMPILED[1]]
+    together = frozenset((A, B))
+    result, races = settled(lambda names: (1.8 if together <= names else 1.0) * (1.5 if C in names else 1.0), fixes)
+    assert races == [[only(A), only(B)], [more("the others together")], ["the fixes kept so far", more(C)], [PATCHED]]
+    assert kept(result) == [A, B, C]
+    assert [each.is_joint for each in result.fixes] == [True, True, False]
+    assert "together with the others that gain little alone" in reasons(result)[A]
+
+
+def test_without_time_to_compile_the_patch_anew_the_race_that_chose_it_is_the_last() -> None:
+    result, races = settled(gains(1.5, 1.6), (FIXES[0], COMPILED[0]), takes=LONG / 9)
+    assert races == [[only(A)], ["the fixes kept so far", more(B)]]
+    assert not result.is_confirmed and kept(result) == [A, B]
+    assert ratio_of(result) == pytest.approx(2.4, rel=0.05)
 
 
 def test_where_nothing_else_gains_what_compiles_is_raced_against_the_original() -> None:
@@ -141,7 +196,7 @@ def test_where_nothing_else_gains_what_compiles_is_raced_against_the_original() 
 
 def test_without_time_for_one_after_the_other_those_that_gain_alone_are_raced_together() -> None:
     result, races = settled(gains(1.5, 1.2, 1.3), variants=14)
-    assert races[:2] == [[only(A), only(B), only(C)], ["the fixes kept so far", more("all that gain alone")]]
+    assert races[:2] == [[only(A), only(B), only(C)], ["the fixes kept so far", more("the others together")]]
     assert kept(result) == [A, B, C]
 
 
