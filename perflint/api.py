@@ -40,7 +40,7 @@ What is offered, by the question that a rule asks:
   what runs as often as an optimizer, `runs_model_beside` as a model, `computes_for_callers` where whoever calls it
   does, and `made_before_steps` what is made earlier; `loops_around` gives the loops, those of `callers`, too,
   `walked_batch` what a loop walks sample by sample, and `steps_an_environment` finds `env.step(action)`.
-- *What of the data?* `loaders`, and `graph_loaders` of graph libraries, give each `LoaderCall`, whose options are
+- *What of the data?* `loaders`, and `derived_loaders` of other classes, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
   something is a part; `samples` gives each `Sample` that a dataset makes, with the work that it is; `dataset` gives the
   `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
@@ -166,7 +166,7 @@ __all__ = [
     "asks_for_setting", "assigned", "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like",
     "call_span", "callers", "carrying_loop", "changing", "comments", "computes_for_callers", "converts", "dataset",
     "dependents", "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name",
-    "fused_attention", "graph_loaders", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
+    "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
     "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
     "is_view", "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
     "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "number", "numbers",
@@ -247,9 +247,9 @@ def loaders(program: Program) -> list[LoaderCall]:
     return program.get(Loaders).calls
 
 
-def graph_loaders(program: Program) -> list[LoaderCall]:
+def derived_loaders(program: Program) -> list[LoaderCall]:
     """The calls that build loaders of graph libraries with workers: their keywords are torch's."""
-    return program.get(Loaders).of_graphs
+    return program.get(Loaders).derived
 
 
 def batch(program: Program, node: ast.expr) -> Batch | None:

@@ -104,10 +104,10 @@ def _whole(program: Program, use: ast.Name) -> ast.Name | None:
 
 
 def _lives_on(program: Program, use: ast.Name, whole: ast.Name) -> bool:
-    """Is the whole made outside of the loop of steps that the loss is made in, with gradients?"""
+    """Is the whole made outside of all loops of steps that the loss is made in, with gradients?"""
     loops = [each for each in program.ancestors(use) if isinstance(each, api.LOOPS)]
     if not loops or program.loop_kind(loops[0]) is not LoopKind.STEP or program.grad_mode(use) is not GradMode.ON:
         return False
-    inside = set(ast.walk(loops[0]))
+    inside = {node for loop in loops if program.loop_kind(loop) is LoopKind.STEP for node in ast.walk(loop)}
     made = api.flow(program).definitions(whole) - {whole}
     return bool(made) and not any(each in inside for each in made)

@@ -4,10 +4,11 @@
 
 Reports loaders that surely have workers and say nothing of `persistent_workers`, where this file walks them again and
 again: in a loop inside of another one, in a function that is called in a loop, by `iter` or `yield from` in a loop, or
-where a loop hands them to a function of another file, outside of which they were made. Where no walk is in sight, those
-count that are made for training: that shuffle or drop what is left at the end, that are called so, or are made for
-validation beside one. Loaders of DGL and PyG count, too. Left alone are loaders that are made anew each time, whose
-dataset the loop changes, whose sampler draws a number of samples of its own, and tests.
+where a loop hands them to a function of another file, outside of which they were made; or where another file so walks
+what a function of this one returns. Where no walk is in sight, those count that are made for training: that shuffle or
+drop what is left at the end, that are called so, or are made for validation beside one. Loaders of DGL and PyG count,
+and other classes that are called `DataLoader` and are given `num_workers`. Left alone are loaders that are made anew
+each time, whose dataset the loop changes, whose sampler draws a number of samples of its own, and tests.
 
 ## Why it is slow
 
@@ -34,8 +35,8 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=Tr
 
 `behaviour`: from the second epoch on, workers draw other random numbers, and the order of a shuffling loader is another
 one. Workers that stay keep their memory. There is no fix where the program, or functions of other files, may change the
-dataset between epochs, which they would not see, and where the number of workers isn't written out or held by a
-variable. It is advice, for it depends on how long an epoch takes.
+dataset between epochs, which they would not see, where the number of workers isn't written out or held by a variable,
+and for classes of other files, which may not take the keyword. It is advice: it depends on how long an epoch takes.
 
 ## Measured
 
@@ -51,6 +52,7 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Blocked, Finding, Fix, Options, Program, Restarts, Rule, Safety, Severity, State
 
+_LIBRARIES = frozenset({"torch", "torch_geometric", "dgl"})
 _SAFE = frozenset({"__len__", "__getitem__", "index", "count", "keys", "values", "items", "get"})
 
 
@@ -63,7 +65,7 @@ class LoaderRestartsWorkers(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each loader whose workers are started in every iteration of a loop around."""
-        loaders = () if program.is_test else (*api.loaders(program), *api.graph_loaders(program))
+        loaders = () if program.is_test else (*api.loaders(program), *api.derived_loaders(program))
         for loader in loaders:
             is_started = loader.workers.state is State.ON and loader.persistent.state is State.ABSENT
             found = api.restarts(program, loader) if is_started and loader.certain else None
@@ -90,6 +92,9 @@ def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
         for node in ast.walk(epoch):
             if _may_change(program, node, api.path_of(dataset) if dataset is not None else ""):
                 raise Blocked("the workers would not see what is changed between epochs", node)
+    made = program.qualified(loader.call.func)
+    if made and made.partition(".")[0] not in _LIBRARIES:
+        raise Blocked(f"`{program.segment(loader.call.func)}`, of another file, may not take the keyword")
     if workers is None or not api.takes_keywords(loader.call):
         raise Blocked("the call's own keywords don't tell how many workers there are")
     is_sure = loader.workers.certain and isinstance(workers, ast.Constant)

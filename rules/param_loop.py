@@ -3,9 +3,9 @@
 ## What it does
 
 Reports loops over parameters, gradients or states that run in every step of training and only update them in place:
-moving averages, target networks and scaled gradients (*update*), clamped ones (*clip*), copies (*copy*), and norms that
-are added up or listed (*norm*). Functions named for a moving average or clipping are taken to run in every step. Leaves
-alone tests, and loops that initialise, load, do anything else, or run now and then (`if step % n == 0`).
+moving averages, target networks and scaled gradients (*update*), clamped ones (*clip*), copies (*copy*), and norms or
+penalties that are added up or listed (*norm*). Functions named for averages or clipping are taken to run in every step.
+Leaves alone tests, and loops that initialise, load, do anything else, or run now and then (`if step % n == 0`).
 
 ## Why it is slow
 
@@ -56,14 +56,17 @@ from perflint.api import Blocked, Finding, Fix, Options, Program, Rule
 _Loop = ast.For | ast.ListComp | ast.GeneratorExp
 _UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
 _CLAMPS = frozenset({"clamp_", "clip_"})
-_REDUCED = re.compile(r"norm|'grad'.*'sum'")
+_REDUCED = re.compile(r"norm|(?=.*'sum')(?=.*('grad'|'pow'|'square'|'abs'|Pow\(\)))")
 _NORM = re.compile(r"'norm'|'abs'.*'max'|'max'.*'abs'")
-_STEPS = re.compile(r"(^|_)ema($|_)|moving_average|momentum_update|soft_update|polyak|grad_norm|clip_grad|^zero_grad$")
+_STEPS = re.compile(  # behind the class, if there is one
+    r"[._]ema($|_)|moving_average|momentum_update|soft_update|polyak|grad_norm|clip_grad|\.zero_grad$|(EMA|Average)\.update"
+)
 _COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp", "update_average"})
-_HARMLESS = _COMPUTED | frozenset("detach float to type_as view_as numel norm sum item items is_floating_point".split())
+_HARMLESS = _COMPUTED | frozenset("detach float to type_as view_as numel norm sum item items pow square abs".split())
 _HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isinstance")}
-_HARMLESS |= {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm", "torch.no_grad"}
+_HARMLESS |= {"is_floating_point", "torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm", "torch.no_grad"}
 _PLAIN = (ast.With, ast.If, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Continue, ast.Pass)
+_TABLES = frozenset({"builtins.dict", "state_dict"})
 _WALKED = re.compile(r"param|grads|gradients|^state_dict$", re.IGNORECASE)
 
 
@@ -90,23 +93,19 @@ class ParamLoop(Rule):
 def _runs_each_step(program: Program, loop: ast.AST, kind: str) -> bool:
     """Does each step run it, or is its function named for that? Copies alone may be how things are set up."""
     is_hot, is_beside = api.runs_often(program, loop), api.steps_beside(program, loop)
-    named = _STEPS.search(getattr(program.function_of(loop), "name", ""))
-    return (is_hot and is_beside) if kind == "copy" else bool(is_hot or is_beside or named)
+    names = [getattr(each, "name", "") for each in (program.class_around(loop), program.function_of(loop))]
+    return (is_hot and is_beside) if kind == "copy" else bool(is_hot or is_beside or _STEPS.search(".".join(names)))
 
 
 def _walks_parameters(program: Program, walked: ast.expr) -> bool:
     """Does it walk parameters, by what they are called, or a dictionary that is made of them?"""
     keyed = walked.func.value if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) else walked
     made = api.origins(program, keyed) if isinstance(keyed, ast.Name) else []
-    tables = [each for each in made if isinstance(each, ast.Call) and _makes_table(program, each)]
+    calls = [each for each in made if isinstance(each, ast.Call)]
+    tables = [each for each in calls if getattr(each.func, "attr", program.qualified(each.func)) in _TABLES]
     nodes = (each for part in (walked, *tables) for each in ast.walk(part))
     words = (getattr(e, "attr", getattr(e, "id", getattr(e, "value", ""))) for e in nodes)
     return any(_WALKED.search(word) for word in words if isinstance(word, str))
-
-
-def _makes_table(program: Program, call: ast.Call) -> bool:
-    """Does it make a dictionary, or give the state of a module?"""
-    return program.qualified(call.func) == "builtins.dict" or getattr(call.func, "attr", "") == "state_dict"
 
 
 def _kind(program: Program, loop: _Loop) -> str:

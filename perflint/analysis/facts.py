@@ -251,11 +251,12 @@ class Program(Module, ABC):
         found = [self._facts.summaries.get(each) for each in targets] if self._context.summaries else []
         return bool(found) and all(each is not None and calls in each.decorates for each in found)
 
-    def is_called(self, function: Function, manner: Manner) -> bool:
-        """Do other files call `function` in this manner?"""
+    def is_called(self, function: Function, manner: Manner, part: int | None = None) -> bool:
+        """Do other files call `function` in this manner, or use the part of its result so?"""
         name = self._names.get(function)
         if name is None:
             return False
+        name = name if part is None else f"{name}.{part}"
         self.asked.manners[name] = self.asked.manners.get(name, Manner.PLAIN) | manner
         return any(name == called and manners & manner for called, manners in self._context.manners)
 

@@ -8,6 +8,7 @@ from enum import IntEnum, IntFlag
 from operator import attrgetter
 
 _OF_TENSORS = frozenset("DdHhT")
+_OF_LOADERS = frozenset("lp0123456789")
 
 
 class Likelihood(IntEnum):
@@ -41,6 +42,7 @@ class Manner(IntFlag):
     PLAIN = 0
     QUIET = 1  # where gradients are switched off, or may be
     HANDLED = 2  # where errors that it raises are handled
+    REWALKED = 4  # for a loader that is walked again and again
     NEEDED = 8  # for what an environment steps with, which has to be on the host
     EVALUATED = 16  # with modules in evaluation mode
     TRAINED = 32  # with one that is in training mode, or may be
@@ -151,6 +153,11 @@ class Summary:
     def returns_tensor(self) -> bool:
         """Is there a tensor in what the function returns?"""
         return not _OF_TENSORS.isdisjoint(self.returns)
+
+    @property
+    def returns_loader(self) -> bool:
+        """Is there a loader in what the function returns, or hands on the items of one?"""
+        return not _OF_LOADERS.isdisjoint(self.returns)
 
 
 @dataclass(frozen=True, order=True)

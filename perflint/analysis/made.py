@@ -11,9 +11,10 @@ from perflint.analysis.heat.scale import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.operations import TorchCall, operation
+from perflint.analysis.values.repeated import numbers
 from perflint.analysis.values.values import Kind
 from perflint.syntax.edits import Safety
-from perflint.syntax.walk import elements_of, integer, name_called, own_nodes
+from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes
 
 _BY_SHAPE = frozenset({"expand_as", "view_as", "reshape_as"})
 _COUNTING = frozenset({"builtins.range", "builtins.reversed"})
@@ -181,7 +182,9 @@ def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[
     sources = program.get(Flow).assigned(node) if isinstance(node, ast.Name) else program.get(Origins).of(node)
     found = [each for each in sources if isinstance(each, ast.expr) and each is not node]
     made = [made_on_host(program, each, move, around) for each in found]
-    if not made or len(made) != len(sources) or None in made:
+    first = next(filter(None, made), None)
+    are_made = all(one or _is_table(program, each) for one, each in zip(made, found, strict=True))
+    if first is None or len(made) != len(sources) or not are_made:
         return None
     for source in sources:
         is_before = program.heat(source) is Heat.ONCE and program.heat(move) is not Heat.ONCE
@@ -189,18 +192,34 @@ def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[
             return None
     if isinstance(node, ast.Name) and _is_handed_on(program, node, move):
         return None
-    return replace(made[0], is_apart=True) if made[0] is not None else None
+    return replace(first, is_apart=True)
+
+
+def _is_table(program: Program, node: ast.expr) -> bool:
+    """Is it `torch.tensor([0.5])`, or the like, of numbers that are the same in each step?"""
+    is_made = isinstance(node, ast.Call) and program.qualified(node.func).lower().endswith("tensor")
+    return is_made and isinstance(node, ast.Call) and bool(node.args) and numbers(program, node.args[0]) is not None
 
 
 def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
     """Is what `source` makes written to between that and `move`, or in the function that makes it?"""
     writes = program.get(Memory).writes_after(source, source) if isinstance(source, ast.expr) else ()
     own = {*ast.walk(move)}  # such as `.random_(10)` in front of it
-    nodes = [each.node for each in writes if each.node not in own]
+    nodes = [each.node for each in writes if each.node not in own and not _puts_number(program, each.node)]
     if program.function_of(source) is not program.function_of(move):
         return bool(nodes)
     graph = program.get(Flow).graph(move)
     return any(program.stands_before(each, move) and graph.reaches(each, move, source) for each in nodes)
+
+
+def _puts_number(program: Program, node: ast.AST) -> bool:
+    """Is it `x[:, 0] = 1`, not in a loop of its own: a number for a part that numbers tell?"""
+    statement = program.statement_of(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    parts = [part for each in targets if isinstance(each, ast.Subscript) for part in elements_of(each.slice)]
+    is_number = isinstance(statement, ast.Assign) and program.value(statement.value).kind is Kind.NUMBER
+    is_loop = isinstance(program.parent(statement), LOOPS)
+    return bool(parts) and is_number and not is_loop and all(_is_basic(program, each) for each in parts)
 
 
 def _is_handed_on(program: Program, name: ast.Name, move: ast.Call) -> bool:

@@ -148,7 +148,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
                 summary.trains
                 or (not _tells_no_effects(summary) and target in each.effect_queries)
                 or (summary.starts_processes and target in each.start_queries)
-                or ("p" in summary.returns and target in each.result_queries)
+                or (summary.returns_loader and target in each.result_queries)
                 or (summary.returns not in ("", _LIKELY) and target in each.guess_queries)
                 or (summary.returns_tensor and target in each.result_queries)
             ):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from perflint.syntax.walk import Function
+from perflint.syntax.walk import Function, name_called, own_nodes, path_of, stores
 
 Argument = TypeVar("Argument")
 
@@ -75,6 +75,23 @@ def defaults_of(function: Function) -> dict[str, ast.expr]:
         *zip(taken.kwonlyargs, taken.kw_defaults, strict=True),
     ]
     return {parameter.arg: default for parameter, default in pairs if default is not None}
+
+
+def handed_on(function: Function) -> str:
+    """The parameter of a generator whose items it yields, and does nothing else with; empty for others."""
+    nodes = own_nodes(function)
+    yields = [each for each in nodes if isinstance(each, ast.Yield | ast.YieldFrom)]
+    items = {path_of(each.value) if isinstance(each, ast.Yield) and each.value else "" for each in yields}
+    item = items.pop() if len(items) == 1 else ""
+    if not item or sum(isinstance(each, ast.Name) and each.id == item for each in nodes) > len(yields) + 1:
+        return ""
+    for loop in (each for each in nodes if isinstance(each, ast.For)):
+        is_counted = isinstance(loop.target, ast.Tuple) and name_called(loop.iter) == "enumerate"
+        target = loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) and is_counted else loop.target
+        walked = path_of(loop.iter.args[0] if isinstance(loop.iter, ast.Call) and loop.iter.args else loop.iter)
+        if path_of(target) == item and not stores(function, walked):
+            return next((each.arg for each in parameters_of(function) if each.arg == walked), "")
+    return ""
 
 
 def is_static(function: Function) -> bool:

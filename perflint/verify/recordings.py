@@ -28,6 +28,7 @@ _GAINFUL = 3  # runs beside each other, for a guess at the time of many: they sh
 _CLOCK = 10  # times as fast do clocks run, for moments, in the original's second run: what is printed of them differs
 _STRIDE = 1.25  # times as far is each mark of a replay as the one before
 _MARKS = 64
+_OTHER_NUMBERS = "its random numbers are others"
 _HURRIED = 1.5  # times as long as recordings are expected to take
 _FOR_ONE, _FOR_REFERENCE = 0.6, 0.5  # of the time for recordings, for the first of them, and of what is left by then
 
@@ -97,7 +98,10 @@ class Records:
         is_coarse = promise is Safety.PRECISION  # which double precision tells nothing of
         found = likeness(self.standard, run, self._compare(run) if is_coarse else self._compared(run))
         may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
-        return self._over_seeds(variant, promise) if found.grade is Grade.DIFFERENT and may_draw else found
+        if found.grade is not Grade.DIFFERENT or not may_draw:
+            return found
+        reason = "its numbers have less precision" if is_coarse else _OTHER_NUMBERS
+        return self._over_seeds(variant, reason, formats=is_coarse)
 
     @cached_property
     def own(self) -> Likeness:
@@ -126,16 +130,16 @@ class Records:
     def _compare(self, run: Recorded) -> Comparison:
         return compare(self.standard.run.folder, run.folder, self._reference, self.standard.common(run))
 
-    def _over_seeds(self, variant: Variant, promise: Safety = Safety.BEHAVIOUR) -> Likeness:
-        """How alike a variant is to the original over more and more seeds."""
+    def _over_seeds(self, variant: Variant, reason: str, *, formats: bool = False) -> Likeness:
+        """How alike a variant is to the original over more and more seeds, which the `reason` is for."""
         beside = min(self._beside, available_cores(), _GAINFUL)
         budget, each, runs = self.course.budget.part(self._seconds), 2 * self.one / beside, list[Recorded]()
         needed = f"{SEEDS[0]} seeds would take about {SEEDS[0] * each:.0f} s"
-        found = Likeness(Grade.UNKNOWN, (f"its random numbers are others, and {needed}: a larger budget may tell",))
+        found = Likeness(Grade.UNKNOWN, (f"{reason}, and {needed}: a larger budget may tell",))
         for seeds in SEEDS:
             if seeds * each > budget.seconds:
                 break
-            self._tell(f"running {seeds} seeds, for random numbers are others")
+            self._tell(f"running {seeds} seeds, for {reason}")
             self._seeded = list(itertools.takewhile(lambda run: not run.is_cut, self._seeded))
             jobs = [self._seeded_original(number) for number in range(len(self._seeded), seeds + 1)]
             further = [self._job(variant, seed) for seed in range(len(runs) + 1, seeds + 1)]
@@ -144,8 +148,7 @@ class Records:
             runs += made[len(jobs) :]
             if any(run.is_cut for run in made):
                 break
-            is_coarse = promise is Safety.PRECISION
-            found = over_seeds(self._seeded[1 : seeds + 1], runs, self._seeded[0], formats=is_coarse)
+            found = over_seeds(self._seeded[1 : seeds + 1], runs, self._seeded[0], formats=formats)
             each = budget.spent / seeds
             if found.grade is not Grade.UNKNOWN:
                 break

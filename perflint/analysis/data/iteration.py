@@ -11,6 +11,7 @@ from functools import cached_property
 from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import handed_on
 from perflint.syntax.walk import COMPREHENSIONS, method_of, name_called, receiver_of
 
 WRAPS = re.compile(
@@ -95,9 +96,13 @@ class Iteration:
         name = name_of(self._program, call)
         owner = receiver_of(call)
         method = name_called(call) if owner is not None else ""
+        callee = self._program.callee(call)
+        handed = self._program.arguments(call, callee).get(handed_on(callee)) if callee is not None else None
         has_iterator = method_of(self._program.value(call.func).node, "__iter__") is not None
         if name == "builtins.next":  # takes an item out
             yield from ((argument, True) for argument in call.args)
+        elif handed is not None:
+            yield handed, is_held
         elif WRAPS.fullmatch(name) or method in _WRAPPING_METHODS or has_iterator:
             yield from ((argument, is_held) for argument in call.args)
         elif is_held and name in _MAPPINGS:

@@ -17,7 +17,10 @@ from perflint.syntax.arguments import bind, defaults_of
 from perflint.syntax.walk import is_false, method_of, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
-_OF_GRAPHS = re.compile(r"dgl\.dataloading\.(\w+\.)*\w*DataLoader$|torch_geometric\.(loader|data)\.(\w+\.)*\w*Sampler$")
+_DERIVED = re.compile(
+    r"torch_geometric\.(loader|data)\.(\w+\.)*\w*Sampler$"
+    r"|(?!torch)\.*(\w+\.)+(?!Infinite|Multi|Cached|Prefetch|Background)\w*DataLoader\w*$"  # which keep workers
+)
 _TORCH_ONLY = frozenset(
     {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}
 )
@@ -92,12 +95,14 @@ class Loaders:
         return found
 
     @cached_property
-    def of_graphs(self) -> list[LoaderCall]:
-        """The calls that build loaders of graph libraries, which hand their keywords on to torch's DataLoader."""
+    def derived(self) -> list[LoaderCall]:
+        """The calls that build loaders of other libraries and files, which hand keywords on to torch's DataLoader."""
         found = []
         for call in self._program.of_type(ast.Call):
-            if _OF_GRAPHS.match(self._program.qualified(call.func)) and any(
-                each.arg == "num_workers" for each in call.keywords
+            if (
+                call not in self.by_call
+                and _DERIVED.match(self._program.qualified(call.func))
+                and any(each.arg == "num_workers" for each in call.keywords)
             ):
                 workers, pinned, kept = (self.setting(call, name, len(call.args)) for name in _OPTIONS)
                 found.append(LoaderCall(call, workers, pinned, len(call.args), persistent=kept))

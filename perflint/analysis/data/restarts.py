@@ -12,7 +12,9 @@ from perflint.analysis.data.iteration import WRAPS, Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, State
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.syntax.arguments import parameters_of
+from perflint.analysis.links import Manner
+from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import arguments_of, parameters_of
 from perflint.syntax.walk import Loop, integer, path_of, returned_values
 
 _TRAINING = re.compile(r"train", re.IGNORECASE)
@@ -49,7 +51,7 @@ def restarts(program: Program, loader: LoaderCall) -> Restarts:
     handed = [each for each in _handed(program, made) if _loops(program, each, makers)]
     found = ((walk, each) for walk in (*walks, *handed) for each in _loops(program, walk, makers))
     loops = dict.fromkeys(each for walk, each in found if _hands(program, each, walk, made))
-    is_elsewhere = not walks and not loops and _is_for_training(program, loader)
+    is_elsewhere = not walks and not loops and (_is_rewalked(program, made) or _is_for_training(program, loader))
     return Restarts(tuple(loops), tuple(handed), is_elsewhere)
 
 
@@ -82,14 +84,54 @@ def _is_endless(program: Program, loader: LoaderCall) -> bool:
 def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:
     """The calls of other files' functions that are given what `made` makes, itself."""
     origins = program.get(Origins)
-    for call in program.of_type(ast.Call):
-        name = program.qualified(call.func) or path_of(call.func)
-        if program.callee(call) is not None or _KEEPING.search(name) or WRAPS.fullmatch(name):
-            continue
-        given = (*call.args, *(each.value for each in call.keywords))
-        named = (each for each in given if isinstance(each, ast.Name | ast.Attribute) and path_of(each))
-        if any(program.value(each).node is made or made in origins.of(each) for each in named):
+    for call, each in _given(program):
+        if (program.value(each).node is made or made in origins.of(each)) and _may_walk(program, call):
             yield call
+
+
+def _given(program: Program) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """The calls of the program, each with what it is given by a name."""
+    for call in program.of_type(ast.Call):
+        yield from ((call, each) for each in arguments_of(call) if path_of(each))
+
+
+def _may_walk(program: Program, call: ast.Call) -> bool:
+    """May it be a function of another file that walks what it is given?"""
+    name = program.qualified(call.func) or path_of(call.func)
+    return program.callee(call) is None and not _KEEPING.search(name) and not WRAPS.fullmatch(name)
+
+
+def rewalked(program: Program) -> Iterator[str]:
+    """The functions of other files that make loaders which this one walks again and again, outside of what made them.
+
+    Each with the place of the loader in what it gives, if that is a tuple.
+    """
+    walks: list[tuple[ast.AST, ast.expr]] = [(each, each.iter) for each in program.of_type(ast.For)]
+    for walk, walked in (*walks, *_given(program)):
+        value = program.value(walked)
+        maker = value.owner.name if value.kind is Kind.LOADER and value.owner is not None else ""
+        if not maker or (isinstance(walk, ast.Call) and not _may_walk(program, walk)):
+            continue
+        made = [call for call in program.of_type(ast.Call) if _makes(program, call, maker)]
+        if not {*loops_around(program, walk)} <= {loop for call in made for loop in loops_around(program, call)}:
+            yield maker
+
+
+def _makes(program: Program, call: ast.Call, maker: str) -> bool:
+    """Is it a call of the function of another file, or does what it gives have that part?"""
+    return any(f"{maker}.".startswith(f"{each}.") for each in program.targets(call))
+
+
+def _is_rewalked(program: Program, made: ast.Call) -> bool:
+    """Does another file walk again and again what a function of this one makes by the call, and by no other?"""
+    origins = program.get(Origins)
+    for function in program.of_type(ast.FunctionDef):
+        returned = returned_values(function)
+        for value in returned if len(returned) == 1 else ():
+            for part, each in enumerate(value.elts) if isinstance(value, ast.Tuple) else [(None, value)]:
+                if origins.calls(each) == [made] and program.is_called(function, Manner.REWALKED, part):
+                    return True
+    return False
 
 
 def _is_for_training(program: Program, loader: LoaderCall) -> bool:
@@ -107,7 +149,7 @@ def _is_for_training(program: Program, loader: LoaderCall) -> bool:
         return not is_in_order or loader.argument("sampler") is not None
     function = program.function_of(loader.call)
     loaders = program.get(Loaders)
-    others = [each for each in (*loaders.calls, *loaders.of_graphs) if program.function_of(each.call) is function]
+    others = [each for each in (*loaders.calls, *loaders.derived) if program.function_of(each.call) is function]
     others = [each for each in others if each.call is not loader.call and function is not None]
     return _VALIDATION.search(name) is not None and any(
         _shuffles(program, each) or _TRAINING.search(_name(program, each.call)) for each in others

@@ -6,19 +6,22 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perflint import torch_ops
 from perflint.analysis.autograd.effects import runs_module
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.often import refreshes
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.scale import Heat
+from perflint.analysis.values.operations import operation
+from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import parameters_of
-from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, path_of, reachable
+from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, own_nodes, path_of, reachable
 
 _DEPTH = 4  # of calls
 _FEW = 4  # steps
 _SELDOM = re.compile(
-    r"^_*(init|reset|build|make|create|setup|load|prepare|from|main|test|infer)|metric|score|calculate", re.I
+    r"^_*(init|reset|build|make|create|setup|load|prepare|from|main|test|infer|eval|vali)|metric|score|calculate", re.I
 )
 
 
@@ -55,7 +58,7 @@ def runs_model_beside(program: Program, node: ast.AST) -> bool:
 
 
 def computes_for_callers(program: Program, made: ast.expr) -> bool:
-    """Is `made` put beside a tensor that the function is given, where nothing in the file calls that but functions?
+    """Is `made` put beside a tensor that the function is given, or in a loss, where only functions call that here?
 
     Such a function computes for whoever calls it, in other files as a rule in every step.
     """
@@ -68,7 +71,26 @@ def computes_for_callers(program: Program, made: ast.expr) -> bool:
     parameters = {each.arg for each in parameters_of(function)} - {"self", "cls", "model", "module", "net"}
     devices = (each for each in ast.walk(program.statement_of(made)) if isinstance(each, ast.Attribute))
     is_beside = any(each.attr == "device" and path_of(each.value) in parameters for each in devices)
-    return is_beside and all(program.function_of(site) is not None for site in sites)
+    if not is_beside and not (parameters and made not in _looped(function) and _computes_loss(program, function)):
+        return False
+    return all(program.function_of(site) is not None for site in sites)
+
+
+def _looped(function: ast.FunctionDef) -> set[ast.AST]:
+    """The nodes of the function that its own loops run."""
+    return {each for loop in own_nodes(function) if isinstance(loop, LOOPS) for each in ast.walk(loop)}
+
+
+def _computes_loss(program: Program, function: ast.FunctionDef) -> bool:
+    """Does the function compute one of torch's losses, other than in a loop of its own?"""
+    calls = (each for statement in function.body for each in _unlooped(statement) if isinstance(each, ast.Call))
+    return any(_is_loss(program, each) for each in calls)
+
+
+def _is_loss(program: Program, call: ast.Call) -> bool:
+    found, callee = operation(program, call), program.value(call.func)
+    is_module = callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss"
+    return is_module or (found is not None and "loss" in found.traits)
 
 
 def _unlooped(statement: ast.AST, *without: type[ast.AST]) -> Iterator[ast.AST]:

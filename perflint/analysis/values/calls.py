@@ -12,7 +12,19 @@ from perflint.analysis.values.evaluate import Evaluator
 from perflint.analysis.values.library import library_call
 from perflint.analysis.values.methods import method_call
 from perflint.analysis.values.operators import common_place
-from perflint.analysis.values.values import GUESSED_TENSOR, UNKNOWN, Kind, Place, Value, join, sequence, tensor
+from perflint.analysis.values.values import (
+    GUESSED_TENSOR,
+    UNKNOWN,
+    Kind,
+    Place,
+    Value,
+    element_of,
+    join,
+    library,
+    sequence,
+    sequence_of,
+    tensor,
+)
 from perflint.syntax.walk import path_of
 
 
@@ -57,14 +69,32 @@ def _summarised(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Va
     """The result of a call of another file's function by its summary; None if it has none."""
     info = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
     targets = targets_of(callee, info.base_names if info is not None else ())
-    found = (summary for target in targets if (summary := evaluator.summaries.get(target)) is not None)
-    returns = next((summary.returns for summary in found), "")
+    target = next((each for each in targets if each in evaluator.summaries), "")
+    returns = evaluator.summaries[target].returns if target else ""
     if not returns:
         return None
+    if returns.isdecimal():
+        walked = arguments.get(int(returns), "")
+        return _items_of(walked) if walked is not None and walked.kind is not Kind.UNKNOWN else None
     if evaluator.stays_home:
         return value_at_home(returns)
     place = common_place(arguments.tensors)
-    return value_of(returns, place if place is not Place.UNKNOWN else evaluator.usual_place)
+    return _made_by(target, value_of(returns, place if place is not Place.UNKNOWN else evaluator.usual_place))
+
+
+def _items_of(walked: Value) -> Value:
+    """What a generator gives that hands on the items of what it is given."""
+    return walked if walked.kind is Kind.LOADER else sequence_of(element_of(walked))
+
+
+def _made_by(target: str, value: Value) -> Value:
+    """The `value` that a function of another file gives, the loaders in it with that as their owner."""
+    if value.kind is Kind.LOADER:
+        return value._replace(owner=library(target))
+    items = value.items if value.kind is Kind.SEQUENCE and value.items is not None else ()
+    return (
+        value._replace(items=tuple(_made_by(f"{target}.{i}", each) for i, each in enumerate(items))) if items else value
+    )
 
 
 def _derived(arguments: Arguments) -> Value:
@@ -95,7 +125,10 @@ def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, argument
     if info is None:
         return _derived(arguments)
     evaluator.callees[node] = info
-    result = evaluator.call_function(info, received(info.node, arguments, callee.owner), node)
+    given = received(info.node, arguments, callee.owner)
+    result = evaluator.call_function(info, given, node)
+    if info.yields is not None and (walked := given.get(info.handed_on, UNKNOWN)).kind is not Kind.UNKNOWN:
+        return _items_of(walked)
     owner = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
     for override in owner.overriding(info.name) if owner is not None else ():
         result = join(result, evaluator.call_function(override, received(override.node, arguments, UNKNOWN), node))

@@ -12,7 +12,7 @@ from perflint import torch_ops
 from perflint.analysis.links import HotCall
 from perflint.analysis.values.hints import Usage
 from perflint.analysis.values.values import Kind, Value, join
-from perflint.syntax.arguments import defaults_of
+from perflint.syntax.arguments import defaults_of, handed_on
 from perflint.syntax.walk import Function, own_nodes, path_of
 
 _INHERITED = frozenset(
@@ -106,6 +106,11 @@ class FunctionInfo:
     def defaults(self) -> dict[str, ast.expr]:
         """The defaults of the parameters that have one."""
         return defaults_of(self.node)
+
+    @cached_property
+    def handed_on(self) -> str:
+        """The parameter whose items it yields as they are; empty for what is no such generator."""
+        return handed_on(self.node)
 
     def receive(self, arguments: dict[str, Value]) -> bool:
         """Join a call's arguments into what is known; whether that changed anything."""

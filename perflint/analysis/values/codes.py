@@ -3,6 +3,7 @@
 D is a tensor on the device, H one on the host, T one wherever the arguments are; small where it is only likely. g is a
 guess, n a Python number, s a string, a an array of numpy, m a module, l a loader, p one with pinned memory. (..) holds
 the parts of a tuple, [.] the items of a list and {.} the values of a mapping. Anything else is -.
+A number alone is what yields the items of the argument in that place.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Executor(Evaluator):
         self.frame = info.frame = Frame({**given}, info.parent, info, given=given)
         for path, value in annotated_fields(self, info).items():
             self.frame.bind_path(path, value)
-        before, info.returns = info.returns, None
+        before, info.returns, info.yields = info.returns, None, None
         if isinstance(info.node, ast.Lambda):
             info.returns = self.evaluate(info.node.body)
         else:

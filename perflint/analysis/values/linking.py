@@ -13,6 +13,7 @@ from perflint.analysis.autograd.graph_use import GraphUses
 from perflint.analysis.autograd.observers import needs_gradients
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.attributes import edits_of
+from perflint.analysis.data.restarts import rewalked
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.decorators import exported
 from perflint.analysis.facts import Program
@@ -27,6 +28,7 @@ from perflint.analysis.values.codes import SHARED, argument_code, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import handed_on, is_static, parameters_of
 from perflint.syntax.walk import path_of
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
@@ -58,7 +60,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
         rebinds=rebinds_of(program),
-        manners=_manners(program, reaching, heats),
+        manners=_manners(program, context, reaching, heats),
         manner_queries=_manner_queries(program, context),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
@@ -77,7 +79,7 @@ def _summary(
     trains = program.trains_once(function)
     summary = Summary(
         name,
-        result_code(program.returned(function)),
+        _returns(program, function),
         trains,
         trains and program.get(CallGraph).reaches(function, draws_data),
     )
@@ -91,6 +93,14 @@ def _summary(
         return summary
     starts = program.get(Starts)
     return replace(summary, starts=starts.by_calling(function), loads=starts.by_iterating(function))
+
+
+def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """The code for what it returns: of a generator that hands on what it is given, the place of that argument."""
+    if "yield" in program.text and (name := handed_on(function)):
+        skipped = program.class_of(function) is not None and not is_static(function)
+        return str([each.arg for each in parameters_of(function)].index(name) - skipped)
+    return result_code(program.returned(function))
 
 
 def _loader_summaries(program: Program) -> Iterator[Summary]:
@@ -112,9 +122,9 @@ def _may_start(program: Program) -> bool:
 
 def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
-    functions = tuple(name for name, _ in named_functions(program.tree))
-    imports, says = _membership(program)
-    summaries, hands_on = tuple(map(Summary, functions)), tuple(_handed_on(program))
+    named = dict(named_functions(program.tree))
+    functions, summaries = tuple(named), tuple(Summary(name, _returns(program, each)) for name, each in named.items())
+    imports, says, hands_on = *_membership(program), tuple(_handed_on(program))
     return Links(
         functions=functions,
         summaries=summaries,
@@ -160,7 +170,9 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
     return tuple(sorted(found.items()))
 
 
-def _manners(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat]) -> tuple[tuple[str, Manner], ...]:
+def _manners(
+    program: Program, context: Context, reaching: Reaching, heats: Mapping[ast.Call, Heat]
+) -> tuple[tuple[str, Manner], ...]:
     """What is called in another manner than plainly: without gradients as the function around the call has it."""
     switches = any(word in program.text for word in _SWITCHES)
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
@@ -179,6 +191,9 @@ def _manners(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat
             found[target] |= manner
     for target in () if program.is_test else _handed_over(program):
         found[target] |= Manner.CALLED
+    makes_loaders = any(each.returns_loader for each in context.summaries) and not program.is_test
+    for target in rewalked(program) if makes_loaders else ():
+        found[target] |= Manner.REWALKED
     return tuple(sorted(found.items()))
 
 

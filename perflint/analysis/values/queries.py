@@ -30,7 +30,7 @@ def result_queries(program: Program, reaching: Reaching) -> tuple[tuple[str, ...
     First those with unknown results, then those whose results are guessed to be tensors.
     """
     sources = _Sources(program)
-    for value in (*_hot_reads(program), *_guessed_arguments(program, reaching), *_walked(program)):
+    for value in (*_hot_reads(program), *_guessed_arguments(program, reaching), *_walked(program, reaching)):
         sources.follow(value)
     return tuple(sorted(sources.unknown)), tuple(sorted(sources.likely))
 
@@ -58,13 +58,19 @@ def _hot_reads(program: Program) -> Iterator[ast.expr]:
             yield from read
 
 
-def _walked(program: Program) -> Iterator[ast.expr]:
-    """What loops take batches out of that the file moves to the device, where it may be a loader of another file's."""
+def _walked(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
+    """What loops take batches out of that the file moves to the device, where it may be a loader of another file's.
+
+    And the likely loaders that calls are given, which may walk them.
+    """
     loops: Sequence[ast.For] = program.of_type(ast.For)
     for loop in loops if any(move in program.text for move in _MOVES) else ():
         value = program.value(loop.iter)
         if value.kind in (Kind.UNKNOWN, Kind.METHOD, Kind.LOADER) and not (value.sure and value.kind is Kind.LOADER):
             yield loop.iter
+    for given in (each for node, _ in reaching for each in node.args):
+        if (value := program.value(given)).kind is Kind.LOADER and not value.sure:
+            yield given
 
 
 def _guessed_arguments(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
@@ -122,7 +128,8 @@ class _Sources:
                     continue
                 self._seen.add(node)
                 if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    pending += self._bound.get(self._key(node)) or self._handed(node)
+                    found = self._bound.get(self._key(node)) or self._handed(node)
+                    pending += found or self._bound.get((None, path_of(node)), ())
                 elif isinstance(node, ast.Call):
                     callee = self._program.callee(node)
                     if callee is not None:

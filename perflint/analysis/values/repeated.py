@@ -36,6 +36,10 @@ def numbers(program: Program, data: ast.expr) -> Numbers | None:
         for parts, count in ((data.left, data.right), (data.right, data.left)):
             if isinstance(parts, ast.List | ast.Tuple) and len(parts.elts) == 1:
                 return _repeated(program, parts.elts[0], count)
+    if isinstance(data, ast.BinOp) and isinstance(data.op, ast.Add):
+        joined = [numbers(program, each) for each in (data.left, data.right)]
+        if not any(each is None or each.is_scalar for each in joined):
+            return Numbers(None, None)
     if isinstance(data, ast.ListComp) and len(data.generators) == 1:
         return _of_comprehension(program, data)
     if isinstance(data, ast.Call) and program.qualified(data.func) in ("builtins.list", "builtins.range") and data.args:

@@ -52,7 +52,8 @@ class Value(NamedTuple):
     `sure` is False where the kind is the likely one (what an unknown call on device tensors gives, say), not a proven
     one. `items` are the parts of a tuple of known length or the values of a mapping, whose keys are then in `keys`;
     `item` is what iteration yields. `literal` holds a constant where `is_literal`. `periodic`: true once in many steps.
-    `pinned`: a loader whose batches lie in pinned memory for sure.
+    `pinned`: a loader whose batches lie in pinned memory for sure. The `owner` of a loader is the function of another
+    file that made it, with its place in what that gives.
     """
 
     kind: Kind

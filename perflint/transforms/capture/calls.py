@@ -210,7 +210,7 @@ def _built_in_place(program: Program) -> frozenset[str]:
 
 def _check_size(program: Program, node: ast.Call) -> None:
     entry = entry_of(program, node)
-    if entry is not None and entry.does("sized") and any(_is_value(program, each) for each in _sizes(entry, node)):
+    if entry is not None and entry.does("sized") and any(is_tensor(program, each) for each in _sizes(entry, node)):
         raise Blocked(f"{shown(program, node)} reads a tensor on the host: use `torch.where`, or a number", node)
     if entry is not None and entry.syncs:
         raise Blocked(f"the size of {shown(program, node)} depends on data: keep all of it, and a mask", node)
@@ -223,7 +223,7 @@ def _sizes(entry: torch_ops.Operation, call: ast.Call) -> Iterator[ast.expr]:
         yield from elements_of(each)
 
 
-def _is_value(program: Program, node: ast.expr) -> bool:
+def is_tensor(program: Program, node: ast.expr) -> bool:
     return not is_metadata(node) and program.value(node).kind is Kind.TENSOR
 
 
@@ -271,7 +271,7 @@ def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AS
         return program.value(node).place is not Place.HOST
     given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
     whole = len(given) == len(node.args) + sum(keyword.arg != "memory_format" for keyword in node.keywords)
-    follows = [each for each in given if owner.place is not Place.HOST and _is_value(program, each)]
+    follows = [each for each in given if owner.place is not Place.HOST and is_tensor(program, each)]
     return bool(given) and whole and all(each in follows or _is_type(program, each) for each in given)
 
 

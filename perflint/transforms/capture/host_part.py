@@ -30,7 +30,8 @@ from perflint.transforms.capture.late import is_setting
 from perflint.transforms.names import name_of_torch
 
 _PLAIN = frozenset(f"builtins.{name}" for name in "isinstance tuple list type len zip range".split())
-_OTHER_FLOATS = ("autocast", "half", "float16", "float64", "double")  # to which tensors round numbers in other ways
+HALF = ("autocast", "half", "float16")  # where a tensor is rounded before it is multiplied, and no number is
+_OTHER_FLOATS = (*HALF, "float64", "double")  # to which tensors round numbers in other ways
 Around = Loop | ast.FunctionDef  # the loop of a step, or the function that takes one when it is called
 _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
 

@@ -13,7 +13,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.scalars import has_no_axes
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import own_nodes
-from perflint.transforms.capture.host_part import Around, is_within
+from perflint.transforms.capture.host_part import HALF, Around, is_within
 from perflint.transforms.capture.late import is_setting
 from perflint.transforms.collected import is_new
 from perflint.transforms.host_reads import item_of
@@ -22,7 +22,6 @@ from perflint.transforms.output import is_output
 from perflint.transforms.template import expression
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
-_HALF = ("autocast", "half", "float16")  # where a tensor is rounded before it is multiplied, and no number is
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Kept:
 
 def kept(program: Program, block: Iterable[ast.stmt], around: Around) -> list[Kept]:
     """The numbers that steps in `block` set or compute with, and that no host needs but to show them."""
-    if ".item()" not in program.text or any(each in program.text for each in _HALF):
+    if ".item()" not in program.text or any(each in program.text for each in HALF):
         return []
     names = {node.id: node for each in block for node in own_nodes(each) if isinstance(node, ast.Name)}
     found = (_kept(program, program.get(Flow).graph(each), each.id, around) for each in names.values())

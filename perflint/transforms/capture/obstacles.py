@@ -19,7 +19,15 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.calls import MODES, argument_names, called, check_call, entry_of, works_in_place
+from perflint.transforms.capture.calls import (
+    MODES,
+    argument_names,
+    called,
+    check_call,
+    entry_of,
+    is_tensor,
+    works_in_place,
+)
 from perflint.transforms.shown import shown
 
 _OTHER_CODE = {
@@ -205,10 +213,10 @@ def _check_reads(program: Program, node: ast.AST) -> None:
         for test in node.ifs:
             _check_test(program, test)
     elif isinstance(node, ast.Call) and program.qualified(node.func) in _CONVERT:
-        if any(_is_tensor(program, argument) for argument in node.args):
+        if any(is_tensor(program, argument) for argument in node.args):
             raise Blocked(f"{shown(program, node)} {_READ}", node)
     elif isinstance(node, ast.Compare) and any(isinstance(each, ast.In | ast.NotIn) for each in node.ops):
-        if any(_is_tensor(program, each) for each in (node.left, *node.comparators)):
+        if any(is_tensor(program, each) for each in (node.left, *node.comparators)):
             raise Blocked(f"{shown(program, node)} {_READ}", node)
     elif isinstance(node, ast.Subscript):
         _check_index(program, node)
@@ -237,7 +245,7 @@ def may_read(program: Program, test: ast.expr) -> bool:
 def _check_index(program: Program, node: ast.Subscript) -> None:
     for part in elements_of(node.slice):
         bounds = [part.lower, part.upper, part.step] if isinstance(part, ast.Slice) else []
-        if any(bound is not None and _is_tensor(program, bound) for bound in bounds):
+        if any(bound is not None and is_tensor(program, bound) for bound in bounds):
             raise Blocked(f"{shown(program, node)} {_USES['index']}", node)
         if isinstance(part, ast.List):
             raise Blocked("an index is copied from the host: make it a tensor, once, where the model is made", node)
@@ -250,10 +258,6 @@ def _is_filled(program: Program, node: ast.Subscript) -> bool:
     statement = program.statement_of(node)
     is_target = isinstance(statement, ast.Assign) and node in statement.targets
     return is_target and isinstance(statement, ast.Assign) and program.value(statement.value).kind is Kind.NUMBER
-
-
-def _is_tensor(program: Program, node: ast.expr) -> bool:
-    return not is_metadata(node) and program.value(node).kind is Kind.TENSOR
 
 
 def _is_identity(test: ast.expr) -> bool:

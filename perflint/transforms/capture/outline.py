@@ -238,7 +238,8 @@ class Outline:
                     if is_later and write.node in self.region.nodes and write.reaches(points.of(tensor)):
                         raise Blocked("it reads what the step writes to after that: read a copy", tensor)
                 is_made = points.of(tensor) and is_own(self.program, self.region.around, tensor)
-                if not (is_made or self._is_new(tensor) or self._is_part_of_output(tensor, self._values_of(tensor))):
+                values = list(self._graph.definitions(tensor)) if isinstance(tensor, ast.Name) else []
+                if not (is_made or self._is_own_memory(tensor) or self._is_part_of_output(tensor, values)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
 
     def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
@@ -254,21 +255,26 @@ class Outline:
     def _is_own_memory(self, node: ast.expr) -> bool:
         """Does the region compute it, or is it a view of what the region has computed?"""
         for each in reachable([node], self._bases):
-            is_operation = isinstance(each, ast.Call) and entry_of(self.program, each) is not None
-            is_computed = is_operation or isinstance(each, ast.Name | ast.BinOp | ast.UnaryOp)
-            if each not in self.region.nodes or not is_computed:
+            if isinstance(each, ast.Call):
+                is_computed = not self.region.pure or entry_of(self.program, each) is not None
+            else:
+                is_computed = isinstance(each, ast.Name | ast.BinOp | ast.UnaryOp)
+            if not is_computed or (each not in self.region.nodes and each is not node):
                 return False
         return True
 
     def _bases(self, node: ast.expr) -> Iterator[ast.expr]:
         """What it is, or may be a view of; what stands nowhere where nobody knows."""
         if isinstance(node, ast.Name):
-            sources = (getattr(each, "source", None) for each in self._graph.definitions(node))
-            yield from (each or ast.Constant(None) for each in sources)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            for value in self._graph.definitions(node):
+                is_whole = isinstance(value, Definition) and self._is_inside(value) and value.updates is None
+                source = value.source if isinstance(value, Definition) and is_whole else None
+                yield source or ast.Constant(None)
+        elif isinstance(node, ast.Call):
             entry = entry_of(self.program, node)
             if entry is not None and (entry.does("view") or entry.does("keeping")):
-                yield node.func.value
+                is_method = isinstance(node.func, ast.Attribute) and not self.program.qualified(node.func)
+                yield node.func.value if isinstance(node.func, ast.Attribute) and is_method else ast.Constant(None)
 
     def _is_view(self, name: ast.Name) -> bool:
         """Is it taken out of another object: by an index, an attribute, or an operation that gives views?"""
@@ -287,31 +293,14 @@ class Outline:
             source = source.func.value
         return list(self._graph.definitions(source)) if isinstance(source, ast.Name) else []
 
-    def _is_new(self, node: ast.AST) -> bool:
-        """Does the step compute a tensor, rather than give one, or a view of one, that was there?"""
-        if isinstance(node, ast.Name):
-            values = list(self._graph.definitions(node))
-            inside = (each for each in values if isinstance(each, Definition) and self._is_inside(each))
-            sources = [each.source for each in inside if each.updates is None]
-            return len(sources) == len(values) and all(each is not None and self._is_new(each) for each in sources)
-        if not isinstance(node, ast.Call):
-            return isinstance(node, ast.BinOp | ast.UnaryOp)
-        entry = entry_of(self.program, node)
-        if entry is None or not (entry.does("view") or entry.does("keeping")):
-            return True
-        base = node.func.value if isinstance(node.func, ast.Attribute) else None
-        return base is not None and not self.program.qualified(node.func) and self._is_new(base)
-
-    def _values_of(self, node: ast.expr) -> list[Value]:
-        return list(self._graph.definitions(node)) if isinstance(node, ast.Name) else []
-
     def _is_part_of_output(self, node: ast.expr, values: Sequence[Value]) -> bool:
         """Is it a part of what a call gives, `model(x).loss`, that is differentiated: computed of weights, and none?"""
         sources = [each.source if isinstance(each, Definition) and self._is_inside(each) else None for each in values]
         parts = [each for each in sources if isinstance(each, ast.Attribute | ast.Subscript)]
         calls = (each for each in self.region.nodes if isinstance(each, ast.Call) and runs_backward(self.program, each))
         names = {each.id for call in calls for each in ast.walk(call.func) if isinstance(each, ast.Name)}
-        is_new = len(parts) == len(values) > 0 and all(map(self._is_new, map(root_of, parts)))
+        roots = [each for each in map(root_of, parts) if isinstance(each, ast.expr)]
+        is_new = len(roots) == len(values) > 0 and all(map(self._is_own_memory, roots))
         return is_new and getattr(node, "id", "") in names
 
     # -- the program

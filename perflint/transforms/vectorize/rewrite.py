@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Seen
@@ -17,6 +16,7 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of, root_of, variables_in
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.host_part import draws
 from perflint.transforms.names import check_alone, of_torch
 from perflint.transforms.operations import Operation, ReplaceStatements, derived, located, new, same_code
 from perflint.transforms.rewrite import rewrite
@@ -213,13 +213,7 @@ def _is_drawn(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
     names = variables_in(test)
     given = [node for node in own_nodes(loop) if isinstance(node, ast.Assign)]
     parts = [test, *(node.value for node in given if any(path_of(target) in names for target in node.targets))]
-    return any(_draws(program, part) for each in parts for part in ast.walk(each))
-
-
-def _draws(program: Program, node: ast.AST) -> bool:
-    name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
-    entry = torch_ops.of_function(name) if name else None
-    return name.startswith(("random.", "numpy.random.")) or (entry is not None and entry.does("random"))
+    return any(draws(program, part) for each in parts for part in ast.walk(each))
 
 
 @dataclass(frozen=True)
