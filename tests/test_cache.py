@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from perflint.project.cache import KEEP_DAYS, Cache, keys_for
-from perflint.project.cache_folder import FOLDER
-from perflint.project.fingerprint import source_digest
+from perflint.project.cache import KEEP_DAYS, Cache, keys_for, source_digest
+from perflint.project.root import CACHE
 from tests.stub_rules import CRASH, EVAL
 
 KEY, OTHER = b"k" * 16, b"o" * 16
@@ -38,7 +37,7 @@ def rows(folder: Path) -> set[bytes]:
 
 
 def test_what_was_stored_is_loaded_and_nothing_else(tmp_path: Path) -> None:
-    folder = tmp_path / FOLDER
+    folder = tmp_path / CACHE
     assert Cache(folder).load([KEY]) == {}
     assert not folder.exists()
     Cache(folder).store({KEY: "", OTHER: "ä"})
@@ -52,11 +51,11 @@ def test_many_keys_are_loaded_at_once(tmp_path: Path) -> None:
 
 
 def test_the_folder_is_invisible_to_git_and_to_backups(tmp_path: Path) -> None:
-    Cache(tmp_path / FOLDER).store({KEY: ""})
+    Cache(tmp_path / CACHE).store({KEY: ""})
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     status = subprocess.run(["git", "-C", str(tmp_path), "status", "--porcelain"], capture_output=True, check=True)
     assert status.stdout == b""
-    assert (tmp_path / FOLDER / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+    assert (tmp_path / CACHE / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
 
 
 def test_nothing_is_put_beside_the_database_in_a_folder_of_the_user_s(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from perflint.cli import topics
 from perflint.cli.commands import cli
+from perflint.cli.options import documents
 from perflint.engine.catalogue import rules_by_name
 
 ROOT = Path(__file__).parent.parent
@@ -21,7 +21,7 @@ _SHOWN = re.compile(r"^    (?:\$ |.* -m )?(perflint [a-z].*)$|`(perflint [a-z][^
 
 
 def _commands() -> Iterator[tuple[str, str]]:
-    for name, text in [("README", README), *((topic, topics.read(topic)) for topic in topics.topics())]:
+    for name, text in [("README", README), *documents().items()]:
         for match in _SHOWN.finditer(text):
             yield name, (match[1] or match[2]).partition("  #")[0].partition(" && ")[0]
 
@@ -43,7 +43,7 @@ def test_a_newcomer_reads_the_readme_in_five_minutes() -> None:
 
 def test_the_readme_names_every_rule_and_every_document() -> None:
     assert [name for name in rules_by_name() if name not in README] == []
-    assert [topic for topic in topics.topics() if f"perflint/docs/{topic}.md" not in README] == []
+    assert [topic for topic in documents() if f"perflint/docs/{topic}.md" not in README] == []
 
 
 def test_the_files_that_the_readme_links_to_exist() -> None:
@@ -54,8 +54,8 @@ def test_the_files_that_the_readme_links_to_exist() -> None:
 def test_documents_are_listed_shown_and_guessed() -> None:
     run = CliRunner().invoke
     listed = run(cli, ["docs"]).stdout
-    assert all(f"perflint docs {topic}:" in listed.replace("`", "") for topic in topics.topics())
-    assert run(cli, ["docs", "fixing"]).stdout == topics.read("fixing")
+    assert all(f"perflint docs {topic}:" in listed.replace("`", "") for topic in documents())
+    assert run(cli, ["docs", "fixing"]).stdout == documents()["fixing"]
     result = run(cli, ["docs", "fixin"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "did you mean fixing?" in result.stderr

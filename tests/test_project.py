@@ -14,7 +14,7 @@ from perflint.engine.results import RunResult
 from perflint.project import run
 from perflint.project.checker import Checked, Checker, Linker, Task
 from perflint.project.files import discover, in_project
-from perflint.project.patching import patch_files
+from perflint.project.patch import patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
 from perflint.project.ties import contexts_of

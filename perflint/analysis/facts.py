@@ -35,12 +35,13 @@ _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cud
 
 @dataclass
 class Asked:
-    """What the analyses asked of other files: effects of functions, bases of `modules`, and who runs the file how.
+    """What the analyses asked of other files: of functions, of bases of `modules`, and who runs the file how.
 
     `quiet` are the functions of the file of which they asked whether others call them without gradients.
     """
 
     effects: set[str] = field(default_factory=set)
+    drops: set[str] = field(default_factory=set)
     says: Says = Says.NOTHING
     edits: set[str] = field(default_factory=set)
     manners: dict[str, Manner] = field(default_factory=dict)
@@ -227,15 +228,20 @@ class Program(Module, ABC):
 
     def drops_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a function of another file that lets go of the graph of its first argument?"""
-        return bool(found := self._asked_of(node)) and all(each.drops for each in found)
+        self.asked.drops.update(self.targets(node))
+        found = [*self.summaries(node)]
+        return bool(found) and all(each.drops for each in found)
 
     def counts_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a method of another file that only adds up what it is given in attributes of its object?"""
-        return bool(found := self._asked_of(node)) and all(each.counts for each in found)
-
-    def _asked_of(self, node: ast.Call) -> list[Summary]:
         self.asked.effects.update(self.targets(node))
-        return [*self.summaries(node)]
+        found = [*self.summaries(node)]
+        return bool(found) and all(each.counts for each in found)
+
+    @property
+    def may_drop_elsewhere(self) -> bool:
+        """Is it known of any function of another file that it lets go of the graph of its first argument?"""
+        return any(each.drops for each in self._context.summaries)
 
     def computes_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a function, or the forward of a module, of another file that only computes on the device?"""

@@ -141,8 +141,18 @@ class Summary:
     @property
     def is_empty(self) -> bool:
         """Does it hold nothing that a caller could use?"""
-        known = (self.memory, self.differentiates) != (None, None) or self.decorates or self.computes or self.counts
-        return not (self.returns or self.trains or self.starts_processes or known)
+        return not (self.returns or self.trains or self.starts_processes or self.tells_effects or self.drops)
+
+    @property
+    def tells_effects(self) -> bool:
+        """Does it hold what only those are told who ask for effects?"""
+        is_known = (self.memory, self.differentiates) != (None, None)
+        return is_known or bool(self.decorates) or self.computes or self.counts
+
+    @property
+    def without_effects(self) -> Summary:
+        """The summary for who doesn't ask for effects."""
+        return Summary(*(self.target, self.returns, self.trains, self.draws, self.starts, self.loads), drops=self.drops)
 
     @property
     def starts_processes(self) -> bool:
@@ -181,7 +191,8 @@ class Links:
     It exports its hot `calls`, the `functions` whose heat depends on their callers, its classes with their `bases`, and
     the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
-    `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients.
+    `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients,
+    `drop_queries` whether it lets go of a graph.
     `imports` names what it imports at module level; `says` is where it computes; `says_query`: what it asks whether
     others say it of what they import. `edits` are the attributes that it binds or changes of objects that may be of
     classes in other files, `edit_queries` those of which it asks whether others do so. `rebinds` are the names, of
@@ -202,6 +213,7 @@ class Links:
     step_queries: tuple[str, ...] = ()
     start_queries: tuple[str, ...] = ()
     effect_queries: tuple[str, ...] = ()
+    drop_queries: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     says: Says = Says.NOTHING
     says_query: Says = Says.NOTHING
@@ -217,8 +229,13 @@ class Links:
     @property
     def queries(self) -> frozenset[str]:
         """Every target that the file queries."""
-        named = (self.result_queries, self.guess_queries, self.step_queries, self.start_queries, self.effect_queries)
-        return frozenset().union(*named)
+        named = (self.result_queries, self.guess_queries, self.step_queries, self.start_queries)
+        return self.origin_queries.union(*named)
+
+    @property
+    def origin_queries(self) -> frozenset[str]:
+        """The targets that it queries where they are defined, if packages hand them on."""
+        return frozenset(self.effect_queries).union(self.drop_queries)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ def explain(rule: str | None, color: str) -> int:
     """
     from perflint.cli import console
     from perflint.engine.catalogue import rules_by_name
-    from perflint.project.config_values import unknown
+    from perflint.project.config import unknown
     from perflint.report import pages
 
     known = rules_by_name()
@@ -52,13 +52,12 @@ def docs(topic: str | None, color: str) -> int:
     Without TOPIC: what there is to read.
     """
     from perflint.cli import console
-    from perflint.cli.topics import overview, read, topics
-    from perflint.project.config_values import unknown
+    from perflint.project.config import unknown
 
-    known = topics()
+    known = options.documents()
     if topic and topic not in known:
         raise UserError(unknown("topic", topic, known))
-    console.show_markdown(read(topic) if topic else overview(), console.wants_color(color))
+    console.show_markdown(known[topic] if topic else _titles(known), console.wants_color(color))
     return 0
 
 
@@ -111,6 +110,27 @@ def completion(ctx: click.Context, shell: str) -> int:
     return 0
 
 
+@click.command(short_help="Serve an editor.")
+def server() -> int:
+    """Speak the language server protocol over standard input and output, for editors.
+
+    Findings appear as you type, fixes as code actions, the pages of rules at a hover: `perflint docs editors`.
+    """
+    try:
+        from perflint.server import editor
+    except ModuleNotFoundError as error:
+        raise UserError(f"{error.name} is missing: pip install pygls") from None
+    editor.server().start_io()
+    return 0
+
+
+def _titles(documents: Mapping[str, str]) -> str:
+    """The titles of all documents, as markdown."""
+    titles = ((topic, text.partition("\n")[0].removeprefix("# ")) for topic, text in documents.items())
+    lines = [f"- `perflint docs {topic}`: {title}" for topic, title in titles]
+    return "\n".join(["# Documents", "", *lines, "", "`perflint explain RULE` shows the page of a rule."]) + "\n"
+
+
 def _listing(resolved: Resolved) -> str:
     """Every setting and its origin; the text is valid TOML for a perflint.toml in the root."""
     lines = list(_lines(resolved))
@@ -121,7 +141,7 @@ def _listing(resolved: Resolved) -> str:
 
 def _lines(resolved: Resolved) -> Iterator[tuple[str, str]]:
     """Lines of TOML, each with the origin of its setting or ""."""
-    from perflint.project.config_values import READERS
+    from perflint.project.config import READERS
 
     for key in READERS:
         value = getattr(resolved.settings, key.replace("-", "_"))

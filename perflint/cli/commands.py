@@ -12,11 +12,10 @@ from perflint import __version__
 from perflint.cli import about, options
 from perflint.cli.profile import profile
 from perflint.cli.run import run
-from perflint.cli.server import server
 from perflint.cli.tune import tune
 from perflint.cli.verify import verify
 from perflint.engine.errors import UserError
-from perflint.project.garbage import collect_seldom
+from perflint.project.cores import collect_seldom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -177,7 +176,7 @@ def fix(paths: tuple[Path, ...], apply: bool, verified: bool, exit_zero: bool, *
 def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool = False) -> int:
     """Show the fixes, or write them, and tell what became of them; the exit code."""
     from perflint.cli import console
-    from perflint.project.patching import patch_files, write_all
+    from perflint.project.patch import patch_files, write_all
 
     won = session.won() if verified else None
     session = session.selecting(won.rules) if won else session
@@ -194,8 +193,8 @@ def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool
     return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
 
 
-_ABOUT = (about.explain, about.rules, about.docs, about.config, about.completion)
-for command in (*_ABOUT, run, verify, profile, tune, server):
+_ABOUT = (about.explain, about.rules, about.docs, about.config, about.completion, about.server)
+for command in (*_ABOUT, run, verify, profile, tune):
     cli.add_command(command)
 
 

@@ -12,7 +12,7 @@ from perflint.report.style import Style, printable
 from perflint.report.words import count
 
 if TYPE_CHECKING:
-    from perflint.project.patch import Patch, Unfixed
+    from perflint.project.patch import Patch
 
 _LINE = re.compile(r"\bline \d+(?: of cell \d+)?: ")  # where an obstacle is
 _PLACES = 3  # shown of those that were left for the same reason, unless verbose
@@ -72,7 +72,7 @@ def _left(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str
     for patch in patches:
         for item in patch.remaining if applied else patch.left:  # as they are on the disk now
             same = _LINE.sub("", item.reason)  # which many files may share
-            left.setdefault((item.rule, same), []).append((item.reason, _place(patch, item)))
+            left.setdefault((item.rule, same), []).append((item.reason, place(patch.path, item.start)))
     if left:
         yield style.paint("bold", f"Left {count(sum(map(len, left.values())), 'finding')}:")
         rows = [(rule, found[0][0] if len(found) == 1 else same, found) for (rule, same), found in left.items()]
@@ -95,7 +95,3 @@ def _some(places: Sequence[str], every: bool) -> str:
     shown = places if every else places[:_PLACES]
     more = len(places) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _place(patch: Patch, item: Unfixed) -> str:
-    return place(patch.path, item.start)

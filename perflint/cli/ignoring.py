@@ -16,7 +16,7 @@ from perflint.engine.check import find
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.engine.unused_ignore import UnusedIgnore
-from perflint.project.selection import RulesByFile
+from perflint.project.settings import RulesByFile
 
 if TYPE_CHECKING:
     from perflint.project.settings import Settings

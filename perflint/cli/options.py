@@ -38,9 +38,15 @@ def complete_selectors(ctx: click.Context, param: click.Parameter, incomplete: s
 
 def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The documents whose names begin with `incomplete`."""
-    from perflint.cli.topics import topics
+    return _completions("", incomplete, documents())
 
-    return _completions("", incomplete, topics())
+
+def documents() -> dict[str, str]:
+    """The documents of perflint, which are markdown, by their names."""
+    from importlib.resources import files
+
+    found = sorted((files("perflint") / "docs").iterdir(), key=lambda each: each.name)
+    return {each.name[:-3]: each.read_text(encoding="utf-8") for each in found if each.name.endswith(".md")}
 
 
 def _completions(prefix: str, incomplete: str, words: Iterable[str]) -> list[CompletionItem]:

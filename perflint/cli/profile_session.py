@@ -12,16 +12,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from perflint.cli.program import named, start_of
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
 from perflint.engine.results import RunResult, figure
 from perflint.profile.build import profile_of
-from perflint.profile.costs import Code, with_costs
 from perflint.profile.record import KINDS, LEAST, Orders, mean
 from perflint.profile.report import page
-from perflint.profile.result import Profile, keep
+from perflint.profile.result import Code, Profile, keep, with_costs
 from perflint.profile.running import Manner, Ran, run
 from perflint.profile.summary import Report
 from perflint.project.figures import FOLDER
@@ -30,7 +28,7 @@ from perflint.project.root import project_of
 from perflint.project.run import check_files
 from perflint.report.words import count
 from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER
-from perflint.verify.messages import Kind
+from perflint.verify.messages import Kind, Program
 from perflint.verify.processes import Guardian
 from perflint.verify.running import ending
 
@@ -44,9 +42,9 @@ class Session:
     """What was asked: a program by its name and arguments, and the options that were typed; raises UserError."""
 
     def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
-        self._program = named(name, arguments, Kind.MODULE if typed["is_module"] else Kind.SCRIPT)
+        self._program = Program.named(name, arguments, Kind.MODULE if typed["is_module"] else Kind.SCRIPT)
         self._typed = typed
-        self._start = start_of(self._program)
+        self._start = self._program.start
         self._root = project_of(self._start)
         self.page = self._root / FOLDER / _PAGE
 
@@ -56,7 +54,8 @@ class Session:
         orders = Orders(typed["steps"], typed["warm_up"], 2 * typed["steps"], trace=trace)
         ran, profile = self._run(orders, tell)
         if fewer := within(ran, orders):
-            whole = f"{ran.steps[fewer.unit]:,} {fewer.unit} in all: {_shares(fewer)}"
+            parts = f"{fewer.timed} timed, {fewer.steps} traced, behind a warm-up of {fewer.warm_up}"
+            whole = f"{ran.steps[fewer.unit]:,} {fewer.unit} in all: {parts}"
             tell(f"too few for a whole profile, so the program runs once more{rewound()}; {whole}")
             again, better = self._run(fewer, tell)
             if better:
@@ -113,10 +112,6 @@ def rewound(source: int = 0) -> str:
     except OSError:  # closed, or a terminal
         return ""
     return ", and finds nothing in its input, a pipe" if is_pipe else ""
-
-
-def _shares(orders: Orders) -> str:
-    return f"{orders.timed} timed, {orders.steps} traced, behind a warm-up of {orders.warm_up}"
 
 
 def why_not(ran: Ran, orders: Orders) -> str:

@@ -15,8 +15,7 @@ from perflint.engine.errors import UserError
 from perflint.project.config import Resolved, load
 from perflint.project.files import Discovery, discover, forced_out, in_project
 from perflint.project.root import project_around
-from perflint.project.selection import RulesByFile, reasons_off
-from perflint.project.settings import Settings
+from perflint.project.settings import RulesByFile, Settings, reasons_off
 
 if TYPE_CHECKING:
     from perflint.engine.results import RunResult
@@ -153,7 +152,7 @@ class Session:
 
         if nearest(self.settings.root.resolve(), PROFILES) is None:  # as mostly: spare the import
             return result
-        from perflint.profile.costs import with_known_costs
+        from perflint.profile.result import with_known_costs
 
         return with_known_costs(result, self.settings.root)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from perflint.cli.program import named, start_of
 from perflint.cli.session import configured
 from perflint.documents import NOTEBOOK
 from perflint.documents.disk import write_text
@@ -22,10 +21,10 @@ from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made
 from perflint.project.root import project_of
 from perflint.report.words import count
-from perflint.shim.compiled import COMPILER
 from perflint.shim.notebooks import left_out
 from perflint.shim.planning import Project
 from perflint.shim.running import launched
+from perflint.shim.settings import COMPILER
 from perflint.tune.trials import Trials
 from perflint.verify import verdicts
 from perflint.verify.agent import cover
@@ -67,8 +66,8 @@ class Session:
         self._trials, self._allowed, self._by_class = trials, allowed, by_class
         kind = Kind.CALL if typed["call"] else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
         self._typed = typed
-        self._program = named(name, arguments, kind)
-        self._start = start_of(self._program)
+        self._program = Program.named(name, arguments, kind)
+        self._start = self._program.start
         self.root = self._root = project_of(self._start)
         self._folder = self._root / FOLDER
         self.report = self._folder / REPORT

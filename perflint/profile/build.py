@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.profile.kinds import Regime
 from perflint.profile.partition import NOBODY, Division, Host, divide
 from perflint.profile.record import Fetches, Node, Record

@@ -218,8 +218,8 @@ _FORMULAS: dict[str, Callable[[Shapes, Sequence[Any]], float]] = {
     "convolution_backward": _convolution_backward,
     "convolution": _convolution,
     "_convolution": _convolution,
-    "cudnn_convolution": lambda shapes, given: _convolution(shapes, _cudnn(given)),
-    "mkldnn_convolution": lambda shapes, given: _convolution(shapes, _mkldnn(given)),
+    "cudnn_convolution": lambda shapes, given: _convolution(shapes, _in_order(given, 2)),
+    "mkldnn_convolution": lambda shapes, given: _convolution(shapes, _in_order(given, 3)),
     "_scaled_dot_product_flash_attention_backward": _Attention(1, True, 11),
     "_scaled_dot_product_flash_attention": _Attention(0, True, 4),
     "_scaled_dot_product_efficient_attention_backward": _Attention(1, True, 10),
@@ -234,14 +234,10 @@ _FORMULAS: dict[str, Callable[[Shapes, Sequence[Any]], float]] = {
 }
 
 
-def _cudnn(given: Sequence[Any]) -> Sequence[Any]:
-    """The arguments of cudnn_convolution(input, weight, padding, stride, dilation, ...) in convolution's order."""
-    return (None, None, None, given[3], given[2], given[4], False) if len(given) > 4 else ()
-
-
-def _mkldnn(given: Sequence[Any]) -> Sequence[Any]:
-    """The same of mkldnn_convolution(input, weight, bias, padding, stride, dilation, ...)."""
-    return (None, None, None, given[4], given[3], given[5], False) if len(given) > 5 else ()
+def _in_order(given: Sequence[Any], first: int) -> Sequence[Any]:
+    """The arguments of a library's convolution, whose padding, stride and dilation begin at `first`, in our order."""
+    padding, stride, dilation, *_ = (*given[first:], None, None, None)
+    return (None, None, None, stride, padding, dilation, False) if len(given) > first + 2 else ()
 
 
 @dataclass(frozen=True)

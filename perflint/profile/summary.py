@@ -11,9 +11,8 @@ from perflint.documents.lines import at_line
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Diagnostic, RunResult, figure
 from perflint.engine.rule import Severity
-from perflint.profile.costs import Code
 from perflint.profile.kinds import Regime
-from perflint.profile.result import LineCost, Profile, WorkerLine
+from perflint.profile.result import Code, LineCost, Profile, WorkerLine
 from perflint.report.style import Style, printable
 
 _BAR = 12  # cells

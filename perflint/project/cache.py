@@ -6,10 +6,11 @@ and any error of the database makes the run one without a cache.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from perflint.documents import NOTEBOOK
 from perflint.engine.rule import Options, Rule
-from perflint.project import cache_folder
+from perflint.project.root import make_cache
 
 KEEP_DAYS = 30
 KEEP_ROWS = 100_000  # some 20 MB of mostly empty results
@@ -31,6 +32,7 @@ _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS results"
     " (key BLOB PRIMARY KEY, checksum BLOB NOT NULL, used INTEGER NOT NULL, payload BLOB NOT NULL) WITHOUT ROWID"
 )
+SUFFIXES = (".py", ".json", ".so", ".pyd")
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Cache:
             return
         with self._forgiving():
             if not self._file.exists():
-                cache_folder.make(self._folder)
+                make_cache(self._folder)
             with closing(sqlite3.connect(self._file, timeout=_WAIT_S)) as connection, connection:
                 connection.execute("PRAGMA synchronous = OFF")  # what a power cut damages is made anew
                 connection.execute(_SCHEMA)
@@ -134,3 +136,33 @@ def _batches(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 def _marks(batch: Sequence[bytes]) -> str:
     return ",".join("?" * len(batch))
+
+
+def source_digest(rules: Sequence[Rule]) -> bytes:
+    """A digest of every source file of perflint and of the packages that `rules` come from."""
+    digest = blake2b(digest_size=16)
+    for file in sorted(set(_files(source_folders(rules)))):
+        digest.update(f"\0{Path(file).name}\0".encode())
+        digest.update(Path(file).read_bytes())
+    return digest.digest()
+
+
+def source_folders(rules: Sequence[Rule]) -> set[str]:
+    """The folders of the outermost packages, and those of the rules' modules, which may lie outside of these."""
+    folders = {str(Path(__file__).parents[1])}
+    for rule in rules:
+        module = sys.modules[type(rule).__module__]
+        package, _, rest = module.__name__.partition(".")
+        if rest and module.__file__:
+            folders.update(sys.modules[package].__path__)
+            folders.add(str(Path(module.__file__).parent))
+    return folders
+
+
+def _files(folders: Iterable[str]) -> Iterator[str]:
+    for top in folders:
+        for folder, below, names in os.walk(top):
+            below[:] = [name for name in below if name != "__pycache__"]
+            for name in names:
+                if name.endswith(SUFFIXES):
+                    yield f"{folder}{os.sep}{name}"

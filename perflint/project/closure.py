@@ -101,11 +101,6 @@ def _holds_installed(folder: Path) -> bool:
     return folder.name in INSTALLED or any(folder.glob("*.dist-info"))
 
 
-def _is_below_installed(path: Path) -> bool:
-    """Whether a file is one of an installed package, which a link may lead to."""
-    return not {*INSTALLED}.isdisjoint(path.parts)
-
-
 @cache
 def is_installed(name: str) -> bool:
     """Whether this Python has a module, by its outermost name, where packages are installed."""
@@ -161,7 +156,8 @@ class _Walk:
             candidates = (place / part / "__init__.py", place / f"{part}.py")
             self._looked_at |= {*map(str, candidates)}
             files = [path.resolve() for path in candidates if path.is_file()][:1]
-            found += (path for path in files if path.is_relative_to(self._top) or not _is_below_installed(path))
+            # a link may lead to an installed package
+            found += (path for path in files if path.is_relative_to(self._top) or {*INSTALLED}.isdisjoint(path.parts))
             place /= part
             if not place.is_dir():
                 break

@@ -1,28 +1,43 @@
-"""What `fix` does to one file: the patch as a value, its diff, and writing it."""
+"""What `fix` does: the patch of one file as a value, its diff, and the patches of many files, in several processes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perflint.analysis.links import ALONE, Context
-from perflint.documents.disk import Unreadable
+from perflint.documents.disk import Unreadable, Unwritable
 from perflint.documents.document import Document, read
 from perflint.documents.places import Position, Problem
 from perflint.engine.edits import apply_fixes
 from perflint.engine.fix import Applied, DefectError, FixResult, fix_text
 from perflint.engine.line_map import Lines, line_map, original_line
 from perflint.engine.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
+from perflint.engine.results import RunResult
 from perflint.engine.rule import Finding, Fix, Options, Rule
+from perflint.project.cores import available_cores
+from perflint.project.run import check_files
+from perflint.project.seen import seen_in, with_seen
+from perflint.project.settings import RulesByFile
+from perflint.project.workers import work
 from perflint.syntax.source import Source
 
+if TYPE_CHECKING:
+    from perflint.project.files import Discovery
+    from perflint.project.settings import Settings
 ANY = ""  # title
 Place = tuple[str, int, str]  # a rule, the line of a finding in the file as it is, and the title of a fix or ANY
 
 _CITED = re.compile(r"\bline (\d+)\b(?! of )")  # of the same file
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")  # a line as git counts them
+_FEW = 8  # files that are patched before other processes would have started
+
+Progress = Callable[[int, int], None]
+Choice = Callable[[RunResult], Mapping[str, frozenset[Place]]]  # what is wanted in each file, of all that was found
 
 
 @dataclass(frozen=True)
@@ -175,14 +190,22 @@ def _indentation(line: str) -> int:
 
 def _diff(path: str, note: bytes, before: bytes, after: bytes) -> Iterator[bytes]:
     name = Path(path).as_posix().lstrip("/").encode("utf-8", "surrogateescape")
-    old, new = (_LINE.findall(data) for data in (before, after))
     yield from (b"--- a/" + name + b"\n", b"+++ b/" + name + b"\n") if before != after else ()
+    yield from (hunk for _, hunk in hunks_between(before, after, note))
+
+
+def hunks_between(before: bytes, after: bytes, note: bytes = b"") -> Iterator[tuple[range, bytes]]:
+    """The hunks of a unified diff, each with the lines of `before`, from 0, that it shows; the `note` heads all."""
+    old, new = (_LINE.findall(data) for data in (before, after))
     for opcodes in Lines(old, new).get_grouped_opcodes():
-        (_, start, _, begin, _), (_, _, stop, _, end) = opcodes[0], opcodes[-1]
-        yield b"@@ -%b +%b @@" % (_range(start, stop), _range(begin, end)) + note + b"\n"
-        for kind, start, stop, begin, end in opcodes:
-            marks = ((b" ", old[start:stop]),) if kind == "equal" else ((b"-", old[start:stop]), (b"+", new[begin:end]))
-            yield from (mark + _ended(line) for mark, lines in marks for line in lines)
+        (_, first, _, second, _), (_, _, last, _, end) = opcodes[0], opcodes[-1]
+        shown = [b"@@ -%b +%b @@" % (_range(first, last), _range(second, end)) + note + b"\n"]
+        for kind, start, stop, begin, until in opcodes:
+            parts = (
+                ((b" ", old[start:stop]),) if kind == "equal" else ((b"-", old[start:stop]), (b"+", new[begin:until]))
+            )
+            shown += (mark + _ended(line) for mark, lines in parts for line in lines)
+        yield range(first, last), b"".join(shown)
 
 
 def _range(start: int, stop: int) -> bytes:
@@ -192,3 +215,86 @@ def _range(start: int, stop: int) -> bytes:
 
 def _ended(line: bytes) -> bytes:
     return line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+
+
+def patch_files(
+    discovery: Discovery, settings: Settings, progress: Progress | None = None, wanted: Choice | None = None
+) -> tuple[Patch, ...]:
+    """The patch of each file that was found, sorted by path, of what is `wanted` alone if asked; nothing is written."""
+    rules = RulesByFile(settings)
+    contexts: Mapping[str, Context] = with_seen(
+        {}, {str(each): str(each) for each in discovery.files}, seen_in(settings.root.resolve())
+    )
+    places: Mapping[str, frozenset[Place]] = {}
+    if wanted or len(discovery.files) + len(discovery.around) > 1:
+        result = check_files(discovery, settings)
+        contexts, places = result.contexts, wanted(result) if wanted else {}
+    tasks = [
+        _Task(
+            path, rules.at(path), contexts.get(str(path), ALONE), places.get(str(path), frozenset()) if wanted else None
+        )
+        for path in discovery.files
+    ]
+    patches = [Patch(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
+    with closing(_patches(tasks, settings)) as results:
+        for number, patch in enumerate(results, 1):
+            patches.append(patch)
+            if progress:
+                progress(number, len(tasks))
+    return tuple(sorted(patches, key=lambda patch: patch.path))
+
+
+def write_all(patches: Sequence[Patch]) -> tuple[tuple[Patch, ...], tuple[str, ...]]:
+    """Write the files that `patches` change; the patches that are in force now, and why the others are not."""
+    outcomes = [(patch, _write(patch)) for patch in patches]
+    return tuple(patch for patch, error in outcomes if not error), tuple(error for _, error in outcomes if error)
+
+
+def _write(patch: Patch) -> str:
+    try:
+        patch.write()
+    except Unwritable as error:
+        return str(error)
+    return ""
+
+
+def _patches(tasks: Sequence[_Task], settings: Settings) -> Generator[Patch, None, None]:
+    patcher = _Patcher(settings.rules, settings.unsafe)
+    jobs = settings.jobs or available_cores()
+    if jobs == 1 or len(tasks) <= _FEW:
+        yield from map(patcher, tasks)
+        return
+    with closing(work(patcher, tasks, jobs)) as results:
+        for number, patch in results:
+            lost = Problem("was not fixed: the process that worked on it was killed")
+            yield patch or Patch(str(tasks[number].path), problem=lost)
+
+
+@dataclass(frozen=True)
+class _Task:
+    path: Path
+    rules: tuple[Rule, ...]
+    context: Context
+    wanted: frozenset[Place] | None
+
+
+@dataclass(frozen=True)
+class _Patcher:
+    """Patches a file in whichever process; what nobody will need of the patch does not travel back."""
+
+    options: Mapping[str, Options]
+    unsafe: bool
+
+    def __call__(self, task: _Task) -> Patch:
+        try:
+            patch = patch_file(
+                task.path,
+                task.rules,
+                self.options,
+                unsafe=self.unsafe or task.wanted is not None,
+                context=task.context,
+                wanted=task.wanted,
+            )
+        except Exception as error:
+            return Patch(str(task.path), problem=problem_of(error))
+        return patch if patch.changed else replace(patch, before="", after="", document=None)

@@ -128,8 +128,4 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         hints = get_type_hints(kind)
         readers = [_reader(hints[field.name]) for field in fields(kind)]
         return lambda content: make(*(read(each) for read, each in zip(readers, content, strict=True)))
-    return kind if isinstance(kind, type) and issubclass(kind, Enum) else _same
-
-
-def _same(content: Any) -> Any:
-    return content
+    return kind if isinstance(kind, type) and issubclass(kind, Enum) else lambda content: content

@@ -15,11 +15,9 @@ from perflint.documents.disk import Unreadable
 from perflint.documents.places import Problem
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
-from perflint.project.cache import Cache, Keys, in_context, key_of_all, keys_for
-from perflint.project.cache_folder import FOLDER
+from perflint.project.cache import Cache, Keys, in_context, key_of_all, keys_for, source_digest
 from perflint.project.checker import Checked, Checker, Linker, Task, Work
 from perflint.project.files import Discovery
-from perflint.project.fingerprint import source_digest
 from perflint.project.payload import (
     decode,
     decode_contexts,
@@ -28,8 +26,9 @@ from perflint.project.payload import (
     encode,
     encode_contexts,
 )
+from perflint.project.root import CACHE
 from perflint.project.seen import ByFile, seen_in, with_seen
-from perflint.project.selection import RulesByFile
+from perflint.project.settings import RulesByFile
 from perflint.project.surroundings import Surroundings
 from perflint.project.ties import contexts_of
 
@@ -77,7 +76,7 @@ def check_files(
     started = time.perf_counter()
     checker, linker, tasks = _plan(discovery, settings, edits, held)
     around = {discovery.name(path): Task(str(path), 0) for path in discovery.around}
-    cache = Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None
+    cache = Cache(settings.cache_dir or settings.root / CACHE) if settings.cache else None
     run = _Run(checker, linker, cache, settings.jobs, seen_in(settings.root.resolve()))
     checked, contexts, failed = run.check_all(tasks, around, progress)
     files = [_decoded(tasks[name].path, each.payload) for name, each in checked.items()]
@@ -156,7 +155,10 @@ class _Run:
             linked = self._linked([name for name in changed if name in beside], beside, contexts)
             checked |= rechecked
             failed |= _failed(linked, paths)
-            links |= {name: decode_links(each.payload) for name, each in (*rechecked.items(), *linked.items())}
+            news = {name: decode_links(each.payload) for name, each in (*rechecked.items(), *linked.items())}
+            if all(links[name] == each for name, each in news.items()):
+                break
+            links |= news
         return checked, {name: contexts[name] for name in seen if name in contexts}, [*failed.values()]
 
     def _outlined(self, beside: Mapping[str, _Seen]) -> dict[str, Checked]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perflint.analysis.links import ALONE, Context, Seen
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.project.figures import PROFILES, nearest
 

@@ -81,7 +81,7 @@ class Surroundings:
     def _asked(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
         """The files that a file asks: of functions that it calls, of classes that it derives from."""
         for target in links.queries:
-            yield from (place for place, _ in modules.answering(path, target, handed_on=target in links.effect_queries))
+            yield from (place for place, _ in modules.answering(path, target, handed_on=target in links.origin_queries))
         yield from _bases(path, links, modules)
         for _, base in links.bases:
             yield from self._defining.get(last(base), ())[:NAMESAKES]

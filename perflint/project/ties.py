@@ -138,15 +138,18 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
     useful = {last(summary.target) for summary in known.values() if not summary.is_empty}
     found: dict[str, tuple[Summary, ...]] = {}
     for path, each in links.items():
-        answered = []
+        answered, origins = [], each.origin_queries
         for target in sorted(each.queries):
             if last(target) not in useful:
                 continue
-            places = modules.answering(path, target, handed_on=target in each.effect_queries)
-            summary = _agreed({known[place] for place in places if place in known and place[0] != path})
+            asks_effects = target in each.effect_queries
+            places = modules.answering(path, target, handed_on=target in origins)
+            found_there = {known[place] for place in places if place in known and place[0] != path}
+            summary = _agreed(found_there if asks_effects else {each.without_effects for each in found_there})
             if summary is not None and (
                 summary.trains
-                or (not _tells_no_effects(summary) and target in each.effect_queries)
+                or summary.tells_effects
+                or (summary.drops and target in each.drop_queries)
                 or (summary.starts_processes and target in each.start_queries)
                 or (summary.returns_loader and target in each.result_queries)
                 or (summary.returns not in ("", _LIKELY) and target in each.guess_queries)
@@ -156,11 +159,6 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
         if answered:
             found[path] = tuple(answered)
     return found
-
-
-def _tells_no_effects(summary: Summary) -> bool:
-    told = (summary.memory, summary.differentiates) != (None, None)
-    return not (told or summary.decorates or summary.computes or summary.counts)
 
 
 def _agreed(summaries: set[Summary]) -> Summary | None:

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Generic, TypeVar
 
-from perflint.project.garbage import collect_seldom
+from perflint.project.cores import collect_seldom
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

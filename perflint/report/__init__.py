@@ -14,10 +14,10 @@ _RENDERERS = {
     "concise": ("text", "concise"),
     "json": ("objects", "as_list"),
     "json-lines": ("objects", "as_lines"),
-    "sarif": ("sarif", "render"),
-    "github": ("github", "render"),
-    "gitlab": ("gitlab", "render"),
-    "junit": ("junit", "render"),
+    "sarif": ("objects", "as_sarif"),
+    "github": ("services", "github"),
+    "gitlab": ("services", "gitlab"),
+    "junit": ("services", "junit"),
 }
 FORMATS = tuple(_RENDERERS)
 WITH_EDITS = ("json", "json-lines", "sarif")  # those that tell what a fix changes

@@ -57,7 +57,8 @@ def overview(rules: Iterable[Rule]) -> str:
     """The rules by group, and the words that their pages use, in markdown."""
     rules = list(rules)
     parts = ["# The rules", "`perflint explain RULE` shows one of them in full."]
-    for group in sorted({rule.group for rule in rules}, key=_group_order):
+    order = [*GROUPS, *sorted({rule.group for rule in rules} - {*GROUPS})]
+    for group in filter({rule.group for rule in rules}.__contains__, order):
         lines = [f"- `{rule.name}`: {summary(rule)}" for rule in rules if rule.group == group]
         parts.append("\n".join([f"## {group}" + (f": {GROUPS[group]}" if group in GROUPS else ""), "", *lines]))
     return "\n\n".join([*parts, _WORDS.strip()]) + "\n"
@@ -111,7 +112,3 @@ def as_text(rules: Iterable[Rule], width: int) -> str:
         head = "".join(f"{cell:<{size}}  " for cell, size in zip(cells, widths, strict=True))
         lines += textwrap.wrap(text, max(width, indent + 30), initial_indent=head, subsequent_indent=" " * indent)
     return "\n".join(lines) + "\n"
-
-
-def _group_order(group: str) -> int:
-    return list(GROUPS).index(group) if group in GROUPS else len(GROUPS)

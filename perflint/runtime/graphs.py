@@ -9,23 +9,39 @@ except ImportError as _error:
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, overload
+from types import FunctionType
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from perflint.runtime.loop import graphed_loop
+from torch import Tensor
+
+from perflint.runtime.chunks import (
+    Course,
+    LoopReplay,
+    Manner,
+    Result,
+    Step,
+    Until,
+    collect,
+    run_eagerly,
+    stack,
+    uses_parameter,
+)
 from perflint.runtime.records import Graphed, Record, Records, name_of
 from perflint.runtime.refusal import can_capture, check, explain, inside
-from perflint.runtime.replay import Call, Replay
-from perflint.runtime.scope import Scope
+from perflint.runtime.replay import Call, Replay, flatten
+from perflint.runtime.scope import Scope, plain_function
 from perflint.runtime.step import GraphedStep, graphed_step
 from perflint.runtime.training import TrainingReplay
-from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Walk
 
 __all__ = ["GraphedFunction", "GraphedStep", "cuda_graph", "graphed_loop", "graphed_step"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
+Out = TypeVar("Out")
 _SLOTS = 4  # captures of one key, for forward passes that wait for their backward passes
+_loops: dict[tuple[int, int, bool], _Loop] = {}  # by the identities of code, which the loops keep
 
 
 @overload
@@ -143,3 +159,174 @@ def _mode(function: object, args: tuple[object, ...]) -> Hashable:
     """What a function's reasons for staying eager are kept for: grad mode, and training mode of the modules given."""
     owners = (getattr(function, "__self__", function), *args)
     return (torch.is_grad_enabled(), *[owner.training for owner in owners if isinstance(owner, torch.nn.Module)])
+
+
+@overload
+def graphed_loop(
+    step: Callable[[int, S], tuple[S, Out]],
+    state: S,
+    steps: int,
+    *,
+    until: Callable[[Out], Any] | None = ...,
+    dim: int = ...,
+    chunk: int = ...,
+    last_state: Literal[True] = ...,
+) -> tuple[S, Out]: ...
+@overload
+def graphed_loop(
+    step: Callable[[int, S], tuple[S, Out]],
+    state: S,
+    steps: int,
+    *,
+    until: Callable[[Out], Any] | None = ...,
+    dim: int = ...,
+    chunk: int = ...,
+    last_state: Literal[False],
+) -> Out: ...
+def graphed_loop(
+    step: Callable[[int, Any], tuple[Any, Any]],
+    state: Any,
+    steps: int,
+    *,
+    until: Callable[[Any], Any] | None = None,
+    dim: int = 0,
+    chunk: int = 32,
+    last_state: bool = True,
+) -> Any:
+    """Run `step` up to `steps` times, as CUDA graphs of `chunk` steps each; return the last state and all outputs.
+
+    `step(t, state)` returns `(state, output)`; the loop ends after the first step for which `until(output)`, a
+    boolean tensor of one element, is true. It means the same as
+
+        outputs = []
+        for t in range(steps):
+            state, output = step(t, state)
+            outputs.append(output)
+            if until(output):
+                break
+        return state, torch.stack(outputs, dim)
+
+    and returns bitwise the same, but `until` is computed for a whole chunk at once and read once a chunk: up to
+    `chunk - 1` more steps are computed and dropped. They must not fail on the device, as an index that grows too
+    large would, or a draw from no chances. State and outputs are tensors or nested lists, tuples or dicts of them;
+    each output leaf is stacked along `dim`. What the test needs must be among the outputs. The state must keep its
+    shapes: a cache that grows has to be allocated at full length and written in place (what lies after the last
+    step's slot is undefined, then). `step` and `until` may be local functions. With `last_state=False` the outputs
+    alone are returned: the state after each step, any of which may be the last, then needs no memory of its own,
+    and its writing there no time.
+
+    The graphs are kept for the code of `step` and `until`, under the same conditions as those of `cuda_graph`, and
+    without gradients: where gradients are recorded, without torch.cuda, and where a step can't be captured (one
+    RuntimeWarning says why), the loop above is what runs.
+
+    Raises ValueError if `steps` or `chunk` < 1, TypeError if a step returns something else.
+    """
+    if steps < 1 or chunk < 1:
+        raise ValueError(f"steps and chunk must be at least 1, not {steps} and {chunk}")
+    function, test = plain_function(step), plain_function(until)
+    if function is None or not can_capture():
+        result = _plain(step, until, state, steps, dim)
+    else:
+        key = (id(function.__code__), id(test.__code__) if test else 0, step is function)
+        loop = _loops.get(key)
+        if loop is None:
+            loop = _loops[key] = _Loop(function, test, step is function)
+        result = _Run(loop, step, until, state, steps, Manner(chunk, dim, loop.counts, last_state))()
+    return result if last_state else result[1]
+
+
+def _plain(step: Step, until: Until | None, state: Any, steps: int, dim: int) -> tuple[Any, Any]:
+    state, outputs, _ = run_eagerly(step, until, state, 0, steps)
+    return state, stack(outputs, dim)
+
+
+class _Loop:
+    """The captures of one step function and test, or of all local functions made by the same code."""
+
+    def __init__(self, function: FunctionType, test: FunctionType | None, plain: bool) -> None:
+        self.records = Records(function.__qualname__, max_graphs=8, max_bytes=None)
+        self.scope = Scope(function, test)
+        self.counts = uses_parameter(function.__code__, 0 if plain else 1)
+        self._code = (function.__code__, test and test.__code__)
+
+
+class _Run:
+    """One call of graphed_loop where graphs may be used."""
+
+    def __init__(self, loop: _Loop, step: Step, until: Until | None, state: Any, steps: int, manner: Manner) -> None:
+        self._records, self._scope = loop.records, loop.scope
+        self._step, self._until, self._state, self._steps, self._manner = step, until, state, steps, manner
+
+    def __call__(self) -> tuple[Any, Any]:
+        mode = torch.is_grad_enabled()
+        if mode in self._records.refused:
+            return self._plain()
+        walk = self._walk()
+        if not walk.devices:
+            return self._plain()
+        reason = check(walk)
+        if mode and any(tensor.requires_grad for tensor in (*walk.inputs, *walk.state)):
+            reason = "gradients are recorded; call it under torch.no_grad()"
+        if reason:
+            self._records.refuse(mode, reason)
+            return self._plain()
+        with self._records.lock:
+            record = self._records.find(self._place(walk))
+            if record is not None:
+                return self._replay(record, walk)
+        return self._observe()
+
+    def _plain(self) -> tuple[Any, Any]:
+        return _plain(self._step, self._until, self._state, self._steps, self._manner.dim)
+
+    def _walk(self) -> Walk:
+        structure, leaves = flatten(self._state)
+        return Walk(self._scope, (self._step, self._until), structure, leaves)
+
+    def _place(self, walk: Walk) -> Any:
+        return walk.key(self._manner, torch.cuda.current_stream().cuda_stream)
+
+    def _observe(self) -> tuple[Any, Any]:
+        course, functions = Course(), (self._step, self._until)
+        run = partial(self._eager, self._state, 0, self._steps, course)
+        mode = torch.is_grad_enabled()
+        result = self._records.observe(mode, self._scope, self._walk, functions, run, self._place, course)
+        return result[0], stack(result[1], self._manner.dim)
+
+    def _eager(self, state: Any, first: int, steps: int, course: Course | None = None) -> Any:
+        return run_eagerly(self._step, self._until, state, first, steps, course)
+
+    def _replay(self, record: Record, walk: Walk) -> tuple[Any, Any]:
+        course: Course = record.notes
+        steps, dim, state = self._steps, self._manner.dim, self._state
+        result = Result(steps, dim)
+        taken, ended, reason = 0, False, None
+        running: LoopReplay | None = None
+        last: list[Tensor] = []
+        try:
+            if course.warm_up:  # the state takes its lasting form in the first step
+                state, outputs, ended = self._eager(state, 0, course.warm_up)
+                taken = course.warm_up
+                result.add(*collect(outputs, dim), taken)
+            with inside():
+                replay = record.capture or LoopReplay(walk, record.facts, state, self._manner, course.draws)
+                replay.start(state, check=course.warm_up > 0)
+                running = replay
+                while taken < steps and not ended:
+                    length = min(self._manner.chunk, steps - taken)
+                    count, last, ended = replay.run(self._step, self._until, taken, length, result)
+                    taken += count
+            reason = self._records.keep(record, replay) if replay.grown else None
+        except Exception as error:
+            reason = explain(error)
+        if running is not None and last:
+            running.give_back()
+            self._records.replayed()
+            if self._manner.keeps or not (ended or taken == steps):
+                state = running.owned(last)
+        if reason:
+            self._records.refuse(torch.is_grad_enabled(), reason)
+        if taken < steps and not ended:
+            state, outputs, _ = self._eager(state, taken, steps)
+            result.add(*collect(outputs, dim), len(outputs))
+        return state, result.outputs()

@@ -15,10 +15,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 
-from perflint.runtime.refusal import CannotCapture, Unsettled, inside
+from perflint.runtime.refusal import CannotCapture, Facts, Unsettled, inside, observe
 from perflint.runtime.scope import Scope
 from perflint.runtime.walk import Key, Walk
-from perflint.runtime.watch import Facts, observe
 
 _SEEN = 64  # keys that were met once and are remembered
 _PATIENCE = 40  # what calls that aren't replayed may cost, beyond those that are

@@ -16,15 +16,12 @@ from torch.autograd.function import once_differentiable
 from torch.optim import optimizer as hooks
 
 from perflint.runtime import optimizers as optim
-from perflint.runtime.recall import Recall
 from perflint.runtime.records import Graphed, Record, Records, name_of
-from perflint.runtime.refusal import CannotCapture, Unsettled, can_capture, explain, inside
-from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, launch, settle, twin
-from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, aside, watch
+from perflint.runtime.refusal import CannotCapture, Facts, Unsettled, can_capture, explain, inside
+from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, flatten, launch, settle, twin
+from perflint.runtime.scene import Gradient, Pattern, Recall, Scene, Showed, aside, watch
 from perflint.runtime.scope import Scope, plain_function
-from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Arguments, Walk
-from perflint.runtime.watch import Facts
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Module, Parameter
 
-from perflint.runtime.refusal import CannotCapture, explain
+from perflint.runtime.refusal import CannotCapture, Facts, explain
 from perflint.runtime.replay import (
     Call,
     Capture,
@@ -24,14 +24,13 @@ from perflint.runtime.replay import (
     copy_into,
     distinct,
     finish,
+    flatten,
     launch,
     settle,
     twin,
     written,
 )
-from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Walk, casts_once
-from perflint.runtime.watch import Facts
 
 _SHARE = 64  # the parts of all gradients, before they are summed, may take one part in so many of the device's memory
 _FORMS = 4  # of the backward pass that are captured; further ones run eagerly

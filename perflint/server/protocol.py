@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lsprotocol import types
 
-from perflint.documents.places import PlacedEdit, Position
+from perflint.documents.places import Position
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix
 from perflint.engine.rule import Severity
 from perflint.report.places import is_fixable, notes, with_notes
@@ -91,22 +91,18 @@ class Checked:
     def _workspace_edit(self, fix: PlacedFix) -> types.WorkspaceEdit:
         changes = []
         for cell, unit in self.units.items():
-            edits = [self._edit(each) for each in fix.edits if each.start.cell == cell]
+            ranges = ((self._range(each.start, each.end), each.text) for each in fix.edits if each.start.cell == cell)
+            edits = [types.TextEdit(*each) for each in ranges]
             if edits:
                 document = types.OptionalVersionedTextDocumentIdentifier(unit.uri, unit.version)
                 changes.append(types.TextDocumentEdit(document, edits))
         return types.WorkspaceEdit(document_changes=changes)
 
-    def _edit(self, edit: PlacedEdit) -> types.TextEdit:
-        return types.TextEdit(self._range(edit.start, edit.end), edit.text)
-
     def _range(self, start: Position, end: Position) -> types.Range:
         lines = self.units[start.cell].lines
         stop = end if end.cell == start.cell else Position(start.cell, 0, len(lines) + 1, 1)
-        return types.Range(*(self._place(each, lines) for each in (start, stop)))
-
-    def _place(self, place: Position, lines: Sequence[str]) -> types.Position:
-        return self.to_client(lines, types.Position(place.line - 1, place.column - 1))
+        places = (types.Position(each.line - 1, each.column - 1) for each in (start, stop))
+        return types.Range(*(self.to_client(lines, each) for each in places))
 
 
 def _key(place: types.Position) -> tuple[int, int]:

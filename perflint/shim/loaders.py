@@ -18,6 +18,7 @@ from perflint.shim.plan import KnownLoader, Plan
 
 if TYPE_CHECKING:
     from perflint.runtime.loader import Decision
+    from perflint.shim.tuned import Tuning
 
 MODULE = "torch.utils.data.dataloader"
 LOADERS = "loaders"  # what rules name that have them watched
@@ -47,16 +48,16 @@ class Loaders:
         self._plan, self._run = plan, run
         self._reported: set[str] = set()
         self._has_ended = False
-        self._tuning = None
-        if plan.tunes:
-            from perflint.shim.tuned import Tuning  # here: few runs tune
-
-            self._tuning = Tuning(plan, lambda path, line, note: self._report(Made(path, line, {}, "", note)))
+        self._tuning: Tuning | None = None
 
     def watch(self, module: ModuleType) -> Undo:
         """See each DataLoader of torch's `module` as it is made."""
         from inspect import signature  # here: torch has it, and a process without torch need not
 
+        if self._plan.tunes:
+            from perflint.shim.tuned import Tuning  # here: few runs tune, and it needs torch
+
+            self._tuning = Tuning(self._plan, lambda path, line, note: self._report(Made(path, line, {}, "", note)))
         kind = module.DataLoader
         original, defaults = kind.__init__, signature(kind).parameters
 

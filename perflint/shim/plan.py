@@ -14,8 +14,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perflint.documents.digest import digest
-from perflint.project.cache_folder import FOLDER
+from perflint.documents import digest
+from perflint.project.root import CACHE
 
 RUNS = "run"  # the folder of a cache for what is kept of runs
 _DIGEST = 16
@@ -150,7 +150,7 @@ def _as_tuples(value: Any) -> Any:
 
 def store_of(project: Path) -> Path:
     """Where the cache of a project keeps what is for its runs."""
-    return project / FOLDER / RUNS
+    return project / CACHE / RUNS
 
 
 def write(path: Path, data: bytes) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perflint.analysis.data.measured import OPTION, call_text
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.documents.document import read
 from perflint.engine.catalogue import selected_rules
@@ -20,18 +20,17 @@ from perflint.engine.line_map import line_map, original_line
 from perflint.engine.results import Diagnostic, PlacedFix
 from perflint.engine.rule import Edit, Rule, Safety
 from perflint.project import figures
-from perflint.project.cache_folder import FOLDER, make
+from perflint.project.cache import SUFFIXES, source_folders
 from perflint.project.closure import Closure
 from perflint.project.exclude import info_exclude
 from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover
-from perflint.project.fingerprint import SUFFIXES, source_folders
-from perflint.project.patch import Patch
-from perflint.project.patching import patch_files
+from perflint.project.patch import Patch, patch_files
+from perflint.project.root import CACHE, make_cache
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
 from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan
 from perflint.shim.receipts import Basis, Planned, Tree, below
-from perflint.shim.settings import COMPILE_GRAPHS
+from perflint.shim.settings import COMPILING
 
 WORKERS, PINNED = "num_workers", "pin_memory"
 # files that decide what becomes of those below them
@@ -67,7 +66,7 @@ class Project:
 
 def plan_for(project: Project) -> Planned:
     """The plan for a program."""
-    settings = replace(project.settings, cache_dir=project.settings.cache_dir or project.root / FOLDER)
+    settings = replace(project.settings, cache_dir=project.settings.cache_dir or project.root / CACHE)
     project = replace(project, settings=settings)
     store = _store(settings)  # made before anything is looked at, for it may lie in the project
     discovery = project.discover()
@@ -82,7 +81,7 @@ def _store(settings: Settings) -> Path | None:
         return None
     store = (settings.cache_dir / RUNS).absolute()
     with suppress(OSError):
-        make(settings.cache_dir)
+        make_cache(settings.cache_dir)
         store.mkdir(exist_ok=True)
     return store if os.access(store, os.W_OK) else None
 
@@ -124,8 +123,7 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
     watched = [rule for rule in rules if rule.at_run_time]
     rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
     patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
-    compiling = {COMPILE, COMPILE_GRAPHS}
-    against = tuple(_against_compiling(discovery)) if compiling & {*project.whole} else ()
+    against = tuple(_against_compiling(discovery)) if {*COMPILING} & {*project.whole} else ()
     changed = (patch for patch in patches if patch.changed and patch.document)
     return Plan(
         os.path.realpath(project.root),
@@ -136,7 +134,7 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
         settings.unsafe,
         project.tunes,
         str(store or ""),
-        tuple(name for name in project.whole if not (against and name in compiling)),
+        tuple(name for name in project.whole if not (against and name in COMPILING)),
     )
 
 

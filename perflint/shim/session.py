@@ -14,10 +14,10 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.shim import counts, hooks, loaders
 from perflint.shim.hooks import Undo, Watch
-from perflint.shim.plan import COMPILE, PatchedFile, Plan, read, write
+from perflint.shim.plan import PatchedFile, Plan, read, write
 
 RUN, OFF = "PERFLINT_RUN", "PERFLINT_DISABLE"
 FIRST = "PERFLINT_FIRST"  # the pid of the process that began the run, and keeps it through exec
@@ -44,12 +44,9 @@ class Shim:
         if loaders.LOADERS in plan.watches:
             watched[loaders.MODULE] = loaders.Loaders(plan, run).watch
         if plan.settings:
-            from perflint.shim import compiled, settings  # here: few runs have any
+            from perflint.shim import settings  # here: few runs have any
 
             watched[settings.MODULE] = partial(settings.watch, run, plan.settings)
-            if compiling := [name for name in plan.settings if name in (COMPILE, settings.COMPILE_GRAPHS)]:
-                graphs = settings.COMPILE_GRAPHS in compiling
-                watched[compiled.MODULE] = partial(compiled.watch, run, graphs)
         self._watched = {module: partial(self._watch, watch) for module, watch in watched.items()}
         self._finder = hooks.Finder(self.swap, self._watched)
 

@@ -12,16 +12,15 @@ from perflint.report.words import count
 from perflint.shim.counts import FIXES, Tallied, change, graphed, read, tallied
 from perflint.shim.loaders import made
 from perflint.shim.plan import COMPILE, KnownLoader, Plan
-from perflint.shim.settings import COMPILE_GRAPHS, KNOWN, SETTINGS
+from perflint.shim.settings import COMPILING, KNOWN, SETTINGS
 
 _MOST_NAMED = 4  # processes in one line
 
 
 def summary(plan: Plan, run: Path) -> Iterator[str]:
     """The lines that say what the processes of a run have noted in its folder so far."""
-    fixes, loaders, compiled = read(run, FIXES), list(made(run)), tallied(run, COMPILE)
-    settings = tallied(run, SETTINGS)
-    number = sum(bool(each.arguments) for each in loaders) + sum(bool(each.times) for each in (*compiled, *settings))
+    fixes, loaders, settings = read(run, FIXES), list(made(run)), tallied(run, SETTINGS)
+    number = sum(bool(each.arguments) for each in loaders) + sum(bool(each.times) for each in settings)
     unloaded, lines = 0, []
     for path, file in plan.files.items():
         if not _times(fixes, path, 0):
@@ -48,10 +47,11 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
         yield f"  {_at(loader.path, loader.line, plan)} loader: {said}"
     for setting in settings:
         effect = count(setting.times, "time") if setting.times else f"never took effect: {setting.remark}"
-        yield f"  {setting.name}: {KNOWN[setting.name].title} ({effect})"
-    for module in compiled:
-        yield f"  compile {module.name}: {module.remark} ({count(module.times, 'call')})"
-    if {COMPILE, COMPILE_GRAPHS} & {*plan.settings} and not compiled:
+        if setting.name in KNOWN:
+            yield f"  {setting.name}: {KNOWN[setting.name].title} ({effect})"
+        else:  # a class of modules
+            yield f"  {setting.name}: {setting.remark} ({count(setting.times, 'call')})"
+    if {*COMPILING} & {*plan.settings} and all(each.name in KNOWN for each in settings):
         yield "  compile: never took effect: no module was called often enough"
     for left in plan.left:
         if left.rule == COMPILE:

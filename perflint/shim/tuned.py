@@ -1,23 +1,38 @@
-"""Tunes the loaders of a run: times them during the run, and keeps the result."""
+"""Tunes the loaders of a run: times them as the program goes on, finds how few workers hide them, and keeps that."""
 
 from __future__ import annotations
 
 import datetime
 import functools
+import math
 import os
+import statistics
+import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
 
 from perflint.project.figures import LoaderFigure, keep
 from perflint.report.words import count
+from perflint.runtime.loader import Decision, batch_size, cores
 from perflint.shim.hooks import Undo, replace
 from perflint.shim.plan import Plan
 
-if TYPE_CHECKING:
-    from perflint.runtime.loader import Decision
-    from perflint.runtime.tuning import Times, Tuner
+_STEPS = 20  # that are measured
+_FEWEST = 6  # that do, if an epoch has no more
+_ENOUGH_S = 10.0  # of measuring them
+_WARM_UP = 2  # steps that are not counted
+_PREFETCH = 2  # torch's default
+_MOST_PREFETCH = 8
+_NEAR = 1.05  # what is slower by less than this is as fast
+_TRIAL_S = 5.0  # for one number of workers
+_ROUNDS = 6  # batches that each worker reads in a trial
 
 Tell = Callable[[str, int, str], None]  # path and line of a loader, and what to report of it
 
@@ -45,8 +60,6 @@ class Tuning:
 
     def begin(self, loader: Any, path: str, line: int, given: Mapping[str, Any], decision: Decision) -> bool:
         """Time the `loader` made at a line of a file, which may have `decision`'s workers; is it the first?"""
-        from perflint.runtime.tuning import Tuner
-
         place = (path, line, id(given["dataset"]))
         is_first = place not in self._of_place
         if is_first:
@@ -69,9 +82,6 @@ class Tuning:
     def _measured(
         self, path: str, line: int, given: Mapping[str, Any], decision: Decision, times: Times
     ) -> LoaderFigure:
-        from perflint.runtime.loader import batch_size, cores
-        from perflint.runtime.tuning import choose, seconds_per_batch
-
         size = batch_size(given)
         most = decision.arguments["num_workers"]
         choice = choose(times, most, partial(seconds_per_batch, given["dataset"], given, size))
@@ -115,3 +125,136 @@ def described(figure: LoaderFigure) -> str:
 
 def _milliseconds(seconds: float) -> float:
     return round(seconds * 1e3, 2)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds: of reading one sample, and one batch, in the program's own process, the slowest batch, and of a step."""
+
+    sample: float
+    batch: float
+    slowest: float
+    step: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How many workers, how many batches each of them keeps ready, and the seconds from one batch to the next then."""
+
+    workers: int
+    prefetch: int
+    ready: float
+
+
+def choose(times: Times, most: int, ready: Callable[[int], float]) -> Choice:
+    """The fewest workers, `most` at most, with which batches come as fast as steps take; else the fewest near the best.
+
+    `ready` measures the seconds from one batch to the next with so many workers. None, where they gain nothing.
+    """
+    alone = Choice(0, _PREFETCH, times.batch)
+    if times.batch + times.step < times.step * _NEAR:
+        return alone
+    seen: dict[int, float] = {}
+    count = max(min(math.ceil(times.batch / max(times.step, 1e-6)), most), 1)
+    while count <= most:
+        seen[count] = ready(count)
+        if seen[count] <= times.step * _NEAR:
+            break
+        count = min(count + max(count // 2, 1), most) if count < most else most + 1
+    if not seen:
+        return alone
+    least = max(min(seen.values()), times.step)
+    workers = min(count for count, seconds in seen.items() if seconds <= least * _NEAR)
+    if max(seen[workers], times.step) * _NEAR >= times.batch + times.step:
+        return alone
+    return Choice(workers, _prefetch(times, workers), seen[workers])
+
+
+def _prefetch(times: Times, workers: int) -> int:
+    """Batches that each worker keeps ready, so that the slowest is made while the others are used."""
+    ready = math.ceil(times.slowest / (workers * max(times.step, 1e-6)))
+    return min(max(ready, _PREFETCH), _MOST_PREFETCH)
+
+
+def seconds_per_batch(dataset: Any, given: Mapping[str, Any], batch_size: int, workers: int) -> float:
+    """Measure how fast `workers` read batches of `dataset`, as a loader with the arguments `given` makes them.
+
+    Draws no random numbers of the program's, and leaves no process behind.
+    """
+    batches = workers * _ROUNDS
+    indices = islice(cycle(range(len(dataset))), batches * batch_size)
+    kept = {name: given[name] for name in ("collate_fn", "multiprocessing_context") if name in given}
+    loader = DataLoader(
+        dataset, batch_size, sampler=list(indices), num_workers=workers, generator=torch.Generator(), timeout=60, **kept
+    )
+    times = []
+    start = time.perf_counter()
+    for _ in loader:
+        times.append(time.perf_counter())
+        if times[-1] - start > _TRIAL_S and len(times) > 2 * workers:
+            break
+    first = workers - 1  # from here on all workers have begun
+    return (times[-1] - times[first]) / max(len(times) - 1 - first, 1)
+
+
+@dataclass
+class Tuner:
+    """Times the batches and steps of a loader as the program goes through it, and then calls `decided` with these."""
+
+    sample: float
+    decided: Callable[[Times], None]
+    batches: list[float] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+    is_done: bool = False
+
+    def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """`batches`, timed until there is enough to decide."""
+        return batches if self.is_done else _Timed(batches, self)
+
+    def add(self, batch: float, step: float) -> None:
+        """Take in how long it took to read a batch, and to do the step before it."""
+        self.batches.append(batch)
+        self.steps.append(step)
+        if len(self.steps) >= _STEPS or sum(self.batches) + sum(self.steps) >= _ENOUGH_S:
+            self.finish(_WARM_UP + 1)
+
+    def finish(self, least: int = _FEWEST) -> None:
+        """Decide by what was seen, if that are `least` steps, as the end of an epoch is a time to do."""
+        if self.is_done or len(self.steps) < least:
+            return
+        self.is_done = True
+        batches, steps = self.batches[_WARM_UP:], self.steps[_WARM_UP:]
+        self.decided(Times(self.sample, statistics.fmean(batches), max(batches), statistics.median(steps)))
+
+
+class _Timed:
+    """An iterator over batches that tells a tuner how long each took, and the step before."""
+
+    def __init__(self, batches: Iterator[Any], tuner: Tuner) -> None:
+        self._batches, self._tuner = batches, tuner
+        self._given = 0.0
+
+    def __iter__(self) -> _Timed:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __next__(self) -> Any:
+        if self._tuner.is_done:
+            return next(self._batches)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()  # else a step would seem to end before the device has done it
+        asked = time.perf_counter()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._tuner.finish()
+            raise
+        if self._given:
+            self._tuner.add(time.perf_counter() - asked, asked - self._given)
+        self._given = time.perf_counter()
+        return batch

@@ -98,10 +98,14 @@ def exports(module: str) -> tuple[str, ...]:
     return tuple(_table()["exports"].get(module, ()))
 
 
-@functools.cache
 def is_exported(name: str) -> bool:
     """Does one of the modules of torch of which usually all names are imported have a name like that?"""
-    return any(name in names for names in _table()["exports"].values())
+    return name in _exported()
+
+
+@functools.cache
+def _exported() -> frozenset[str]:
+    return frozenset().union(*_table()["exports"].values())
 
 
 def short_name(qualified: str) -> str:

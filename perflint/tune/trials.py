@@ -10,8 +10,7 @@ from pathlib import Path
 
 from perflint.engine.catalogue import all_rules
 from perflint.engine.rule import Safety, Severity
-from perflint.profile.costs import Code
-from perflint.profile.result import Profile, read
+from perflint.profile.result import Code, Profile, read
 from perflint.project.figures import PROFILES, nearest
 from perflint.shim.settings import KNOWN
 from perflint.verify.agent.steps import host

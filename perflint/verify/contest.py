@@ -13,7 +13,7 @@ from perflint.verify import statistics
 from perflint.verify.budget import Budget
 from perflint.verify.grade import Grade, Likeness, Outcome
 from perflint.verify.messages import Variant
-from perflint.verify.protocol import Protocol, Schedule
+from perflint.verify.protocol import AT_ONCE, Protocol, Schedule
 from perflint.verify.race import Enough, Race
 from perflint.verify.statistics import (
     AGAIN,
@@ -38,18 +38,16 @@ _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
 _FAST = 0.5  # of the time that is left for races, where others compile
 _OTHERS = "the others together"
 _COMPILING = 0.8  # of what is left then, to race those that compile
-_AT_ONCE = 6  # fixes in one race
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
 
 
 @dataclass(frozen=True)
 class Settled:
-    """All fixes, with reasons; the `patch` that was raced last, that race, and the samples of `earlier` races."""
+    """All fixes, with reasons; the `patch` that was raced last, and that race."""
 
     fixes: Fixes
     patch: Fixes
     race: Race
-    earlier: tuple[Samples, ...]
     is_confirmed: bool = True  # the patch was raced once more behind the race that chose it
 
     @property
@@ -123,7 +121,7 @@ class Contest:
     def _race_each(self, fixes: Fixes, budget: Budget) -> None:
         """Race each fix alone, in groups, if there is time for it."""
         fixes = [fix for fix in fixes if self.patched([fix], only(fix.name))]
-        groups = [fixes[start : start + _AT_ONCE] for start in range(0, len(fixes), _AT_ONCE)]
+        groups = [fixes[start : start + AT_ONCE] for start in range(0, len(fixes), AT_ONCE)]
         if not self._has_time(budget, *(len(ORIGINALS) + len(group) for group in groups), _PAIR):
             self.tell("there is no time to race each fix")
             return
@@ -210,11 +208,10 @@ class Contest:
 
         Where there is no time to compile them anew, it is that which chose them.
         """
-        earlier = tuple(race.samples for race in self._races)
         if chosen and not self._can_start(_PAIR - 1, chosen):
             race = self._races[-1].renamed(self._standing, PATCHED)
             self._conclude(chosen, chosen, race, None)
-            return Settled(list(self._fixes.values()), chosen, race, earlier[:-1], is_confirmed=False)
+            return Settled(list(self._fixes.values()), chosen, race, is_confirmed=False)
         whole = self._together(chosen)
         patch, race = chosen or whole, Race()
         if patch:
@@ -226,7 +223,7 @@ class Contest:
         if _says(joint, race) is Outcome.FASTER:
             patch, race = whole, race.renamed(WHOLE, PATCHED)
         self._conclude(patch, chosen, race, joint)
-        return Settled(list(self._fixes.values()), patch, race, earlier)
+        return Settled(list(self._fixes.values()), patch, race)
 
     def _can_start(self, variants: int, patch: Fixes) -> bool:
         """Whether there is time for a race of so many variants, if the patch compiles."""

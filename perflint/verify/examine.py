@@ -210,8 +210,7 @@ class Examination(Planned):
         settled = contest.settle(right)
         if not settled.is_confirmed:
             self._left_out.append("another race of what is kept: there was no time to compile it anew")
-        earlier, samples = (*self._known.earlier, *settled.earlier), settled.race.samples
-        self._known = replace(self._known, earlier=earlier, samples=samples).having(settled.fixes)
+        self._known = replace(self._known, samples=settled.race.samples).having(settled.fixes)
         return settled
 
     def _proved(self, settled: Settled, final: Recorded) -> Verdict:

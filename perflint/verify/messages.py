@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from importlib.machinery import PathFinder
 from pathlib import Path
 
+from perflint.engine.errors import UserError
 from perflint.shim.joining import ALSO
 from perflint.shim.plan import Plan
 from perflint.verify.agent.timeline import Timeline
@@ -18,6 +21,7 @@ PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}  # the environment of programs that run
 ORDERS, GATE = "orders", "gate"  # in the folder of a run: a pickle of its Orders, and the socket of the verifier
 
 
+_LAUNCHER = ("torchrun", "torch.distributed.run")  # a command, and the module that it is
 SHORT = 8  # iterations of a loop that is shortened, and of a test that also holds once in so many
 
 
@@ -37,6 +41,26 @@ class Program:
     name: str
     arguments: tuple[str, ...]
     folder: Path
+
+    @classmethod
+    def named(cls, name: str, arguments: tuple[str, ...], kind: Kind) -> Program:
+        """The program of that name, to be started in the working directory; raises UserError where there is none."""
+        if (kind, name) == (Kind.SCRIPT, _LAUNCHER[0]):
+            kind, name = Kind.MODULE, _LAUNCHER[1]
+        module = name.partition(":")[0]
+        if kind is Kind.SCRIPT and not Path(name).exists():
+            raise UserError(f"{name}: there is no such file to run")
+        if kind is Kind.CALL and module == name:
+            raise UserError(f"{name}: name a function as PACKAGE.MODULE:FUNCTION")
+        outermost = module.partition(".")[0]  # finding what lies inside would import it
+        if kind is not Kind.SCRIPT and PathFinder.find_spec(outermost, [os.curdir, *sys.path]) is None:
+            raise UserError(f"No module named {module}")
+        return cls(kind, name, arguments, Path.cwd())
+
+    @property
+    def start(self) -> Path:
+        """The folder whose project it is part of: that of a script, else the one where it is started."""
+        return Path(os.path.realpath(self.name)).parent if self.kind is Kind.SCRIPT else self.folder
 
     def __str__(self) -> str:
         dash = {Kind.SCRIPT: (), Kind.MODULE: ("-m",), Kind.CALL: ("--call",)}[self.kind]

@@ -24,7 +24,7 @@ _RECORDINGS, _SLOWER = 4, 2.0  # one after the other, in which steps take so man
 _OBSERVED = 0.2  # seconds of steps, or a little more: they are drawn, and events kept of all that they do
 _FEWEST_OBSERVED, _MOST_OBSERVED = 3, 10
 _TICK = 1e-9  # seconds
-_AT_ONCE = 6  # fixes in one race
+AT_ONCE = 6  # fixes in one race
 _MORE = 1.5  # times the shortest race
 _WHOLE = 6  # steps of a program that has too few for windows
 _PATIENCE, _LEAST_PATIENCE = 10, 60.0  # times as long as the original takes, and seconds
@@ -199,7 +199,7 @@ class Schedule:
 
     def enough(self, fixes: int) -> float:
         """About how many seconds it takes to look at, record and race so many fixes."""
-        races = [2 + min(fixes, _AT_ONCE), 3] if fixes > 1 else [3]
+        races = [2 + min(fixes, AT_ONCE), 3] if fixes > 1 else [3]
         recorded = (_RECORDINGS + fixes) * self._recording(HORIZON // 2)
         return self.look.seconds + recorded + _MORE * sum(map(self.least, races))
 

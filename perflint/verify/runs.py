@@ -17,7 +17,6 @@ import psutil
 from perflint.project.cores import available_cores
 from perflint.shim.counts import FIXES, Tallied, tallied
 from perflint.shim.loaders import Made, made
-from perflint.shim.plan import COMPILE
 from perflint.shim.settings import SETTINGS
 from perflint.verify import forks, processes
 from perflint.verify.agent.cover import changes, outermost, remove
@@ -47,7 +46,7 @@ Further = Callable[[Arrival], int]  # to which step a recording goes on from the
 class Recorded:
     """A recorded run: its folder, its exit code if it came to its end, and what it printed.
 
-    `counts`, `loaders`, `modules` and `settings` are what the shim counted. `last` is the step that it had leave to go
+    `counts`, `loaders` and `settings` are what the shim counted. `last` is the step that it had leave to go
     to; `unseen` names places with fixes that it had never left by then. `files` holds copies of the files that it wrote
     below its folders, None for those that it removed, and `elsewhere` the paths of others. `stuck` says how it hung.
     Where it `is_cut`, time was up before that step, and `last` is the last one that was recorded. The memory has `room`
@@ -60,7 +59,6 @@ class Recorded:
     errors: str
     counts: Mapping[str, int] = field(default_factory=dict)
     loaders: tuple[Made, ...] = ()
-    modules: tuple[Tallied, ...] = ()
     settings: tuple[Tallied, ...] = ()
     files: Mapping[str, Path | None] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
@@ -280,9 +278,9 @@ def _seen(running: Running, recording: Recording, steps: int, patience: float, f
         is_cut, last = True, recorded(Path(recording.folder))
     folder = Path(running.folder)
     counts = {each.name: each.times for each in tallied(folder, FIXES)}
-    loaders, modules = tuple(made(folder)), tuple(tallied(folder, COMPILE))
-    seen = Recorded(Path(recording.folder), code, "", "", counts, loaders, modules, stuck=stuck, last=last)
-    return replace(seen, settings=tuple(tallied(folder, SETTINGS)), unseen=unseen, room=room, is_cut=is_cut)
+    counted = counts, tuple(made(folder)), tuple(tallied(folder, SETTINGS))
+    seen = Recorded(Path(recording.folder), code, "", "", *counted, stuck=stuck, last=last)
+    return replace(seen, unseen=unseen, room=room, is_cut=is_cut)
 
 
 def _ran(running: Running) -> frozenset[str]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from perflint.report.frame import cells, crop
 from perflint.report.style import Style, printable
+from perflint.report.text import cells, crop
 from perflint.report.words import count
 from perflint.verify.grade import NO_TIME, Grade, Outcome
 from perflint.verify.messages import EVALUATION

@@ -14,15 +14,15 @@ from perflint.documents.document import Document, read
 from perflint.engine.catalogue import all_rules
 from perflint.engine.line_map import Lines
 from perflint.engine.rule import Safety
-from perflint.project.patch import Place, patch_document
+from perflint.project.patch import Place, hunks_between, patch_document
 from perflint.project.run import check_files
-from perflint.project.selection import RulesByFile
+from perflint.project.settings import RulesByFile
 from perflint.shim.compiling import functions
 from perflint.shim.counts import change
 from perflint.shim.loaders import LOADERS
-from perflint.shim.plan import COMPILE, PatchedFile, Plan
+from perflint.shim.plan import PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
-from perflint.shim.settings import COMPILE_GRAPHS, KNOWN
+from perflint.shim.settings import COMPILING, KNOWN
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.late import Shortcut
 from perflint.verify.messages import Loop, Variant
@@ -30,27 +30,18 @@ from perflint.verify.runs import Recorded
 from perflint.verify.statistics import ORIGINAL
 from perflint.verify.verdict import FixVerdict, Hunk
 
-_CONTEXT = 3  # lines around a hunk
-
 
 def hunks(path: str, before: str, after: str, alone: Mapping[str, str]) -> Iterator[Hunk]:
     """The hunks that turn `before`, the text of the file `path`, into `after`.
 
     `alone` has, by the names of the fixes, what each makes of the file by itself.
     """
-    old, new = before.split("\n"), after.split("\n")
-    touched = {name: _touched(old, text.split("\n")) for name, text in alone.items()}
-    for opcodes in Lines(old, new).get_grouped_opcodes(_CONTEXT):
-        first, last = opcodes[0], opcodes[-1]
-        lines = [f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},{last[4] - first[3]} @@"]
-        for kind, start, stop, begin, end in opcodes:
-            if kind == "equal":
-                lines += (f" {line}" for line in old[start:stop])
-            else:
-                lines += [*(f"-{line}" for line in old[start:stop]), *(f"+{line}" for line in new[begin:end])]
-        span = range(first[1], last[2] + 1)
+    touched = {name: _touched(before.split("\n"), text.split("\n")) for name, text in alone.items()}
+    old, new = (text.encode("utf-8", "surrogatepass") for text in (before, after))
+    for shown, hunk in hunks_between(old, new):
+        span = range(shown.start, shown.stop + 1)
         fixes = tuple(name for name, places in touched.items() if not places.isdisjoint(span))
-        yield Hunk(path, "".join(f"{line}\n" for line in lines), fixes)
+        yield Hunk(path, hunk.decode("utf-8", "surrogatepass"), fixes)
 
 
 def _touched(old: Sequence[str], new: Sequence[str]) -> frozenset[int]:
@@ -176,11 +167,9 @@ class Variants:
     @staticmethod
     def effect(key: FixKey, variant: Variant, run: Recorded) -> Effect:
         """What became of a fix in a run of a variant that has it."""
-        if key.rule in (COMPILE, COMPILE_GRAPHS):
-            left = (each.remark for each in run.modules if not each.times)
-            return Effect(bool(run.modules), sum(each.times for each in run.modules), next(left, ""))
         if key.rule in KNOWN:
-            seen = [each for each in run.settings if each.name == key.rule]
+            of_modules = key.rule in COMPILING
+            seen = [each for each in run.settings if each.name == key.rule or (of_modules and each.name not in KNOWN)]
             left = (each.remark for each in seen if not each.times)
             return Effect(bool(seen), sum(each.times for each in seen), next(left, ""))
         if key.at_run_time:

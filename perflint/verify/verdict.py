@@ -143,11 +143,11 @@ class Verdict:
     """All that a verification of `program` showed, on `date` (ISO 8601).
 
     `own` is how alike two runs of the original are, `likeness` that of original and patch, compared up to `reach`.
-    `samples` are of the last race, that of the patch; those of the races that chose its fixes are `earlier`. `warm_up`
-    steps came before the first measured one. `excluded` says in sentences what was left out or disturbed the
-    measurement; `failure`, why there is no verdict. `readings` are of the GPUs during the race; with `strangers` on
-    them, speed can't be measured. A budget of `longer` seconds may tell what this one has left open; `spent` is what
-    each part took. It `is_shortened`: a copy of the program was timed that comes to what runs late within a few steps.
+    `samples` are of the last race, that of the patch. `warm_up` steps came before the first measured one. `excluded`
+    says in sentences what was left out or disturbed the measurement; `failure`, why there is no verdict. `readings` are
+    of the GPUs during the race; with `strangers` on them, speed can't be measured. A budget of `longer` seconds may
+    tell what this one has left open; `spent` is what each part took. It `is_shortened`: a copy of the program was timed
+    that comes to what runs late within a few steps.
     It `is_idle` if no fix took effect, each for a reason that was seen as the program ran.
     """
 
@@ -158,7 +158,6 @@ class Verdict:
     unit: str = ""
     warm_up: int = 0
     samples: Samples = field(default_factory=Samples)
-    earlier: tuple[Samples, ...] = ()
     own: Likeness = _UNCHECKED
     likeness: Likeness = _UNCHECKED
     before: Side = field(default_factory=Side)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from perflint.runtime.graphs import cuda_graph
+from perflint.runtime.replay import flatten
 from perflint.runtime.scope import Scope
-from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Walk
 from tests.gpu.measure import seconds
 from tests.gpu.programs_graphs.decoders import LstmDecoder, Transformer, greedy, greedy_until

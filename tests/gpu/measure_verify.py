@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.engine.line_map import line_map
 from perflint.project.config import load
 from perflint.project.figures import VERDICTS

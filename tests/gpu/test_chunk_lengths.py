@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 
 from torch import Tensor, nn
 
-from perflint.runtime import eager
+from perflint.runtime import chunks
 from perflint.runtime.graphs import graphed_loop
 from tests.gpu.measure import equal
 
@@ -21,8 +21,8 @@ DEVICE = torch.device("cuda", 0)
 
 
 def plain(step: Any, state: Any, steps: int, until: Any) -> Any:
-    state, outputs, _ = eager.run(step, until, state, 0, steps)
-    return state, eager.stack(outputs, 0)
+    state, outputs, _ = chunks.run_eagerly(step, until, state, 0, steps)
+    return state, chunks.stack(outputs, 0)
 
 
 def captured(step: Any, state: Any, steps: int, until: Any) -> Any:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import check_bytes
 from perflint.engine.results import RunResult
 from perflint.engine.rule import Severity
 from perflint.profile.build import profile_of
-from perflint.profile.costs import Code, with_costs, with_known_costs
-from perflint.profile.result import Fact, LineCost, Made, Profile, keep, read
+from perflint.profile.result import Code, Fact, LineCost, Made, Profile, keep, read, with_costs, with_known_costs
 from perflint.profile.summary import Report
 from tests.profile.records import Recorder
 

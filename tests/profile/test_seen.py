@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from perflint.analysis.links import Seen
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.engine.rule import Safety
 from perflint.profile.agent.lines import Facts
 from perflint.profile.result import Fact, keep
 from perflint.project.config import load
 from perflint.project.files import discover
-from perflint.project.patching import patch_files
+from perflint.project.patch import patch_files
 from perflint.project.run import check_files
 from perflint.project.seen import seen_in
 from perflint.project.settings import Settings

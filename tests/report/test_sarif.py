@@ -16,7 +16,7 @@ from perflint.documents.places import Problem
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Finding, Options, Rule, Safety, Severity
 from perflint.report import render
-from perflint.report.sarif import document
+from perflint.report.objects import document
 from perflint.report.style import Style
 
 if TYPE_CHECKING:

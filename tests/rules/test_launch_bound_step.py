@@ -23,7 +23,7 @@ from perflint.engine.check import check_text  # noqa: E402
 from perflint.engine.fix import fix_text  # noqa: E402
 from perflint.engine.rule import Safety  # noqa: E402
 from perflint.runtime import graphs  # noqa: E402
-from perflint.runtime.tree import flatten  # noqa: E402
+from perflint.runtime.replay import flatten  # noqa: E402
 from tests.fixture_cases import FIXTURES, cases, load  # noqa: E402
 
 

@@ -18,10 +18,10 @@ from perflint.runtime import optimizers, refusal, scene
 from perflint.runtime.graphs import graphed_step
 from perflint.runtime.reads import Glance, Reads
 from perflint.runtime.refusal import CannotCapture, Unsettled
+from perflint.runtime.replay import flatten
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
 from perflint.runtime.scope import Scope
 from perflint.runtime.step import StepReplay
-from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Walk
 
 Step = Callable[..., Any]

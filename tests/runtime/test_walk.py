@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from perflint.runtime.reads import Glance
+from perflint.runtime.replay import flatten, rebuild
 from perflint.runtime.scope import Scope
-from perflint.runtime.tree import flatten, rebuild
 from perflint.runtime.walk import ARRAY_BYTES, HOST_VALUES, ITEMS, Walk
 
 LIMIT = 5

@@ -13,15 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from perflint.runtime.eager import uses_parameter
+from perflint.runtime.chunks import uses_parameter
 from perflint.runtime.records import Records
-from perflint.runtime.refusal import CannotCapture, Unsettled, explain
-from perflint.runtime.replay import distinct, settle, twin
+from perflint.runtime.refusal import CannotCapture, Facts, Rehearsal, Unsettled, explain, observe
+from perflint.runtime.replay import distinct, flatten, settle, twin
 from perflint.runtime.scope import Scope
 from perflint.runtime.training import bytes_to_sum, leaves_of, stand_ins
-from perflint.runtime.tree import flatten
 from perflint.runtime.walk import HOST_VALUES, Walk
-from perflint.runtime.watch import Facts, Rehearsal, observe
 
 
 class Model(nn.Module):
@@ -238,7 +236,7 @@ def test_each_reason_is_told_once() -> None:
 def test_a_rehearsal_does_not_import_the_compiler() -> None:
     program = (
         "import sys, torch\n"
-        "from perflint.runtime.watch import Rehearsal\n"
+        "from perflint.runtime.refusal import Rehearsal\n"
         "with Rehearsal():\n"
         "    torch.ones(2) + 1\n"
         "print('torch._dynamo' in sys.modules)\n"

@@ -8,7 +8,7 @@ import pytest
 
 from perflint.documents.lines import at_line
 from perflint.engine.errors import UserError
-from perflint.profile.costs import Code
+from perflint.profile.result import Code
 from perflint.project.config import load
 from perflint.project.run import check_files
 from perflint.shim.notebooks import left_out

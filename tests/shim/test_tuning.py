@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from perflint.project import figures
 from perflint.runtime import loader
 from perflint.runtime.loader import Decision, as_measured
-from perflint.runtime.tuning import Choice, Times, Tuner, choose, seconds_per_batch
+from perflint.shim.tuned import Choice, Times, Tuner, choose, seconds_per_batch
 from tests.shim.runs import patched, project, python
 
 

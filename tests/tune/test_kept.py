@@ -10,9 +10,8 @@ import torch
 
 from perflint.engine.errors import UserError
 from perflint.engine.rule import Safety
-from perflint.profile.costs import Code
 from perflint.profile.kinds import Regime
-from perflint.profile.result import Profile
+from perflint.profile.result import Code, Profile
 from perflint.profile.result import keep as keep_profile
 from perflint.profile.roofline import Roofline
 from perflint.project.config import load

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from perflint.documents.digest import digest
+from perflint.documents import digest
 from perflint.engine.line_map import line_map
 from perflint.engine.rule import Safety
 from perflint.shim.plan import PatchedFile, Plan

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from perflint.verify.agent.state import State
-from perflint.verify.agent.tensors import digest, sample, values_in
+from perflint.verify.agent.state import State, digest, sample, values_in
 from perflint.verify.compare import Evidence, differing
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from perflint.verify.agent.timeline import Interval, events, seen
+from perflint.verify.agent.timeline import Interval, Kineto, seen
 
 CPU, CUDA = "cpu", "cuda"
 ZERO = time.time_ns()
@@ -72,11 +72,11 @@ def test_the_clock_of_the_device_is_set_by_its_quickest_launch(lag: int) -> None
 
 
 def test_what_torch_s_profiler_tells_is_understood() -> None:
-    profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
-    profile.start()
+    kineto = Kineto(device=False, host=True)
+    assert kineto.start()
     torch.ones(64, 64) @ torch.ones(64, 64)
     device = torch.autograd.DeviceType.CPU  # type: ignore[attr-defined]  # as if it were one
-    busy, waits = seen(events(profile), device)
+    busy, waits = seen(kineto.stop(), device)
     assert busy and all(0 <= end - begin < 60 for begin, end in busy)
     assert not waits
 

@@ -15,8 +15,7 @@ from perflint.cli.commands import cli
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.project.figures import FOLDER, VERDICTS
 from perflint.project.files import discover
-from perflint.project.patch import ANY
-from perflint.project.patching import patch_files
+from perflint.project.patch import ANY, patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
 from perflint.verify import verdicts

@@ -61,9 +61,9 @@ def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:
     if own.isdisjoint(runs):
         return False
     modes = _modes(program, function)
-    if not _evaluates(program, function) or not (
-        modes == {False} or _is_named(program, function, own.intersection(runs))
-    ):
+    if modes != {False} and not _is_named(program, function, own.intersection(runs)):
+        return False
+    if not _evaluates(program, function):
         return False
     is_named = _EVALUATION.search(function.name) is not None
     return (is_named and modes == {False}) or not any(each.fate in _OPEN for each in program.graph_uses(function))

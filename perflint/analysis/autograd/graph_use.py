@@ -20,7 +20,7 @@ from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root
 _DEPTH = 6  # of calls in calls
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _INTEGRAL = ("int", "bool")
-_CUTTING = frozenset({"detach", "data"})
+CUTTING = frozenset({"detach", "data"})
 ASKED = frozenset({"requires_grad", "grad_fn", "needs_input_grad", "is_leaf"})  # of a tensor, about its graph
 _NEEDING = ASKED | {"grad", "register_hook", "retains_grad", "output_nr"}  # of one that was computed
 _KEEPING = frozenset({"append", "extend", "insert", "appendleft", "add", "setdefault", "update"})
@@ -65,6 +65,8 @@ class GraphUses:
 
     def drops(self, function: Function) -> bool:
         """Does `function` let go of the graph of its first argument, by `detach` or `data`, and use it for nothing?"""
+        if function not in self.program.get(_cutting) and not self.program.may_drop_elsewhere:
+            return False
         flow, parameter = self.program.get(Flow), next(iter(parameters_of(function)), None)
         bindings = flow.graph_of(self.program.tree).bindings.get(getattr(function, "name", ""), [])
         is_only_one = [each.node for each in bindings] == [function]
@@ -87,6 +89,12 @@ class GraphUses:
             if isinstance(node, ast.expr) and (is_made or is_weight or is_given):
                 walk.follow(node, ())
         return walk.found
+
+
+def _cutting(program: Program) -> set[Function | None]:
+    """The functions that read `detach` or `data` of something other than a library."""
+    cuts = (each for each in program.of_type(ast.Attribute) if each.attr in CUTTING)
+    return {program.function_of(each) for each in cuts if not program.qualified(each)}
 
 
 def own_wrappers(program: Program, function: Function) -> list[ast.expr]:
@@ -178,9 +186,9 @@ class _Walk:
         if parent.attr in _NEEDING:
             self._end(parent, Fate.ASKED)
             return
-        is_cut = parent.attr in _CUTTING or (parent.attr != "cpu" and torch_ops.does(parent.attr, "to_host"))
+        is_cut = parent.attr in CUTTING or (parent.attr != "cpu" and torch_ops.does(parent.attr, "to_host"))
         if is_cut or (entry and entry.is_metadata):
-            self.cuts += [parent] if parent.attr in _CUTTING else []
+            self.cuts += [parent] if parent.attr in CUTTING else []
             return
         if not isinstance(call, ast.Call) or call.func is not parent:
             self.follow(parent, calls)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from perflint.analysis.autograd.effects import KNOWN, Effects
 from perflint.analysis.autograd.found import Effect, GradMode
-from perflint.analysis.autograd.graph_use import GraphUses
+from perflint.analysis.autograd.graph_use import CUTTING, GraphUses
 from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.autograd.training import frozen
+from perflint.analysis.call_graph import callers
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
@@ -27,6 +28,7 @@ _LIGHT = re.compile(  # torch's layers that have no weights
 )
 _LIBRARIES = (*KNOWN, "builtins.", "numpy.", "math.")
 _WITHOUT_GRAPH = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
+_NO_RESULTS = _WITHOUT_GRAPH | {Kind.FUNCTION, Kind.CLASS, Kind.LIBRARY, Kind.METHOD, Kind.MODULE}
 _DEPTH = 12  # of operations and names between a module and what lets go of its graph
 
 
@@ -79,26 +81,36 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
     """The modules' calls whose graphs nobody uses, though they are recorded, in source order."""
     found: dict[ast.Call, UnusedGraph] = {}
     for cut in program.of_type(ast.Attribute):
-        if cut.attr in ("detach", "data") and isinstance(cut.ctx, ast.Load):
+        if cut.attr in CUTTING and isinstance(cut.ctx, ast.Load):
             for run in _runs(program, cut.value):
                 if run not in found and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
+    drops: dict[Sequence[str], bool] = {}  # of the functions for which it has asked
     for call in program.of_type(ast.Call):
-        for run in _runs(program, call.args[0]) if _may_be_helper(program, call) else ():
-            if run not in found and program.drops_elsewhere(call) and _is_dead(program, run):
-                found[run] = UnusedGraph(run, call)
+        targets = program.targets(call) if _may_be_helper(program, call) else ()
+        for run in _runs(program, call.args[0]) if targets and drops.get(targets, True) else ():
+            if run not in found:
+                drops[targets] = program.drops_elsewhere(call)
+                if drops[targets] and _is_dead(program, run):
+                    found[run] = UnusedGraph(run, call)
     return sorted(found.values(), key=lambda each: (each.run.lineno, each.run.col_offset))
 
 
 def _may_be_helper(program: Program, call: ast.Call) -> bool:
-    """May it be a call of a function of another file, and no constructor or method?"""
-    name, _, last = path_of(call.func).rpartition(".")
-    is_plain = bool(call.args) and last[:1].islower() and not name.startswith("self") and program.callee(call) is None
-    return is_plain and not program.qualified(call.func).startswith(_LIBRARIES) and bool(program.targets(call))
+    """May it be a call of a function of another file, and no constructor or method, that is given what is computed?"""
+    name, _, last = path_of(call.func).rpartition(".") if call.args else ("", "", "")
+    if not last[:1].islower() or name.startswith("self") or program.callee(call) is not None:
+        return False
+    given = program.value(call.args[0])
+    is_result = not given.sure or given.kind not in _NO_RESULTS
+    return is_result and not program.qualified(call.func).startswith(_LIBRARIES)
 
 
 def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
     """The calls of modules of which `node` is computed, in its function or in what the file gives that."""
+    scopes = (program.function_of(each) or program.tree for each in callers(program, node))
+    if not any(program.effects(each, Effect.RUNS_MODULE) for each in scopes):
+        return []
     runs, level, seen = list[ast.Call](), [node], {node}
     for _ in range(_DEPTH):
         found = [each for each in level if isinstance(each, ast.Call) and _records(program, each)]

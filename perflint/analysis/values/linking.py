@@ -51,11 +51,13 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     calls = nearest(_hot_calls(program, reaching, heats))
     answered = {summary.target for summary in context.summaries}
     needed = (*result_queries(program, reaching), step_queries(program, reaching), _start_queries(program))
-    all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.asked.effects))
-    unknown, guessed, steps, starts, effects = all_queries
+    unknown, guessed, steps, starts = (tuple(sorted({*targets, *answered})) for targets in needed)
+    told = {summary.target for summary in context.summaries if summary.tells_effects}
+    effects = tuple(sorted(program.asked.effects | told))
+    drops = tuple(sorted(program.asked.drops | {summary.target for summary in context.summaries if summary.drops}))
     imports, says = _membership(program)
     return Links(
-        *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, imports, says),
+        *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, drops, imports, says),
         says_query=program.asked.says,
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
@@ -82,13 +84,13 @@ def _summary(
         _returns(program, function),
         trains,
         trains and program.get(CallGraph).reaches(function, draws_data),
+        drops=program.get(GraphUses).drops(function),
     )
     if name in context.asked:
         effects = program.get(Effects)
         summary = replace(summary, memory=program.get(Memory).exported(function), decorates=exported(program, function))
         needs = needs_gradients(program, function)
-        drops = program.get(GraphUses).drops(function)
-        summary = replace(summary, differentiates=needs, records=effects.records(function), drops=drops)
+        summary = replace(summary, differentiates=needs, records=effects.records(function))
     if not program.get(_may_start):
         return summary
     starts = program.get(Starts)
@@ -201,9 +203,9 @@ def _handed_over(program: Program) -> Iterator[str]:
     """What the file imports and uses otherwise than to call it."""
     statements: Sequence[ast.Import | ast.ImportFrom] = program.of_type(ast.Import, ast.ImportFrom)
     imported = {alias.asname or alias.name.partition(".")[0] for each in statements for alias in each.names}
-    for name in program.of_type(ast.Name):
+    for name in (each for each in program.of_type(ast.Name) if each.id in imported):
         node: ast.AST = name
-        around = program.parent(node) if name.id in imported else None
+        around = program.parent(node)
         while isinstance(around, ast.Attribute):
             node, around = around, program.parent(around)
         if around is not None and not (isinstance(around, ast.Call) and around.func is node):

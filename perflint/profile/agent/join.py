@@ -13,16 +13,27 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from perflint.profile.agent.kineto import Kineto, keep_operations, keep_steps
 from perflint.profile.agent.lines import Facts, Lines, Users
 from perflint.profile.agent.loaders import Owners, Workers
-from perflint.profile.record import KINDS, OPERATION_STEPS, STEPS, Orders, Record, mean, save, waited
+from perflint.profile.record import (
+    KINDS,
+    OPERATION_STEPS,
+    STEPS,
+    Orders,
+    Record,
+    keep_operations,
+    keep_steps,
+    mean,
+    save,
+    waited,
+)
 from perflint.shim import hooks
 from perflint.shim.counts import Tally
 from perflint.shim.hooks import AfterImport, Finder, replace
 from perflint.shim.session import RUN
 from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER, Steps, keep_sockets, platform_of, synchronize
+from perflint.verify.agent.timeline import Kineto
 from perflint.verify.messages import ORDERS
 
 _PATIENT = {OPTIMIZER: 1, BATCH: 3, BACKWARD: 3, CALLS: 12}  # times the warm-up: a better kind may come
@@ -210,7 +221,7 @@ class Recording:
             self._save()
 
     def _begin_trace(self, frame: FrameType) -> None:
-        self._kineto = Kineto(self._record, shapes=False)
+        self._kineto = Kineto(device=self._record.is_gpu, host=not self._record.is_gpu)
         if not self._kineto.start():
             self._kineto, self._record.is_blind = None, True
             self._record.notes.append("the program uses torch.profiler itself: what its device does isn't seen")
@@ -236,7 +247,7 @@ class Recording:
 
     def _begin_operations(self) -> None:
         self._owners.noting = False
-        self._kineto = Kineto(self._record, shapes=True)
+        self._kineto = Kineto(device=self._record.is_gpu, host=True, shapes=True)
         if not self._kineto.start():
             self._kineto = None
 

@@ -11,7 +11,7 @@ from perflint.engine.results import figure
 from perflint.profile.kinds import Regime
 from perflint.profile.result import LineCost, Profile
 from perflint.profile.roofline import Point, Roofline
-from perflint.verify.report.svg import Axis, drawing, element
+from perflint.verify.report.charts import Axis, drawing, element
 
 _SHARES, _BAR = 34, 10  # pixels, here and below
 _PLOT = 300

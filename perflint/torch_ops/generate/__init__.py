@@ -12,7 +12,7 @@ Where each fact comes from:
 - views, may, writes: the schemas' alias annotations; for functions in Python and operators made of others, which
   torch does not hold to them, calls whose results' memory and arguments' versions are compared (memory.py);
 - dtype: calls on tensors of several dtypes which all gave the same;
-- kinds of classes: their base classes (classes.py).
+- kinds of classes: their base classes (table.py).
 
 What can't be derived is in by_hand.py, and nowhere else. Known gaps: tensor subclasses, the dtypes of
 a tuple's items, waits inside CUDA's own kernels, and Python functions without annotations (they are not in the table).

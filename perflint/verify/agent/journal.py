@@ -98,7 +98,7 @@ class Journal:
         _replace(shutil, "rmtree", partial(self._touching, {0: "path"}, below=True))
         for name, paths in _TOUCHED.items():
             _replace(os, name, partial(self._touching, paths, below=name in _MOVED))
-        _replace(socket.socket, "bind", self._binding)
+        _replace(socket.socket, "bind", lambda _, address: self._keep(address))
         _replace(os, "system", self._starting)
         _replace(subprocess.Popen, "__init__", lambda _, *given, **named: self._starting(*given, **named))
         accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 has the functions in here as well
@@ -117,9 +117,6 @@ class Journal:
             return  # relative to a folder that is known by its descriptor: whoever uses those names it before
         for place, name in paths.items():
             self._keep(given[place] if place < len(given) else named.get(name), below=below)
-
-    def _binding(self, _: socket.socket, address: object) -> None:
-        self._keep(address)
 
     def _starting(self, command: object = "", *_: object, **named: object) -> None:
         """Keep what the arguments of another program name below the program's own folders: it may write there."""

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perflint.shim.hooks import after, before
 from perflint.verify.agent import determinism
-from perflint.verify.agent.state import WEIGHT, Holders, State
+from perflint.verify.agent.state import WEIGHT, Holders, State, Tensors, digest, sample, size, tensors_in, values_in
 from perflint.verify.agent.steps import rank_and_ranks
-from perflint.verify.agent.tensors import Tensors, digest, sample, size, tensors_in, values_in
 from perflint.verify.messages import Recording, of_rank
 
 if TYPE_CHECKING:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -133,7 +135,8 @@ class Observer:
         self._marks: list[float] = []
         self._fetches: list[Interval] = []
         self._stop_fetches = self._observe_fetches()
-        self._profile = _profile()
+        kineto = Kineto(device=True) if sys.modules["torch"].cuda.is_initialized() else None
+        self._kineto = kineto if kineto and kineto.start() else None
 
     def passed(self) -> None:
         """Another step is done."""
@@ -146,7 +149,7 @@ class Observer:
         end = _now()
         self._stop_fetches()
         device = sys.modules["torch"].autograd.DeviceType.CUDA
-        busy, blocked = seen(events(self._profile), device) if self._profile else (None, [])
+        busy, blocked = seen(self._kineto.stop(), device) if self._kineto else (None, [])
         begin, *ends = self._marks
         return timeline(begin, [*ends[:-1], end], busy, blocked, self._fetches) if ends else None
 
@@ -177,23 +180,43 @@ def _seconds(nanoseconds: int) -> float:
     return (nanoseconds - _ZERO) / 1e9
 
 
-def _profile() -> Any:
-    """A profiler of the device; None where none is in use, or the program profiles itself."""
-    torch = sys.modules["torch"]
-    if not torch.cuda.is_initialized():
-        return None
-    with suppress(RuntimeError):
-        profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
-        profile.start()
-        time.sleep(_LAG)
-        return profile
-    return None
+class Kineto:
+    """A profiler of the device's work and CUDA's calls, or, on the `host`, of torch's operations, with their `shapes`.
 
+    `device`: is there one to be profiled?
+    """
 
-def events(profile: Any) -> Sequence[Any]:
-    """The events of a profiler, which is stopped: Kineto's own, as there may be hundreds of thousands."""
-    profile.stop()
-    return profile.profiler.kineto_results.events()  # type: ignore[no-any-return]
+    def __init__(self, *, device: bool, host: bool = False, shapes: bool = False) -> None:
+        kinds = sys.modules["torch"].profiler.ProfilerActivity
+        self._wanted = [*([kinds.CPU] if host else []), *([kinds.CUDA] if device else [])]
+        self._device, self._shapes = device, shapes
+        self._profile: Any = None
+
+    def start(self) -> bool:
+        """Record from now on; False if that can't be, as where the program profiles itself."""
+        with suppress(RuntimeError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of cycles, which there are none of
+            profile = sys.modules["torch"].profiler.profile(activities=self._wanted, record_shapes=self._shapes)
+            profile.start()
+            self._profile = profile
+            if self._device:
+                time.sleep(_LAG)
+            return True
+        return False
+
+    def stop(self) -> Sequence[Any]:
+        """Record no more; all events, which are Kineto's own, as there may be hundreds of thousands."""
+        self._profile.stop()
+        return self._profile.profiler.kineto_results.events()  # type: ignore[no-any-return]
+
+    def export(self, path: str) -> None:
+        """Write what was recorded as a trace for Perfetto; raises OSError."""
+        self._profile.export_chrome_trace(path)
+
+    def close(self) -> None:
+        """Free what was recorded, which sessions hold on to."""
+        self._profile = None
+        gc.collect()
 
 
 def seen(events: Sequence[Any], device: object) -> tuple[list[Interval] | None, list[Interval]]:
@@ -203,9 +226,9 @@ def seen(events: Sequence[Any], device: object) -> tuple[list[Interval] | None, 
     """
     calls = [event for event in events if event.device_type() != device]
     work = [event for event in events if event.device_type() == device and is_work(event)]
-    waits = [_interval(event) for event in calls if _has(event, _WAITS)]
+    waits = [_interval(event) for event in calls if has(event, _WAITS)]
     recorded = {event.correlation_id() for event in work}
-    kernels = [event.correlation_id() in recorded for event in calls if _has(event, _KERNELS)]
+    kernels = [event.correlation_id() in recorded for event in calls if has(event, _KERNELS)]
     if sum(kernels) < _LEAST * len(kernels) or not work:
         return None, waits
     lag = lag_of(work, calls)
@@ -214,12 +237,12 @@ def seen(events: Sequence[Any], device: object) -> tuple[list[Interval] | None, 
 
 def lag_of(work: Iterable[Any], calls: Iterable[Any]) -> int:
     """The nanoseconds by which the device's clock is ahead, or negative: no work begins before it is launched."""
-    launches = {event.correlation_id(): event.start_ns() for event in calls if _has(event, LAUNCHES)}
+    launches = {event.correlation_id(): event.start_ns() for event in calls if has(event, LAUNCHES)}
     known = (event for event in work if event.correlation_id() in launches)
     return min((event.start_ns() - launches[event.correlation_id()] for event in known), default=0)
 
 
-def _has(event: Any, words: Sequence[str]) -> bool:
+def has(event: Any, words: Sequence[str]) -> bool:
     return any(word in event.name() for word in words)
 
 
