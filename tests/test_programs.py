@@ -360,3 +360,61 @@ def test_a_copy_stays_where_another_file_is_given_what_is_made_of_it_and_may_ask
     main = f"import torch\nimport added\nfrom data import rows, x\n\n{calling}\n"
     (found,) = diagnostics(tmp_path, "repeat-not-broadcast", added=ADDED, main=main)
     assert len(found.fixes) == fixes, found.blocked
+
+
+METERS = """\
+import torch
+
+
+class AverageMeter:
+    def __init__(self):
+        self.val = self.sum = self.count = 0
+
+    def update(self, val, n=1):
+        self.val = val
+        self.sum += val * n
+        self.count += n
+
+
+def accuracy(output, target):
+    return output.argmax(1).eq(target).float().mean()
+"""
+STEPS = """\
+import torch
+from meters import AverageMeter, accuracy
+
+device = torch.device("cuda")
+model, criterion = torch.nn.Linear(4, 3).to(device), torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+losses, top = AverageMeter(), AverageMeter()
+for x, y in loader:
+    x, y = x.to(device), y.to(device)
+    output = model(x)
+    loss = criterion(output, y)
+    losses.update(loss.item(), x.size(0))
+    top.update(accuracy(output, y), x.size(0))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_captured"),
+    [
+        ("", "", True),
+        ("self.count += n", "self.count += n\n        print(val)", False),
+        ("self.count += n", "self.count += model.bias[0]", False),
+        ("return output", "print(output)\n    return output", False),
+        (".mean()", ".mean().item()", False),
+        ("loss.backward()", "losses.val = model.weight\n    loss.backward()", False),
+    ],
+)
+def test_a_meter_of_another_file_is_told_of_the_step_behind_it(
+    tmp_path: Path, old: str, new: str, is_captured: bool
+) -> None:
+    texts = {"meters": METERS, "train": STEPS}
+    (found,) = diagnostics(
+        tmp_path, "launch-bound-step", **{name: text.replace(old, new) for name, text in texts.items()}
+    )
+    assert [bool(found.fixes)] == [is_captured], found

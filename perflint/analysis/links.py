@@ -121,7 +121,7 @@ class Summary:
     calls that make it a decorator which does nothing with what it decorates but keep, call and return it. `computes`:
     a call does nothing but compute on the device, so that a CUDA graph may hold it. `records`: it runs modules, and
     switches gradients off for none of them. `drops`: it lets go of the graph of its first argument, and does nothing
-    else with that.
+    else with that. `counts`: it only adds up what it is given in attributes of its object, which nothing else sets.
     """
 
     target: str
@@ -136,6 +136,7 @@ class Summary:
     computes: bool = False
     records: bool = False
     drops: bool = False
+    counts: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -145,7 +146,8 @@ class Summary:
     @property
     def tells_effects(self) -> bool:
         """Does it hold what only those are told who ask for effects?"""
-        return (self.memory, self.differentiates) != (None, None) or bool(self.decorates) or self.computes
+        is_known = (self.memory, self.differentiates) != (None, None)
+        return is_known or bool(self.decorates) or self.computes or self.counts
 
     @property
     def without_effects(self) -> Summary:

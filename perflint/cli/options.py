@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -173,3 +173,12 @@ def _by_pattern(pairs: object) -> dict[str, list[str]]:
             raise click.BadParameter(f"expected PATTERN:RULE, got {pair!r}", param_hint="--per-file-ignores")
         table.setdefault(pattern, []).append(selector)
     return table
+
+
+def misplaced(program: Sequence[str]) -> str:
+    """What to say of a program that failed, where options of this command stand behind it; else empty."""
+    own = {name for each in click.get_current_context().command.params for name in each.opts}
+    name, *arguments = program
+    given = [each for each in arguments if each.startswith("--") and each.partition("=")[0] in own]
+    went = "which was given them: perflint's own options stand in front of it"
+    return f"{' '.join(given)} stood behind {name}, {went}" if given else ""

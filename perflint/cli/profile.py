@@ -43,6 +43,7 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
     options.check_environment("profile")
     from perflint.cli import console
     from perflint.cli.profile_session import Session
+    from perflint.engine.errors import UserError
     from perflint.profile.result import as_json
     from perflint.profile.summary import summary
     from perflint.report.style import Style
@@ -53,7 +54,12 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
 
     trace: Path | None = typed["trace"]
     session = Session(program[0], program[1:], typed)
-    report = session.report(tell, str(trace.absolute()) if trace else "")
+    try:
+        report = session.report(tell, str(trace.absolute()) if trace else "")
+    except UserError:
+        if hint := options.misplaced(program):
+            tell(hint)
+        raise
     if typed["as_json"]:
         console.emit(as_json(report.profile).encode())
     else:

@@ -123,6 +123,8 @@ def examined(
     tell(f"the report is {session.report}")
     gc.freeze()  # what is loaded by now is left to the end of the process, and not searched for garbage
     if verdict.outcome is Outcome.FAILED:
+        if hint := options.misplaced(program):
+            tell(hint)
         return FAILED
     least = typed["fail_under"]
     is_enough = least is None or (verdict.speed is not None and verdict.speed.low >= least)

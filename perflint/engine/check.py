@@ -22,6 +22,7 @@ from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.engine.screen import can_fire, may_use_torch
 from perflint.engine.worst_case import worst_contexts
 from perflint.syntax.source import Source
+from perflint.transforms.capture.meters import counted
 from perflint.transforms.capture.obstacles import computed
 
 FRAME_CONTEXT = 2  # lines shown above and below a finding
@@ -49,10 +50,13 @@ def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], conte
 
 
 def _links(program: Program, context: Context) -> Links:
+    counting = counted(program, context.asked)  # asks other files itself
     links = links_of(program, context) if _concerns(program.text, context) else links_without_torch(program)
-    if computing := computed(program, context.asked) if context.asked else frozenset():
-        summaries = (replace(each, computes=each.target in computing) for each in links.summaries)
-        links = replace(links, summaries=tuple(summaries))
+    computing = computed(program, context.asked) if context.asked else frozenset[str]()
+    if counting | computing:
+        told = (replace(each, computes=each.target in computing, counts=each.target in counting)
+                for each in links.summaries)  # fmt: skip
+        links = replace(links, summaries=tuple(told))
     return links
 
 

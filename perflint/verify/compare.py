@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from perflint.verify.agent.recorder import LATER, LOSS, OUTPUT, Read
-from perflint.verify.agent.state import DERIVED, GRADIENT, OPTION
+from perflint.verify.agent.state import DERIVED, GRADIENT, OPTION, TRAINED
 
 EPSILON = 2.0**-23  # the relative rounding error of float32
+LOGARITHMS = frozenset({"the size of gradients", "how far weights move"})  # traits whose differences are ratios
 _MANY = (GRADIENT, *DERIVED)  # each a kind of many tensors, some next to nothing
 _KEPT = (*DERIVED, OPTION)
 _FEW = 1000  # elements: the error of fewer is a matter of luck
@@ -136,8 +137,12 @@ def logged(folder: Path) -> str:
     return "\n".join(line for number in _numbers(folder) for line in _load(folder, number)["logged"])
 
 
-def traits(folder: Path) -> dict[str, float]:
-    """The average loss, gradients and outputs of a run, to compare runs with other random numbers by."""
+def traits(folder: Path, *, updates: bool = False) -> dict[str, float]:
+    """The average loss, gradients and outputs of a run, to compare runs with other random numbers by.
+
+    With `updates`, its last losses, and how far, and whether, its steps move weights; not the mean of what it puts out,
+    of which nobody knows how small it may be.
+    """
     import torch
 
     steps = [_load(folder, number) for number in _numbers(folder)]
@@ -153,7 +158,22 @@ def traits(folder: Path) -> dict[str, float]:
         "the output": [_double(output).mean() for output in outputs],
         "the size of outputs": [_double(output).square().mean().sqrt() for output in outputs],
     }
+    if updates:
+        del found["the output"]
+        moved = list(_moved([step["tensors"] for step in steps if step.get("tensors")]))
+        found["the loss at the end"] = losses[-max(1, len(losses) // 4) :]
+        found["how far weights move"] = [each.norm().log10() for each in moved if each.any()]
+        found["the share of weights that move"] = [each.ne(0).double().mean() for each in moved]
     return {name: float(torch.stack(values).mean()) for name, values in found.items() if values}
+
+
+def _moved(states: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+    """How far each trained parameter lies from where it was first recorded."""
+    first, last = (states[0], states[-1]) if states else ({}, {})
+    for name, start in first.items():
+        end = last.get(name)
+        if name.startswith(TRAINED) and end is not None and end.shape == start.shape and start.numel():
+            yield _double(end) - _double(start)
 
 
 def _recorded(steps: Iterable[Mapping[str, Any]], kind: str) -> Iterator[Any]:

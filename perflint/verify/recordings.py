@@ -100,7 +100,8 @@ class Records:
         may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
         if found.grade is not Grade.DIFFERENT or not may_draw:
             return found
-        return self._over_seeds(variant, "its numbers have less precision" if is_coarse else _OTHER_NUMBERS)
+        reason = "its numbers have less precision" if is_coarse else _OTHER_NUMBERS
+        return self._over_seeds(variant, reason, formats=is_coarse)
 
     @cached_property
     def own(self) -> Likeness:
@@ -129,7 +130,7 @@ class Records:
     def _compare(self, run: Recorded) -> Comparison:
         return compare(self.standard.run.folder, run.folder, self._reference, self.standard.common(run))
 
-    def _over_seeds(self, variant: Variant, reason: str) -> Likeness:
+    def _over_seeds(self, variant: Variant, reason: str, *, formats: bool = False) -> Likeness:
         """How alike a variant is to the original over more and more seeds, which the `reason` is for."""
         beside = min(self._beside, available_cores(), _GAINFUL)
         budget, each, runs = self.course.budget.part(self._seconds), 2 * self.one / beside, list[Recorded]()
@@ -147,7 +148,7 @@ class Records:
             runs += made[len(jobs) :]
             if any(run.is_cut for run in made):
                 break
-            found = over_seeds(self._seeded[1 : seeds + 1], runs, self._seeded[0])
+            found = over_seeds(self._seeded[1 : seeds + 1], runs, self._seeded[0], formats=formats)
             each = budget.spent / seeds
             if found.grade is not Grade.UNKNOWN:
                 break

@@ -5,6 +5,10 @@ difference was found says nothing where few runs could have found one. With the 
 same weights and mostly the same data, so that their difference is known far better than each of them. In simulations a
 program that differs by chance alone is found alike in 98 of 100, in 3 of 4 if it shares nothing with the original but
 its level; one that is worse by the margin in 6 of 100 at most, by twice as much in none.
+
+Other random numbers shift no trait. Another number format may shift all of them, with every seed by as little as it can
+tell from nothing. What it breaks shows in the loss of the last steps, and at once in the weights: those that it doesn't
+move, as where small updates are rounded away, will lose more than the few steps that are compared can show.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from perflint.verify.agent.recorder import Read
-from perflint.verify.compare import compare, reads, traits
+from perflint.verify.compare import LOGARITHMS, compare, reads, traits
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.judge import ends, words
 from perflint.verify.runs import Recorded
@@ -25,6 +29,7 @@ from perflint.verify.statistics import student
 SEEDS = (6, 12, 24)  # as many are run, one number after the other, until there is an answer
 _WITHIN, _BEYOND = 0.975, 0.9975  # quantiles for alike, and for different, in at most three answers
 _ROUNDING = 1e-6  # of a value
+_OF_FORMATS = 2**-7  # of a value: what bfloat16 can tell from 1
 _ENOUGH = 32  # samples that are the same with other random numbers, so that they draw none
 
 Runs = Sequence[Recorded]  # with the seeds 1, 2, 3, ...
@@ -32,14 +37,18 @@ Reads = Sequence[Read]  # of a run
 Traits = Mapping[str, float]  # of a run, by name
 
 
-def over_seeds(before: Runs, after: Runs, other_samples: Recorded) -> Likeness:
-    """How alike the runs of two programs are; `other_samples` is the first run `before` with other samples drawn."""
+def over_seeds(before: Runs, after: Runs, other_samples: Recorded, *, formats: bool = False) -> Likeness:
+    """How alike the runs of two programs are; `other_samples` is the first run `before` with other samples drawn.
+
+    `formats`: they compute in other number formats.
+    """
     for seed, (old, new) in enumerate(zip(before, after, strict=True), 1):
         if parted := (*ends(old, new), *compare(old.folder, new.folder).parted):
             return Likeness(Grade.DIFFERENT, tuple(f"with seed {seed}: {each}" for each in parted))
     if others := tuple(_others(before, after, other_samples)):
         return Likeness(Grade.DIFFERENT, others)
-    return alike([_traits(run.folder) for run in before], [_traits(run.folder) for run in after])
+    told = ([_traits(run.folder, formats) for run in runs] for runs in (before, after))
+    return alike(*told, formats=formats)
 
 
 def _others(before: Runs, after: Runs, other_samples: Recorded) -> Iterator[str]:
@@ -52,22 +61,24 @@ def _others(before: Runs, after: Runs, other_samples: Recorded) -> Iterator[str]
     yield from unsteady("which files it writes", old_files, new_files)
 
 
-def _traits(folder: Path) -> Traits:
+def _traits(folder: Path, formats: bool) -> Traits:
     again = repeated(reads(folder))
-    return traits(folder) | ({} if again is None else {"the share of samples that were read before": again})
+    return traits(folder, updates=formats) | (
+        {} if again is None else {"the share of samples that were read before": again}
+    )
 
 
-def alike(before: Sequence[Traits], after: Sequence[Traits]) -> Likeness:
+def alike(before: Sequence[Traits], after: Sequence[Traits], *, formats: bool = False) -> Likeness:
     """How alike two programs are by the traits of their runs, one run of each for every seed."""
     names = [name for name in before[0] if all(name in run for run in (*before, *after))]
     if not names:
         return Likeness(Grade.UNKNOWN, ("it has no losses, gradients or outputs that could be compared over seeds",))
-    found = [_alike(name, [run[name] for run in before], [run[name] for run in after]) for name in names]
+    found = [_alike(name, [run[name] for run in before], [run[name] for run in after], formats) for name in names]
     worst = max((each.grade for each in found), key=(Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT).index)
     return Likeness(worst, tuple(sentence for each in found if each.grade is worst for sentence in each.evidence))
 
 
-def _alike(name: str, before: Sequence[float], after: Sequence[float]) -> Likeness:
+def _alike(name: str, before: Sequence[float], after: Sequence[float], formats: bool) -> Likeness:
     """The same by one trait."""
     seeds = len(before)
     if not all(map(math.isfinite, (*before, *after))):
@@ -76,7 +87,9 @@ def _alike(name: str, before: Sequence[float], after: Sequence[float]) -> Likene
     if not any(differences):
         return Likeness(Grade.ALIKE, (f"over {seeds} seeds {name} is the same",))
     shift, error = fmean(differences), stdev(differences) / math.sqrt(seeds)
-    reach, least, margin = student(_WITHIN, seeds - 1) * error, _ROUNDING * max(map(abs, before)), stdev(before)
+    reach, margin = student(_WITHIN, seeds - 1) * error, stdev(before)
+    size = 1.0 if name in LOGARITHMS else max(map(abs, before))
+    least = (_OF_FORMATS if formats else _ROUNDING) * size
     said = f"over {seeds} seeds {name} differs by {shift:.2g} ({shift - reach:.2g} to {shift + reach:.2g})"
     if abs(shift) > student(_BEYOND, seeds - 1) * error + least:
         return Likeness(Grade.DIFFERENT, (f"{said}, which is no chance",))

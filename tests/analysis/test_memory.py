@@ -144,7 +144,6 @@ WRITTEN = [
     "l = [s]; l.pop().zero_()",
     "s.set_(t)",
     "z = s.to(a.device); z.zero_()",
-    "nn.utils.clip_grad_value_([s], 1)",
     "z = s or t; z.zero_()",
     "Box.s = s; Box.s.zero_()",
     "other.s = s; other.s.zero_()",
@@ -161,6 +160,8 @@ WRITTEN = [
     "for i in range(3):\n            s.add_(1)",
 ]
 LEFT_ALONE = [
+    "nn.utils.clip_grad_value_([s], 1)",  # its gradient alone
+    "scaler.scale(s); scaler.unscale_(c); scaler.update()",
     "z = s.clone(); z.zero_()",
     "t.zero_()",
     "s = t; s.zero_()",

@@ -22,7 +22,9 @@ STEMS = [
     ("launch_bound_step/carried", 8),
     ("launch_bound_step/unchecked", 1),
     ("launch_bound_step/collected", 4),
-    ("launch_bound_step/partial", 8),
+    ("launch_bound_step/partial", 10),
+    ("launch_bound_step/kept", 1),
+    ("launch_bound_step/output", 1),
     ("decode_loop/graph_outlined", 3),
 ]
 

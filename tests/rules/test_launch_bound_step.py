@@ -107,6 +107,8 @@ class Differentiable(Double):
         "launch_bound_step/reported",
         "launch_bound_step/collected",
         "launch_bound_step/partial",
+        "launch_bound_step/kept",
+        "launch_bound_step/output",
         "launch_bound_step/unchecked",
         "decode_loop/graph_outlined",
         "decode_loop/graph_recorded",

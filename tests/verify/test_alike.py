@@ -63,3 +63,23 @@ def test_without_any_chance_the_least_difference_counts() -> None:
     same = [{"the loss": 1.0}] * FEW
     assert alike(same, same).grade is Grade.ALIKE
     assert alike(same, [{"the loss": 1.01}] * FEW).grade is Grade.DIFFERENT
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "by", "grade"),
+    [
+        ("the loss", 4.0, 0.002, Grade.ALIKE),
+        ("the loss", 4.0, 0.2, Grade.DIFFERENT),
+        ("how far weights move", 0.0, 0.001, Grade.ALIKE),
+        ("how far weights move", 0.0, -0.1, Grade.DIFFERENT),
+        ("the share of weights that move", 1.0, -0.001, Grade.ALIKE),
+        ("the share of weights that move", 1.0, -0.02, Grade.DIFFERENT),
+    ],
+)
+def test_another_format_may_shift_a_trait_by_what_it_rounds_off(
+    name: str, level: float, by: float, grade: Grade
+) -> None:
+    before = [level + spread for spread in (0.0, 1e-3, -1e-3, 5e-4, 0.0, -5e-4)]
+    runs = [[{name: each + shift} for each in before] for shift in (0.0, by)]
+    assert alike(*runs, formats=True).grade is grade
+    assert alike(*runs).grade is Grade.DIFFERENT  # other random numbers may not

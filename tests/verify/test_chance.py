@@ -73,7 +73,7 @@ def test_other_random_numbers_are_different_for_whoever_has_promised_the_same(dr
 def test_seeds_are_added_until_it_can_be_told(drops: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, asked = drops.records.standard.run, []
 
-    def told(before: Sequence[Recorded], after: Sequence[Recorded], _: Recorded) -> Likeness:
+    def told(before: Sequence[Recorded], after: Sequence[Recorded], _: Recorded, **_how: bool) -> Likeness:
         asked.append((len(before), len(after)))
         return Likeness(Grade.ALIKE if len(after) == 4 else Grade.UNKNOWN)
 

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from perflint.cli import options
 from perflint.cli.commands import FAILED, cli
+from perflint.cli.tune import tune
 from perflint.project.figures import VERDICTS
 from perflint.verify import verdicts
 from perflint.verify.agent.steps import CALLS
@@ -83,6 +85,13 @@ def test_a_program_that_fails_gets_no_verdict(tmp_path: Path) -> None:
     result = verify(tmp_path, *QUICK, "--select", "decode-loop", name, "--checkpoint", "missing.pt")
     assert result.returncode == 2
     assert "No verdict: the original ended with exit code 1: FileNotFoundError" in " ".join(result.stdout.split())
+
+
+def test_where_a_program_fails_options_behind_it_are_named() -> None:
+    with click.Context(tune):
+        assert options.misplaced(("train.py", "--epochs", "3")) == ""
+        told = options.misplaced(("train.py", "--epochs", "3", "--budget=60s", "--allow", "precision"))
+    assert told.startswith("--budget=60s --allow stood behind train.py, which was given them: ")
 
 
 def test_a_module_is_verified_by_its_name(tmp_path: Path) -> None:

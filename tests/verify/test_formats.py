@@ -24,6 +24,7 @@ BROKEN = {
 SOUND = {
     "an update in double precision": (STEP, STALLING.replace("bfloat16", "double")),
     "a product in TF32": ("model(x) - y", "model(tf32(x)) - y"),
+    "a product in bfloat16": ("model(x) - y", "(model(x.bfloat16().float()) - y) * 1.001"),
 }
 
 

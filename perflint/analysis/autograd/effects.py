@@ -14,6 +14,7 @@ from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.dispatch import Modules
+from perflint.analysis.memory.python import HOLDS
 from perflint.analysis.values.call_targets import targets_of
 from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
@@ -35,6 +36,7 @@ _NAMED = re.compile(
 _OWN_PARTS = frozenset(
     {"zero_grad", "unwrap_model", "parameters", "state_dict", "load_state_dict", "named_parameters", "modules"}
 )
+_NO_RUNS = HOLDS | {"eval", "train"}  # `batch.items()` is a call of a container, though the batch may pass for a tensor
 _OPTIMIZER = re.compile(r"optimi[sz]er|(^|[._])optim$")
 _LOSS = re.compile(r"loss|criteri|metric", re.IGNORECASE)
 # nothing in these differentiates by itself
@@ -95,7 +97,7 @@ def differentiates(program: Program, node: ast.Call) -> bool:
 def runs_module(program: Program, node: ast.Call) -> bool:
     """Is it a call of a module, or of a method that may compute with it?"""
     callee = program.value(node.func)
-    if isinstance(node.func, ast.Attribute) and node.func.attr in ("eval", "train"):
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _NO_RUNS:
         return False
     if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
         return True

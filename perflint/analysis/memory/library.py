@@ -31,6 +31,7 @@ from perflint.analysis.memory.python import (
     NAMESPACES,
     NEW,
     TAKES,
+    scaler_of,
 )
 from perflint.analysis.memory.sharing import Sharing
 from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
@@ -197,6 +198,8 @@ class LibraryCalls(ABC):
         if func.attr == "step" and self._may_step(call, value):
             self.write(call, [*receiver, *self._given(call), ANYWHERE], deep=True)
             return NOWHERE
+        if scaler_of(call, "scale", "unscale_") is not None or (not call.args and scaler_of(call, "update")):
+            return self._given(call) | {made(call)}  # it keeps none of that
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
             func.attr in FILLS | TAKES | HOLDS and (value.kind is not Kind.TENSOR or operation is None)
         ):

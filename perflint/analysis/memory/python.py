@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from perflint.syntax.walk import path_of, receiver_of
+
 NEW = frozenset(  # something that shares nothing
     "abs all any bool bytes callable chr complex divmod float format hasattr hash help hex id input int isinstance"
     " issubclass len oct open ord pow print range repr round str type delattr".split()
@@ -33,3 +35,9 @@ OPERATORS: dict[type[ast.operator], str] = {  # by what Python calls their metho
     ast.BitXor: "xor",
     ast.BitAnd: "and",
 }
+
+
+def scaler_of(node: ast.AST, *methods: str) -> ast.expr | None:
+    """The GradScaler, by its name, of which a call runs one of its methods, or of `methods`."""
+    owner = receiver_of(node, *(methods or ("scale", "unscale_", "step", "update")))
+    return owner if owner is not None and "scaler" in path_of(owner).lower() else None

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint import torch_ops
-from perflint.analysis.data.numbers import is_number
 from perflint.analysis.heat.hot_syncs import LATER
 from perflint.analysis.heat.rarity import CLOCKS
 from perflint.analysis.heat.syncs import storage_of
@@ -20,17 +19,16 @@ from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import arguments_of, bind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of
 from perflint.transforms.capture.calls import entry_of
+from perflint.transforms.capture.meters import PURE, is_differentiated_once, is_meters
 from perflint.transforms.capture.raising import raising
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.output import is_output
 
-_PURE = frozenset(f"builtins.{name}" for name in "len int float str round max min abs sum bool tuple list".split())
 _TIMES = CLOCKS | {"datetime.timedelta", *(f"time.{name}" for name in "ctime strftime localtime gmtime".split())}
 _HOST_MATH = ("math.", "numpy.")
 _GROWS = frozenset({"append", "extend"})
 _FIXED = (Kind.NUMBER, Kind.STRING, Kind.TENSOR, Kind.LIBRARY, Kind.FUNCTION)  # what no call of the host fills
-_PLAIN = (Kind.NUMBER, Kind.STRING, Kind.NONE)
 _LEAVES_OR_WAITS = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
 
 
@@ -64,7 +62,8 @@ class Late:
 
     def may_raise(self, program: Program) -> bool:
         """Does it raise for some values?"""
-        return raising(program, self.nodes) is not None
+        calls = (each for each in self.nodes if isinstance(each, ast.Call))
+        return raising(program, self.nodes) is not None or any(map(program.counts_elsewhere, calls))
 
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
@@ -210,7 +209,7 @@ def changed_by(program: Program, late: Late) -> set[str]:
     parts: list[ast.expr] = [each.target for each in late.nodes if isinstance(each, ast.AugAssign)]
     for call in (node for node in late.nodes if isinstance(node, ast.Call)):
         func, name = call.func, program.qualified(call.func)
-        is_pure = name in _PURE or name in _TIMES or name == LATER or name.startswith("math.")
+        is_pure = name in PURE or name in _TIMES or name == LATER or name.startswith("math.")
         if not is_pure and not is_metadata(call) and not (late.terms and entry_of(program, call)):
             is_method = isinstance(func, ast.Attribute) and torch_ops.of_method(func.attr) is None
             parts += [func.value] if is_method and isinstance(func, ast.Attribute) else []
@@ -233,7 +232,7 @@ def only_reads(program: Program, name: ast.Name) -> bool:
         node = call
     if isinstance(around, ast.AugAssign):
         return program.value(around.target).kind in (Kind.NUMBER, Kind.TENSOR)
-    is_shown = isinstance(around, ast.Call) and (is_output(program, around) or program.qualified(around.func) in _PURE)
+    is_shown = isinstance(around, ast.Call) and (is_output(program, around) or program.qualified(around.func) in PURE)
     return is_shown or isinstance(around, ast.BinOp | ast.Compare | ast.FormattedValue)
 
 
@@ -254,13 +253,16 @@ def _keeps_private(program: Program, name: ast.Name) -> bool:
         return around.attr in _GROWS and isinstance(call, ast.Call) and call.func is around
     if isinstance(around, ast.Call):
         function, given = program.qualified(around.func), [*around.args, *around.keywords]
-        return (function in _PURE and len(given) == 1) or function.startswith("numpy.")
+        return (function in PURE and len(given) == 1) or function.startswith("numpy.")
     return isinstance(around, ast.AugAssign) and around.target is name
 
 
 def _kept(program: Program, statement: ast.stmt) -> list[ast.expr]:
-    """The tensors that `total += loss.detach() * n` adds up, or `losses.append(loss.detach())` keeps."""
+    """The tensors that `total += loss.detach() * n` adds up, or `losses.append(loss.detach())` or a meter keeps."""
     found = list[ast.expr]()
+    meter = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(meter, ast.Call) and is_meters(program, meter) and is_differentiated_once(program):
+        return [each for each in arguments_of(meter) if _is_kept(program, each)]
     if isinstance(statement, ast.Expr) and receiver_of(call := statement.value, "append") is not None:
         given = call.args if isinstance(call, ast.Call) else []
         found = [each for each in given if len(given) == 1 and _has_no_graph(program, each)]
@@ -272,6 +274,13 @@ def _kept(program: Program, statement: ast.stmt) -> list[ast.expr]:
     target = getattr(getattr(statement, "target", None), "id", "")
     bases = [each for each in map(storage_of, found) if program.value(each).kind is Kind.TENSOR]
     return bases if not any(isinstance(each, ast.Name) and each.id == target for each in bases) else []
+
+
+def _is_kept(program: Program, node: ast.expr) -> bool:
+    """Is it a tensor on the device, and not its shape?"""
+    value = program.value(node)
+    is_tensor = value.kind is Kind.TENSOR and value.place is not Place.HOST and not is_metadata(node)
+    return is_tensor and not any(_is_read(program, each) for each in own_nodes(node))
 
 
 def _has_no_graph(program: Program, node: ast.expr) -> bool:
@@ -336,7 +345,7 @@ def _is_tensor(program: Program, name: ast.Name) -> bool:
 def _is_of_host(program: Program, call: ast.Call) -> bool:
     """Does the call compute on the host, put something out, or fill a list or a meter, and nothing else?"""
     name, func = program.qualified(call.func), call.func
-    if name in _PURE or is_output(program, call) or is_metadata(call):
+    if name in PURE or is_output(program, call) or is_metadata(call):
         return True
     if name.startswith(_HOST_MATH) and "random" not in name:
         return True
@@ -345,43 +354,6 @@ def _is_of_host(program: Program, call: ast.Call) -> bool:
     owner = program.value(func.value)
     if owner.kind is Kind.STRING:
         return True
-    callee = program.callee(call)
-    if callee is not None:
-        return _is_meter(program, callee)
-    return func.attr in _GROWS and owner.kind is Kind.SEQUENCE
-
-
-def _is_meter(program: Program, function: ast.AST) -> bool:
-    """Does a method only add up numbers in attributes of its object, reading nothing else but what it is given?"""
-    if not isinstance(function, ast.FunctionDef):
-        return False
-    nodes = list(own_nodes(function))
-    own = {each.arg for each in nodes if isinstance(each, ast.arg)}
-    own |= {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    for node in nodes:
-        if isinstance(node, ast.Global | ast.Nonlocal | ast.Subscript | ast.Lambda):
-            return False
-        if isinstance(node, ast.Call) and program.qualified(node.func) not in _PURE:
-            return False
-        is_foreign = isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id not in own)
-        if is_foreign and not (program.qualified(node) or _counts_itself(program, node, function)):
-            return False
-    return True
-
-
-def _counts_itself(program: Program, node: ast.AST, method: ast.FunctionDef) -> bool:
-    """Is it a constant, or an attribute of the method's object that nothing but the method and numbers set?"""
-    if not isinstance(node, ast.Attribute):
-        return program.value(node).is_literal
-    named = (each for each in program.of_type(ast.Attribute) if each.attr == node.attr)
-    stores = [each for each in named if not isinstance(each.ctx, ast.Load) and _may_be_of(program, each, method)]
-    others = (each for each in stores if program.function_of(each) is not method)
-    are_numbers = all(program.value(each).kind in _PLAIN or is_number(program, each) for each in others)
-    return path_of(node.value) == "self" and bool(stores) and are_numbers
-
-
-def _may_be_of(program: Program, node: ast.Attribute, method: ast.FunctionDef) -> bool:
-    """May it be an attribute of the method's object, and not of `self` in a class that has nothing to do with it?"""
-    one, other = program.class_around(node), program.class_around(method)
-    is_related = one in program.lineage(other) or other in program.lineage(one)
-    return is_related or path_of(node.value) != "self"
+    return is_meters(program, call) or (
+        program.callee(call) is None and func.attr in _GROWS and owner.kind is Kind.SEQUENCE
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from perflint.analysis.autograd.effects import steps_optimizer
+from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
@@ -15,7 +15,7 @@ from perflint.analysis.memory.locations import Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
-from perflint.syntax.walk import own_nodes, reachable, receiver_of
+from perflint.syntax.walk import own_nodes, reachable, receiver_of, root_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
@@ -169,7 +169,7 @@ class Outline:
             name = target.id if isinstance(target, ast.Name) else "value"
             for read in (each for each in late.reads if each in self.region.values):
                 is_alone = isinstance(old, ast.Assign) and old.value is read
-                single = name[:-1] if name.endswith("s") else f"{name}_now"
+                single = name[:-1] if name.endswith("s") else f"{name}_now" if isinstance(target, ast.Name) else name
                 found[read] = name if is_alone else self._taken.fresh(single)
         return found
 
@@ -226,7 +226,10 @@ class Outline:
             reads = [each for each in self._behind if each.id == name.id]
             is_behind = name.id not in self.parameters and self._late.isdisjoint(reads)
             is_only_read = is_behind and all(only_reads(self.program, each) for each in reads)
-            if is_unknown or (is_outside and self._is_view(name) and not is_only_read):
+            is_given = (
+                is_outside and self._is_view(name) and not self._is_part_of_output(name, [self._graph.values[name]])
+            )
+            if is_unknown or (is_given and not is_only_read):
                 raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
         for late in self.region.late:
             for tensor in late.tensors:
@@ -235,7 +238,8 @@ class Outline:
                     if is_later and write.node in self.region.nodes and write.reaches(points.of(tensor)):
                         raise Blocked("it reads what the step writes to after that: read a copy", tensor)
                 is_made = points.of(tensor) and is_own(self.program, self.region.around, tensor)
-                if not (is_made or self._is_own_memory(tensor)):
+                values = list(self._graph.definitions(tensor)) if isinstance(tensor, ast.Name) else []
+                if not (is_made or self._is_own_memory(tensor) or self._is_part_of_output(tensor, values)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
 
     def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
@@ -288,6 +292,16 @@ class Outline:
         if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute) and entry and entry.does("keeping"):
             source = source.func.value
         return list(self._graph.definitions(source)) if isinstance(source, ast.Name) else []
+
+    def _is_part_of_output(self, node: ast.expr, values: Sequence[Value]) -> bool:
+        """Is it a part of what a call gives, `model(x).loss`, that is differentiated: computed of weights, and none?"""
+        sources = [each.source if isinstance(each, Definition) and self._is_inside(each) else None for each in values]
+        parts = [each for each in sources if isinstance(each, ast.Attribute | ast.Subscript)]
+        calls = (each for each in self.region.nodes if isinstance(each, ast.Call) and runs_backward(self.program, each))
+        names = {each.id for call in calls for each in ast.walk(call.func) if isinstance(each, ast.Name)}
+        roots = [each for each in map(root_of, parts) if isinstance(each, ast.expr)]
+        is_new = len(roots) == len(values) > 0 and all(map(self._is_own_memory, roots))
+        return is_new and getattr(node, "id", "") in names
 
     # -- the program
 

@@ -18,7 +18,7 @@ from perflint.syntax.walk import elements_of, own_nodes
 from perflint.torch_ops import libraries
 from perflint.transforms.aliases import written_names
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.calls import entry_of
+from perflint.transforms.capture.calls import MODES, entry_of
 from perflint.transforms.capture.host_part import (
     Around,
     Fetched,
@@ -28,9 +28,11 @@ from perflint.transforms.capture.host_part import (
     zeroes,
 )
 from perflint.transforms.capture.late import Late, changed_by, is_private
+from perflint.transforms.capture.step_obstacles import DISTRIBUTION
 
 _NAMES = (ast.Attribute, ast.Name)
 _HOLDING_NONE = frozenset({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.STRING, Kind.NUMBER, Kind.NUMPY})
+_MODES = frozenset(each.rpartition(".")[2] for each in MODES)
 _FORMS = frozenset({"restriding", "permuting", "adopting", "strided"})  # of what changes more than values
 
 
@@ -168,21 +170,21 @@ def _sees_gradients(program: Program, statement: ast.stmt) -> bool:
     callees = [each for node in ast.walk(statement) if isinstance(node, ast.Call) for each in graph.callees(node)]
     nodes = [node for each in (statement, *graph.reached(callees)) for node in ast.walk(each)]
     names = {getattr(each, "attr", getattr(each, "id", "")) for each in nodes if isinstance(each, _NAMES)}
-    if any("grad" in each and each != "no_grad" for each in names):
+    if any("grad" in each and each not in _MODES for each in names):
         return True
     calls = (each for each in nodes if isinstance(each, ast.Call))
     return any(not graph.callees(each) and _may_be_given_gradients(program, each) for each in calls)
 
 
 def _may_be_given_gradients(program: Program, call: ast.Call) -> bool:
-    """Is it no call of a module, of what torch or Python offers, or of a method of a tensor or a container?"""
+    """Is it no call of a module, of what torch or Python offers, or of a tensor, a container or a distribution?"""
     value = program.value(call.func)
     of = value.owner if value.owner is not None else value
-    if of.kind in _HOLDING_NONE or runs_module(program, call):
+    if of.kind in _HOLDING_NONE or of.name == DISTRIBUTION or runs_module(program, call):
         return False
     name = program.qualified(call.func) or of.name
     if name.startswith(KNOWN) or libraries.is_pure(name):
-        return "grad" in name
+        return "grad" in name and name not in MODES
     return entry_of(program, call) is None
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import ModuleCalls, runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.python import FILLS, TAKES
+from perflint.analysis.memory.python import FILLS, TAKES, scaler_of
 from perflint.analysis.program import Program
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import keyword_of
-from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, path_of, receiver_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, last_name, own_nodes, path_of, receiver_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import argument_names
@@ -29,9 +30,9 @@ _TRAINING = frozenset(  # functions that leave nothing behind but on the device
     " torch.nn.parallel.data_parallel torch.nn.utils.parameters_to_vector".split()
 )
 _ON_HOST = frozenset({"LBFGS", "SparseAdam"})
-_SCALING = frozenset({"scale", "unscale_", "step", "update"})
+_LOSS = re.compile("loss|criteri", re.IGNORECASE)
 _NOT_FILLED = (Kind.TENSOR, Kind.MODULE, Kind.OPTIMIZER, Kind.LIBRARY, Kind.LOADER, Kind.FUNCTION, Kind.CLASS)
-_DISTRIBUTION = "distribution"
+DISTRIBUTION = "distribution"  # the class of torch's
 _DRAWS = frozenset("sample rsample log_prob entropy mode mean cdf icdf perplexity".split())
 _WALKED = (Kind.SEQUENCE, Kind.TENSOR, Kind.MAPPING, Kind.MODULE, Kind.STRING)
 _DEFAULT_OFF = "set_default_validate_args(False)"
@@ -82,7 +83,7 @@ class StepObstacles(Obstacles):
         if last not in self.program.get(_filled) or self.program.value(node).kind in _NOT_FILLED:
             return
         call = self.program.parent(self.program.parent(node) or node)
-        if call is not None and _scaler_of(call, *_SCALING) is node:
+        if call is not None and scaler_of(call) is node:
             return  # what updates it changes tensors, in place
         around = region if isinstance(region, FUNCTIONS) else None
         if isinstance(node, ast.Name):
@@ -123,7 +124,7 @@ class StepObstacles(Obstacles):
                 raise Blocked(f"{shown(program, func)} reads on the host whether to fail: leave that out", node)
         elif isinstance(func, ast.Attribute) and self.trains and self._is_training(node, func):
             pass
-        elif name.startswith("torch.distributions.") or (value.owner and value.owner.name == _DISTRIBUTION):
+        elif name.startswith("torch.distributions.") or (value.owner and value.owner.name == DISTRIBUTION):
             self._distribution(node, name)
         elif value.kind is Kind.MODULE and (bodies := program.get(ModuleCalls).callees(node)):
             for body in bodies:
@@ -144,7 +145,9 @@ class StepObstacles(Obstacles):
             self.unplaced[node] = indexed
         elif is_output(program, node):
             raise Blocked(f"{shown(program, func)} puts out what a replay would not: do that behind the step", node)
-        elif value.kind is Kind.LIBRARY and name.partition(".")[0] not in _KNOWN:
+        elif self.trains and self._is_criterion(node, value):
+            pass  # so is that
+        elif value.kind is Kind.LIBRARY and not (name.partition(".")[0] in _KNOWN or program.computes_elsewhere(node)):
             raise Blocked(
                 f"what {shown(program, func)} does isn't known: call it in front of the step, or {_BY_HAND}", node
             )
@@ -154,7 +157,7 @@ class StepObstacles(Obstacles):
     def _backward(self, node: ast.Call) -> None:
         func, name = node.func, self.program.qualified(node.func)
         of_tensor = isinstance(func, ast.Attribute) and (
-            self.program.value(func.value).kind is Kind.TENSOR or _scaler_of(func.value, "scale") is not None
+            self.program.value(func.value).kind is Kind.TENSOR or scaler_of(func.value, "scale") is not None
         )
         if not (of_tensor or name == "torch.autograd.backward"):
             raise Blocked(f"what {shown(self.program, func)} does besides isn't known: call it on the loss", node)
@@ -175,7 +178,7 @@ class StepObstacles(Obstacles):
             if isinstance(own, ast.FunctionDef):
                 self.check_function(own)
             return True
-        if _scaler_of(node, *_SCALING) is not None:
+        if scaler_of(node) is not None:
             if func.attr == "scale" and not self.steps:
                 return self.program.callee(node) is None
             raise Blocked(
@@ -190,6 +193,12 @@ class StepObstacles(Obstacles):
         is_used = not isinstance(self.program.parent(node), ast.Expr)
         of_tensor = torch_ops.of_method(func.attr) is not None
         return is_used and not of_tensor and self.program.callee(node) is None and is_model(self.program, func.value)
+
+    def _is_criterion(self, node: ast.Call, value: Value) -> bool:
+        """Does an object that is not known compute a loss, as its name tells?"""
+        is_known = value.kind is not Kind.UNKNOWN and not value.is_blank
+        is_used = not isinstance(self.program.parent(node), ast.Expr)
+        return is_used and not is_known and bool(_LOSS.search(last_name(node))) and self.program.callee(node) is None
 
     def _indexed(self, node: ast.Call) -> ast.expr | None:
         """The tensor in the index of which the host makes another one, as in `rows[torch.arange(n), columns]`."""
@@ -226,12 +235,6 @@ class StepObstacles(Obstacles):
             raise Blocked(
                 f"{shown(self.program, base)} is changed, which a replay would not do: do that behind the step", node
             )
-
-
-def _scaler_of(node: ast.AST, *names: str) -> ast.expr | None:
-    """The GradScaler of which a call runs a method of these names."""
-    owner = receiver_of(node, *names)
-    return owner if owner is not None and "scaler" in path_of(owner).lower() else None
 
 
 def _filled(program: Program) -> frozenset[str]:

@@ -17,8 +17,9 @@ from typing import Any
 from perflint.shim.hooks import before
 
 GRADIENT, OPTION = "gradient", "option"
+TRAINED = "parameter"  # which an optimizer steps
 WEIGHT = "weight"  # a parameter that no optimizer steps: it may be frozen, or a running average
-DERIVED = ("parameter", WEIGHT, "optimizer", "buffer")  # computed from gradients or activations
+DERIVED = (TRAINED, WEIGHT, "optimizer", "buffer")  # computed from gradients or activations
 _NOT_RESTORED = (GRADIENT, OPTION)  # made anew by each step, and by a schedule
 _HOW = ("params", "foreach", "fused", "capturable", "differentiable")  # options that don't change what is computed
 Tensors = dict[str, Any]
@@ -120,7 +121,7 @@ class State:
 def _of(optimizer: Any, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
     import torch
 
-    yield f"parameter {name}", parameter
+    yield f"{TRAINED} {name}", parameter
     if (gradient := parameter.grad) is not None:
         yield f"{GRADIENT} {name}", gradient if gradient.layout is torch.strided else gradient.to_dense()
     for path, tensor in tensors_in(optimizer.state.get(parameter, {})):
