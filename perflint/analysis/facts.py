@@ -251,12 +251,6 @@ class Program(Module, ABC):
         found = [each for each in self.summaries(node) if each.target in targets]
         return bool(found) and all(each.computes for each in found)
 
-    def only_calls_elsewhere(self, decorator: Value, calls: int) -> bool:
-        """Does a function of another file, after so many calls, only keep and call what it decorates?"""
-        self.asked.effects.update(targets := [*targets_of(decorator, ())])
-        found = [self._facts.summaries.get(each) for each in targets] if self._context.summaries else []
-        return bool(found) and all(each is not None and calls in each.decorates for each in found)
-
     def is_called(self, function: Function, manner: Manner, part: int | None = None) -> bool:
         """Do other files call `function` in this manner, or use the part of its result so?"""
         name = self._names.get(function)

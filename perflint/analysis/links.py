@@ -117,11 +117,10 @@ class Summary:
     processes; `loads`: iterating over the result, or over an object of the class, does. `memory`: what a call does with
     each of its parameters, and with nothing else that its caller could know; None where that is unknown.
     `differentiates`: a call takes gradients, or asks for some; POSSIBLE where it may, or would notice that there are
-    none; None where nobody asked. `decorates` are the numbers of
-    calls that make it a decorator which does nothing with what it decorates but keep, call and return it. `computes`:
-    a call does nothing but compute on the device, so that a CUDA graph may hold it. `records`: it runs modules, and
-    switches gradients off for none of them. `drops`: it lets go of the graph of its first argument, and does nothing
-    else with that. `counts`: it only adds up what it is given in attributes of its object, which nothing else sets.
+    none; None where nobody asked. `computes`: a call does nothing but compute on the device, so that a CUDA graph may
+    hold it. `records`: it runs modules, and switches gradients off for none of them. `drops`: it lets go of the graph
+    of its first argument, and does nothing else with that. `counts`: it only adds up what it is given in attributes of
+    its object, which nothing else sets.
     """
 
     target: str
@@ -132,7 +131,6 @@ class Summary:
     loads: Likelihood = Likelihood.NO
     memory: tuple[ParameterEffect, ...] | None = None
     differentiates: Likelihood | None = None
-    decorates: tuple[int, ...] = ()
     computes: bool = False
     records: bool = False
     drops: bool = False
@@ -146,8 +144,7 @@ class Summary:
     @property
     def tells_effects(self) -> bool:
         """Does it hold what only those are told who ask for effects?"""
-        is_known = (self.memory, self.differentiates) != (None, None)
-        return is_known or bool(self.decorates) or self.computes or self.counts
+        return (self.memory, self.differentiates) != (None, None) or self.computes or self.counts
 
     @property
     def without_effects(self) -> Summary:

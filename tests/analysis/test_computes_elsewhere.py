@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.analysis.test_decorators import is_found_fix
+from perflint.analysis.links import ALONE, Context
+from perflint.engine.catalogue import all_rules
+from perflint.engine.check import find
+from perflint.project.ties import contexts_of
 
+RULES = [rule for rule in all_rules() if rule.name == "decode-loop"]
 SCAN = """import torch
 from torch import nn
 import other
@@ -49,13 +53,22 @@ DOES_MORE = [
 ]
 
 
+def _is_found_fix(files: dict[str, str]) -> bool:
+    """Has the loop of caller.py a fix, among these files?"""
+    known: dict[str, Context] = {}
+    for _ in range(5):
+        found = {path: find(text, RULES, {}, known.get(path, ALONE)) for path, text in files.items()}
+        known = contexts_of({path: each.links for path, each in found.items()})
+    return any(finding.fixes for finding in found["caller.py"].findings)
+
+
 def _is_captured(other: str, call: str) -> bool:
     files = {
         "caller.py": SCAN.format(call=call),
         "other.py": f"import torch\nfrom torch import nn\n{other}\n",
         "more.py": "import torch\ndef g(x):\n    return torch.tanh(x)\ndef h(x):\n    print(x)\n    return x\n",
     }
-    return is_found_fix(files)
+    return _is_found_fix(files)
 
 
 @pytest.mark.parametrize(("other", "call"), COMPUTES)
@@ -66,3 +79,25 @@ def test_what_only_computes_is_no_obstacle(other: str, call: str) -> None:
 @pytest.mark.parametrize(("other", "call"), DOES_MORE)
 def test_what_may_do_more_is_one(other: str, call: str) -> None:
     assert not _is_captured(other, call)
+
+
+@pytest.mark.parametrize(
+    ("handed_on", "is_found"),
+    [
+        ("from package.tools import f", True),
+        ("from package.tools import *", True),
+        ("from .more import f", True),
+        ("if given:\n    from .tools import f", True),
+        ("from .tools import g as f", False),
+        ("from elsewhere import f", False),
+        ("def make():\n    from .tools import f", False),
+    ],
+)
+def test_a_package_hands_on_what_it_imports(handed_on: str, is_found: bool) -> None:
+    files = {
+        "caller.py": SCAN.format(call="f(rewards[t])").replace("import other\n", "from package import f, other\n"),
+        "package/__init__.py": f"{handed_on}\n",
+        "package/tools.py": "def f(x):\n    return x.tanh()\ndef g(x):\n    print(x)\n    return x\n",
+        "package/more.py": "from .tools import f\n",
+    }
+    assert _is_found_fix(files) is is_found

@@ -15,7 +15,6 @@ from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.attributes import edits_of
 from perflint.analysis.data.restarts import rewalked
 from perflint.analysis.data.starts import Starts
-from perflint.analysis.decorators import exported
 from perflint.analysis.facts import Program
 from perflint.analysis.handlers import handlers_in_file
 from perflint.analysis.heat.freshness import draws_data
@@ -88,7 +87,7 @@ def _summary(
     )
     if name in context.asked:
         effects = program.get(Effects)
-        summary = replace(summary, memory=program.get(Memory).exported(function), decorates=exported(program, function))
+        summary = replace(summary, memory=program.get(Memory).exported(function))
         needs = needs_gradients(program, function)
         summary = replace(summary, differentiates=needs, records=effects.records(function))
     if not program.get(_may_start):

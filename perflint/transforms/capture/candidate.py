@@ -63,7 +63,7 @@ def _whole(program: Program, loop: PlainLoop) -> Fix:
     quiet = program.grad_mode(function.body[0], callers=False) is GradMode.OFF
     if not quiet:
         _check_differentiated(program, function)
-    Obstacles(program, quiet).check_function(function, is_whole=True)
+    Obstacles(program, quiet).check_function(function)
     _check_sites(program, function)
     name, imported = importing(program, RUNTIME, "cuda_graph")
     return Fix(

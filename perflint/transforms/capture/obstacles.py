@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from perflint import torch_ops
-from perflint.analysis.decorators import may_do_more
 from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.loops.calls import is_metadata
@@ -76,15 +75,13 @@ class Obstacles:
     owned: Locations = NOWHERE
     _seen: set[ast.AST] = field(default_factory=set)
 
-    def check_function(self, function: ast.FunctionDef, *, is_whole: bool = False) -> None:
-        """Check all that a function does; where the graph holds the whole of it, decorators stay outside."""
+    def check_function(self, function: ast.FunctionDef) -> None:
+        """Check all that a function does."""
         if function in self._seen:
             return
         self._seen.add(function)
         for decorator in function.decorator_list:
-            if self.program.qualified(called(decorator)) in _TRANSPARENT:
-                continue
-            if not is_whole or may_do_more(self.program, decorator):
+            if self.program.qualified(called(decorator)) not in _TRANSPARENT:
                 raise Blocked(
                     f"`@{self.program.segment(decorator)}` may do something else than call it: {_OUTSIDE}", decorator
                 )

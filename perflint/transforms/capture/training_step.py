@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from perflint.analysis.decorators import may_do_more
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.program import Program
@@ -71,7 +70,7 @@ def around_of(program: Program, block: list[ast.stmt]) -> Around:
     if not isinstance(around, ast.FunctionDef):
         raise Blocked("the step isn't in a loop, and in no function of its own", block[0])
     for each in around.decorator_list:
-        if program.qualified(called(each)) not in MODES and may_do_more(program, each):
+        if program.qualified(called(each)) not in MODES:
             raise Blocked("what decorates the function may do more than call it: decorate its step by hand", each)
     return around
 
