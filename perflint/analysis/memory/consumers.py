@@ -28,12 +28,14 @@ from perflint.analysis.memory.roles import (
     role_of_module,
 )
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, Function, bindings_of, elements_of, own_nodes
+from perflint.syntax.walk import FUNCTIONS, Function, bindings_of, elements_of, own_nodes, receiver_of
 
 _DEPTH = 4  # of calls in calls
+_NESTED = 3  # lists in lists
 _PATTERNS = frozenset("view_as expand_as reshape_as type_as to".split())  # for which a tensor may be the pattern
 _ONLY_LOOK = frozenset(f"builtins.{name}" for name in "len isinstance print type".split())
 _PASSING = WRAPPERS | {"torch.nn.functional.dropout"}
+_GROWING = frozenset({"append", "extend", "insert"})
 _EXTREMA = frozenset({"torch.max", "torch.min"})  # of one tensor, or of two element by element
 _SCATTERING = ("masked_", "scatter", "gather", "bmm", "matmul", "index_")  # with these, a name is one of tensors' alone
 
@@ -55,17 +57,23 @@ def reading(program: Program, node: ast.expr) -> Reading | None:
 class Trace:
     """How the tensor came to where it is.
 
-    `calls` led into the function; `listed` is the expression that put it into a list or tuple, if it is in one.
+    `calls` led into the function; `inside` are the indices that lead to it within lists and tuples, None for any, the
+    outermost first; `tensor` is the expression that put it there.
     """
 
     calls: tuple[ast.Call, ...] = ()
-    listed: ast.expr | None = None
+    inside: tuple[int | None, ...] = ()
+    tensor: ast.expr | None = None
 
-    def into(self, node: ast.expr) -> Trace:
-        """Put `node` into a list or tuple."""
-        if self.listed is not None:
+    def into(self, key: int | None, node: ast.expr) -> Trace:
+        """Put `node` into a list or tuple, at `key`."""
+        if len(self.inside) >= _NESTED:
             raise NotAnalysed
-        return replace(self, listed=node)
+        return replace(self, inside=(key, *self.inside), tensor=self.tensor if self.inside else node)
+
+    def out(self) -> Trace:
+        """Take what holds the tensor out of the outermost container."""
+        return replace(self, inside=self.inside[1:])
 
 
 class _Follower:
@@ -99,14 +107,41 @@ class _Follower:
                 raise NotAnalysed
             self._uses(graph.uses.get(target, []), trace)
             self._uses(graph.captured.get(target.id, []), replace(trace, calls=()))
-        elif isinstance(target, ast.Subscript) and self._is_tensor(target.value) and trace.listed is None:
+        elif isinstance(target, ast.Tuple | ast.List) and trace.inside:
+            key = trace.inside[0]
+            if any(isinstance(each, ast.Starred) for each in target.elts):
+                raise NotAnalysed
+            for position, each in enumerate(target.elts):
+                if key is None or key == position:
+                    self.assigned(each, value, trace.out())
+        elif isinstance(target, ast.Subscript) and self._is_tensor(target.value) and not trace.inside:
             self.consume(target, value, Role.ELEMENTWISE, in_place=True)
+        elif isinstance(target, ast.Subscript) and self.program.value(target.value).kind is Kind.SEQUENCE:
+            self.put(target.value, value, trace)
         else:
             raise NotAnalysed
 
     def _uses(self, uses: Iterable[ast.Name], trace: Trace) -> None:
         for use in uses:
             self.follow(use, trace)
+
+    def put(self, container: ast.expr, node: ast.expr, trace: Trace) -> None:
+        """Go on with a variable that holds a list into which `node` is put: all its other uses may take it out."""
+        if not isinstance(container, ast.Name):
+            raise NotAnalysed
+        graph, definitions = self.flow.graph(container), self.flow.definitions(container)
+        if not definitions or graph.is_shared(container.id) or not all(map(self._is_made_here, definitions)):
+            raise NotAnalysed
+        for definition in definitions:
+            self._uses([use for use in graph.uses.get(definition, []) if use is not container], trace.into(None, node))
+
+    def _is_made_here(self, definition: ast.AST) -> bool:
+        """Is it a new list, known by this name only?"""
+        parent = self.program.parent(definition)
+        if not isinstance(parent, ast.Assign) or parent.targets != [definition]:
+            return False
+        is_call = isinstance(parent.value, ast.Call) and self.program.qualified(parent.value.func) == "builtins.list"
+        return is_call or isinstance(parent.value, ast.List | ast.ListComp | ast.BinOp)
 
     # -- through functions
 
@@ -143,7 +178,7 @@ class _Follower:
 
     def step(self, parent: ast.AST, node: ast.expr, trace: Trace) -> None:
         """Go on from `node`, as a part of `parent`."""
-        step = _STEPS.get(type(parent)) or (_OF_TENSORS.get(type(parent)) if trace.listed is None else None)
+        step = _STEPS.get(type(parent)) or (_OF_CONTAINERS if trace.inside else _OF_TENSORS).get(type(parent))
         if step is None:
             raise NotAnalysed
         step(self, parent, node, trace)
@@ -154,12 +189,12 @@ class _Follower:
         if not isinstance(call, ast.Call) or node is call.func or keyword is None:
             raise NotAnalysed
         callee, function = self.program.callee(call), self.program.value(call.func)
-        if callee is not None and (function.sure or trace.listed is not None):
+        if callee is not None and (function.sure or trace.inside):
             self.into(callee, call, node, trace)
-        elif trace.listed is not None:
+        elif trace.inside:
             if keyword:
                 raise NotAnalysed
-            self._list_given(call, trace.listed)
+            self._container_given(call, node, trace)
         elif keyword == "out":
             raise NotAnalysed
         elif candidates := self.program.get(Modules).forwards(call):
@@ -180,6 +215,8 @@ class _Follower:
             else:
                 in_place = torch_ops.writes_in_place(func.attr)
                 self.consume(call, node, role_of_method(func.attr, receiver=False), in_place=in_place)
+        elif isinstance(func, ast.Attribute) and func.attr in ("append", "insert") and isinstance(func.value, ast.Name):
+            self.put(func.value, node, trace)
         elif (role := role_of_module(function)) is not None:
             self.consume(call, node, role)
         else:
@@ -192,18 +229,17 @@ class _Follower:
     def _library(self, call: ast.Call, node: ast.expr, trace: Trace, keyword: str) -> None:
         name = self.program.qualified(call.func)
         short = name.rpartition(".")[2]
+        parts = torch_ops.does(short, "parting")
         if joins(name):
             self.consume(call, node, Role.READ)
         elif name in _PASSING:
             if (operation := torch_ops.of_function(name)) is not None and is_written(operation, call, node):
                 raise NotAnalysed
             self.follow(call, trace)
-        elif torch_ops.does(short, "parting"):
-            raise NotAnalysed
-        elif name.startswith("torch.") and is_view(short):
+        elif name.startswith("torch.") and (is_view(short) or parts):
             if node is not call.args[0]:
                 raise NotAnalysed
-            self.follow(call, trace)
+            self.follow(call, trace.into(None, call) if parts else trace)
         elif name in _EXTREMA and call.args[1:] and all(self._is_tensor(each) for each in call.args):
             self.consume(call, node, Role.ELEMENTWISE)
         elif name not in {*_ONLY_LOOK, "builtins.id"}:
@@ -228,7 +264,7 @@ class _Follower:
             self.converted |= converts(name)
             self.follow(call, trace)
         elif torch_ops.does(name, "parting"):
-            raise NotAnalysed
+            self.follow(call, trace.into(None, call))
         else:
             self.consume(call, parent.value, role_of_method(name, receiver=True))
 
@@ -270,14 +306,39 @@ class _Follower:
             raise NotAnalysed
         self.consume(parent, node, Role.ELEMENTWISE, in_place=True)
 
-    # -- what is done to a list or tuple that holds it
+    # -- what is done to a container that holds it
 
-    def _list_given(self, call: ast.Call, listed: ast.expr) -> None:
-        name = self.program.qualified(call.func)
-        if joins(name):
-            self.consume(call, listed, Role.READ)
-        elif name not in _ONLY_LOOK:
+    def _container_given(self, call: ast.Call, node: ast.expr, trace: Trace) -> None:
+        name, grown = self.program.qualified(call.func), receiver_of(call, "append", "insert")
+        if joins(name) and len(trace.inside) == 1 and trace.tensor is not None:
+            self.consume(call, trace.tensor, Role.READ)
+        elif grown is not None:
+            self.put(grown, node, trace)
+        elif name not in {*_ONLY_LOOK, "builtins.range"}:
             raise NotAnalysed
+
+    def _method_of_container(self, parent: ast.Attribute, node: ast.expr, trace: Trace) -> None:
+        """Only what puts more into it is known to leave the tensor where it is, unless that goes before it."""
+        call = self.program.parent(parent)
+        shifts = parent.attr == "insert" and trace.inside[0] is not None
+        if shifts or parent.attr not in _GROWING or not isinstance(call, ast.Call) or call.func is not parent:
+            raise NotAnalysed
+
+    def _item(self, parent: ast.Subscript, node: ast.expr, trace: Trace) -> None:
+        key, index = trace.inside[0], parent.slice
+        if node is not parent.value:
+            raise NotAnalysed
+        if not isinstance(parent.ctx, ast.Load):
+            return  # another item is put into it, or taken away
+        if isinstance(index, ast.Slice):
+            raise NotAnalysed
+        if key is None or not isinstance(index, ast.Constant) or index.value == key:  # from the end, it may be any
+            self.follow(parent, trace.out())
+
+    def _iterated(self, parent: ast.For | ast.comprehension, node: ast.expr, trace: Trace) -> None:
+        if node is not parent.iter:
+            raise NotAnalysed
+        self.assigned(parent.target, node, trace.out())
 
     # -- what is done to either
 
@@ -295,11 +356,13 @@ class _Follower:
     def _collected(self, parent: ast.Tuple | ast.List, node: ast.expr, trace: Trace) -> None:
         around = self.program.parent(parent)
         if isinstance(around, ast.Subscript) and parent is around.slice:
-            if trace.listed is not None:
+            if trace.inside:
                 raise NotAnalysed
             self._index(around, node)
             return
-        self.follow(parent, trace.into(node))
+        position = parent.elts.index(node)
+        starred = any(isinstance(each, ast.Starred) for each in parent.elts[:position])
+        self.follow(parent, trace.into(None if starred else position, node))
 
 
 _Step = Callable[[_Follower, Any, ast.expr, Trace], None]  # from a node, as a part of its parent
@@ -312,8 +375,8 @@ _STEPS: dict[type[ast.AST], _Step] = {
     ast.Expr: lambda self, parent, node, trace: None,
     ast.Tuple: _Follower._collected,
     ast.List: _Follower._collected,
-    ast.ListComp: lambda self, parent, node, trace: self.follow(parent, trace.into(node)),
-    ast.GeneratorExp: lambda self, parent, node, trace: self.follow(parent, trace.into(node)),
+    ast.ListComp: lambda self, parent, node, trace: self.follow(parent, trace.into(None, node)),
+    ast.GeneratorExp: lambda self, parent, node, trace: self.follow(parent, trace.into(None, node)),
     ast.Call: _Follower._argument,
     ast.keyword: _Follower._argument,
 }
@@ -324,4 +387,10 @@ _OF_TENSORS: dict[type[ast.AST], _Step] = {
     ast.UnaryOp: _Follower._operand,
     ast.Compare: _Follower._compared,
     ast.AugAssign: _Follower._augmented,
+}
+_OF_CONTAINERS: dict[type[ast.AST], _Step] = {
+    ast.Attribute: _Follower._method_of_container,
+    ast.Subscript: _Follower._item,
+    ast.For: _Follower._iterated,
+    ast.comprehension: _Follower._iterated,
 }
