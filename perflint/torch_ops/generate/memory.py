@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perflint.torch_ops.generate import by_hand
-from perflint.torch_ops.generate.probe import INTEGERS, World, packet_of
+from perflint.torch_ops.generate.probe import INDICES, packet_of
 from perflint.torch_ops.generate.signatures import Overload, Parameter, of_callable
 from perflint.torch_ops.table import METHODS
 
@@ -23,6 +23,7 @@ _ALL_DTYPES = (
     *(*_DTYPES, "bool", "float16", "bfloat16", "float64", "int32", "int16", "int8", "uint8"),
     *("complex32", "complex64", "complex128"),
 )
+_INTEGERS = (1, 0, 2)
 _MOST_REQUIRED = 5  # kernels of quantized cells, which trust all that they are given, have more
 _UNSTUBBED = ("torch.linalg.", "torch.fft.", "torch.special.")  # whose schemas alone tell that there is an `out`
 _KEYS = ("views", "may", "writes")
@@ -250,12 +251,11 @@ def _watch(torch: Any, function: Callable[..., Any], parameters: Sequence[tuple[
     flags = [{name: value} for name, kind, needed in parameters if not needed for value in _FLAGS.get(kind, ())]
     if len(required) > _MOST_REQUIRED:
         return seen
-    numbers = INTEGERS if any(kind != "Tensor" for _, kind in required) else INTEGERS[:1]
+    numbers = _INTEGERS if any(kind != "Tensor" for _, kind in required) else _INTEGERS[:1]
     worlds = itertools.product(_SHAPES, dtypes, numbers, (False, True), [{}, *flags])
     for shape, dtype, integer, turned, flag in worlds:
-        world = World(shape, dtype, integer, integer, turned)
         try:
-            given = {name: world.argument(torch, name, kind) for name, kind in required}
+            given = {name: _value(torch, name, kind, shape, dtype, integer, turned) for name, kind in required}
         except KeyError:
             break
         _call(torch, function, given, flag, variadic, seen)
@@ -293,3 +293,26 @@ def _tensors(torch: Any, value: Any) -> Iterator[Any]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _tensors(torch, each)
+
+
+def _value(torch: Any, name: str, kind: str, shape: tuple[int, ...], dtype: str, integer: int, turned: bool) -> Any:
+    """A value for one parameter; KeyError if there is none for its type."""
+    if kind == "Tensor":
+        return _tensor(torch, name, shape, dtype, turned)
+    if kind in ("List[Tensor]", "variadic"):
+        return [_tensor(torch, name, shape, dtype, turned) for _ in range(1 + integer % 2)]
+    return {
+        "int": integer,
+        "float": float(integer),
+        "number": integer,
+        "bool": bool(integer),
+        "List[int]": [integer] if integer != 2 else list(shape),
+        "Device": torch.device("cpu"),
+    }[kind]
+
+
+def _tensor(torch: Any, name: str, shape: tuple[int, ...], dtype: str, turned: bool) -> Any:
+    if name in INDICES:
+        dtype, shape = "int64", shape[-1:]
+    made = torch.ones(shape, dtype=getattr(torch, dtype))
+    return made.transpose(0, -1) if turned and len(shape) > 1 else made

@@ -14,7 +14,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from perflint.torch_ops.generate.by_hand import CHECKING_OPERATORS, POINTWISE_OPERATORS
 from perflint.torch_ops.generate.signatures import Overload, of_schema
@@ -22,54 +22,14 @@ from perflint.torch_ops.generate.signatures import Overload, of_schema
 _SHAPES = ((4, 4), (2, 4, 4), (1, 2, 4, 4), (4,), (1,), (1, 2, 4, 4, 4))
 _DTYPES = ("float32", "int32", "bool")
 _NUMBERS = (1, 1.5)
-INTEGERS = (1, 0, 2)
 _NEUTRAL = frozenset(
     f"aten::{name}"
     for name in ("_to_copy", "alias", "clone", "detach", "empty", "empty_like", "lift_fresh", "scalar_tensor")
 )  # operators which don't keep a function from being pointwise
-_INDICES = frozenset(["index", "indices", "repeats", "target", "targets", "tensor_indices_or_sections"])
+INDICES = frozenset(["index", "indices", "repeats", "target", "targets", "tensor_indices_or_sections"])
 _MASKS = frozenset(["mask", "condition"])
 _TRAIT_TAGS = {"pointwise": "pointwise", "reduction": "reduction", "nondeterministic_seeded": "random"}
 _SYNC_TAGS = ("data_dependent_output", "dynamic_output_shape")
-
-
-class World(NamedTuple):
-    """What the arguments of a call are made of; tensors are `turned` where their first axis comes last in memory."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    integer: int
-    number: float
-    turned: bool = False
-
-    def argument(self, torch: Any, name: str, kind: str) -> Any:
-        """A value for one parameter; KeyError if there is none for its type."""
-        if kind == "Tensor":
-            return self._tensor(torch, name)
-        if kind in ("List[Tensor]", "variadic"):
-            return [self._tensor(torch, name) for _ in range(1 + self.integer % 2)]
-        return {
-            "Optional[str]": None,
-            "int": self.integer,
-            "float": self.number,
-            "number": self.number,
-            "bool": bool(self.integer),
-            "List[int]": [self.integer] if self.integer != 2 else list(self.shape),
-            "List[float]": [self.number],
-            "Device": torch.device("cpu"),
-            "dtype": torch.float32,
-        }[kind]
-
-    def _tensor(self, torch: Any, name: str) -> Any:
-        shape = self.shape
-        if name in _MASKS:
-            made = torch.ones(shape, dtype=torch.bool)
-        elif name in _INDICES:
-            made = torch.ones(shape[-1:] if name in ("repeats", "index") else shape, dtype=torch.int64)
-        else:
-            values = torch.eye(shape[-1]).expand(shape).contiguous() if len(shape) > 1 else torch.ones(shape)
-            made = values.to(getattr(torch, self.dtype))
-        return made.transpose(0, -1) if self.turned and made.dim() > 1 else made
 
 
 @dataclass(frozen=True)
@@ -133,10 +93,9 @@ def _first(
     torch: Any, function: Callable[..., Any], named: list[tuple[str, str]], dtype: str, number: float
 ) -> _Call | None:
     """The first call that works, over shapes and integers."""
-    for shape, integer in itertools.product(_SHAPES, INTEGERS):
-        world = World(shape, dtype, integer, number)
+    for shape, integer in itertools.product(_SHAPES, (1, 0, 2)):
         try:
-            arguments = {name: world.argument(torch, name, kind) for name, kind in named}
+            arguments = {name: _argument(torch, name, kind, shape, dtype, integer, number) for name, kind in named}
         except KeyError:
             return None
         with contextlib.suppress(Exception):
@@ -168,6 +127,34 @@ def _recorder() -> Any:
     torch_bool = importlib.import_module("torch").bool
     base = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
     return type("Recorder", (base,), {"__torch_dispatch__": dispatch})
+
+
+def _argument(torch: Any, name: str, kind: str, shape: tuple[int, ...], dtype: str, integer: int, number: float) -> Any:
+    """A value for one parameter; KeyError if there is none for its type."""
+    if kind == "Tensor":
+        return _tensor(torch, name, shape, dtype)
+    if kind == "List[Tensor]":
+        return [_tensor(torch, name, shape, dtype)] * 2
+    return {
+        "Optional[str]": None,
+        "int": integer,
+        "float": number,
+        "number": number,
+        "bool": False,
+        "List[int]": [integer],
+        "List[float]": [number],
+        "Device": torch.device("cpu"),
+        "dtype": torch.float32,
+    }[kind]
+
+
+def _tensor(torch: Any, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+    if name in _MASKS:
+        return torch.ones(shape, dtype=torch.bool)
+    if name in INDICES:
+        return torch.ones(shape[-1:] if name in ("repeats", "index") else shape, dtype=torch.int64)
+    values = torch.eye(shape[-1]).expand(shape).contiguous() if len(shape) > 1 else torch.ones(shape)
+    return values.to(getattr(torch, dtype))
 
 
 def schema_parameters(schema: Any) -> Iterator[tuple[str, str]]:
