@@ -229,14 +229,12 @@ class Program(Module, ABC):
     def drops_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a function of another file that lets go of the graph of its first argument?"""
         self.asked.drops.update(self.targets(node))
-        found = [*self.summaries(node)]
-        return bool(found) and all(each.drops for each in found)
+        return bool(found := [*self.summaries(node)]) and all(each.drops for each in found)
 
     def counts_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a method of another file that only adds up what it is given in attributes of its object?"""
         self.asked.effects.update(self.targets(node))
-        found = [*self.summaries(node)]
-        return bool(found) and all(each.counts for each in found)
+        return bool(found := [*self.summaries(node)]) and all(each.counts for each in found)
 
     @property
     def may_drop_elsewhere(self) -> bool:

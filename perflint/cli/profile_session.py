@@ -27,8 +27,7 @@ from perflint.project.files import discover
 from perflint.project.root import project_of
 from perflint.project.run import check_files
 from perflint.report.words import count
-from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER
-from perflint.verify.messages import Kind, Program
+from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER, Kind, Program
 from perflint.verify.processes import Guardian
 from perflint.verify.running import ending
 

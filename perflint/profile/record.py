@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER
 from perflint.verify.agent.timeline import has, is_work, lag_of
+from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER
 
 AGENT = "perflint.profile.agent.join"
 STEPS = "steps"  # the kind of tallies that count steps

@@ -15,6 +15,8 @@ from perflint.shim.joining import ALSO
 from perflint.shim.plan import Plan
 from perflint.verify.agent.timeline import Timeline
 
+# What counts as a step:
+OPTIMIZER, BATCH, BACKWARD, CALLS = "optimizer steps", "loader batches", "backward passes", "calls"
 EVALUATION = "evaluation batches"  # steps of their own kind beside a training's, where that is asked for
 AGENT = "perflint.verify.agent.join"
 PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}  # the environment of programs that run beside others, who need the cores

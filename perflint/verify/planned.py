@@ -13,11 +13,10 @@ from pathlib import Path
 from perflint.engine.rule import Safety
 from perflint.project.cores import available_cores
 from perflint.shim.settings import starts_slowly
-from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.budget import Budget, Share
 from perflint.verify.grade import Likeness
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
-from perflint.verify.messages import EVALUATION
+from perflint.verify.messages import EVALUATION, OPTIMIZER
 from perflint.verify.monitor import Monitor
 from perflint.verify.protocol import HORIZON, Look, Protocol, Schedule
 from perflint.verify.recordings import Records, Tell

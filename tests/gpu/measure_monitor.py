@@ -12,8 +12,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from perflint.verify.agent.steps import OPTIMIZER
-from perflint.verify.messages import Kind, Program
+from perflint.verify.messages import OPTIMIZER, Kind, Program
 from perflint.verify.monitor import Monitor
 from perflint.verify.processes import Guardian
 from perflint.verify.runs import Course

@@ -24,9 +24,8 @@ import torch
 
 from perflint.project.cores import available_cores
 from perflint.shim.plan import Plan
-from perflint.verify.agent.steps import CALLS, OPTIMIZER
 from perflint.verify.budget import Budget, TimeUp
-from perflint.verify.messages import Kind, Program, Variant
+from perflint.verify.messages import CALLS, OPTIMIZER, Kind, Program, Variant
 from perflint.verify.processes import Guardian
 from perflint.verify.protocol import Protocol, Schedule
 from perflint.verify.race import race

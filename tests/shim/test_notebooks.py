@@ -13,8 +13,7 @@ from perflint.project.config import load
 from perflint.project.run import check_files
 from perflint.shim.notebooks import left_out
 from perflint.shim.planning import Project
-from perflint.verify.agent.steps import OPTIMIZER
-from perflint.verify.messages import Recording
+from perflint.verify.messages import OPTIMIZER, Recording
 from perflint.verify.variants import Variants
 from tests.shim.runs import patched, project
 from tests.verify.courses import course

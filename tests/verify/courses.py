@@ -12,9 +12,8 @@ from perflint.documents import digest
 from perflint.engine.line_map import line_map
 from perflint.engine.rule import Safety
 from perflint.shim.plan import PatchedFile, Plan
-from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.grade import Likeness
-from perflint.verify.messages import Kind, Program, Variant
+from perflint.verify.messages import OPTIMIZER, Kind, Program, Variant
 from perflint.verify.processes import Guardian
 from perflint.verify.protocol import Protocol
 from perflint.verify.recordings import Records

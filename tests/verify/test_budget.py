@@ -16,12 +16,11 @@ from typing import Any, cast
 import pytest
 
 from perflint.verify import budget, runs
-from perflint.verify.agent.steps import CALLS, OPTIMIZER
 from perflint.verify.budget import Budget, Ledger, TimeUp, deadline
 from perflint.verify.compare import compare
 from perflint.verify.grade import NO_TIME, Grade
 from perflint.verify.judge import Standard, likeness
-from perflint.verify.messages import Arrival, Platform, Variant
+from perflint.verify.messages import CALLS, OPTIMIZER, Arrival, Platform, Variant
 from perflint.verify.protocol import Look, Passage, Protocol, Schedule
 from perflint.verify.race import race
 from perflint.verify.running import NoProgress, Running

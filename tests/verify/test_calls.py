@@ -13,8 +13,8 @@ import pytest
 import torch  # noqa: F401  # it is there wherever something is recorded
 
 from perflint.verify.agent.join import Agent
-from perflint.verify.agent.steps import BATCH, CALLS, OPTIMIZER, Steps, calls, unit_of
-from perflint.verify.messages import Orders
+from perflint.verify.agent.steps import Steps, calls, unit_of
+from perflint.verify.messages import BATCH, CALLS, OPTIMIZER, Orders
 from perflint.verify.protocol import Look, Passage
 
 INNER = calls(1)

@@ -9,8 +9,8 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.verify import recordings
-from perflint.verify.agent.steps import BATCH
 from perflint.verify.grade import Grade, Likeness
+from perflint.verify.messages import BATCH
 from perflint.verify.runs import Recorded
 from tests.verify.courses import Bench, bench, original
 

@@ -17,9 +17,9 @@ from perflint.cli.commands import FAILED, cli
 from perflint.cli.tune import tune
 from perflint.project.figures import VERDICTS
 from perflint.verify import verdicts
-from perflint.verify.agent.steps import CALLS
 from perflint.verify.agent.timeline import HOST, LOADER
 from perflint.verify.grade import Grade
+from perflint.verify.messages import CALLS
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
 from tests.verify.courses import PROGRAMS, verify
 

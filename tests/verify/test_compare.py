@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.compare import compare, losses, traits
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.judge import Standard, likeness
-from perflint.verify.messages import Recording, Variant
+from perflint.verify.messages import OPTIMIZER, Recording, Variant
 from perflint.verify.runs import Course, Recorded
 from tests.verify.courses import changed, course, original
 

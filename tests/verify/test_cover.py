@@ -11,8 +11,7 @@ import pytest
 
 from perflint.verify.agent import cover
 from perflint.verify.agent.cover import changes, outermost, remove
-from perflint.verify.agent.steps import OPTIMIZER
-from perflint.verify.messages import Recording
+from perflint.verify.messages import OPTIMIZER, Recording
 from tests.verify.courses import course, original
 
 PROBE = [sys.executable, "-m", cover.__name__]

@@ -13,11 +13,10 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.verify import examine
-from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.budget import Budget, TimeUp
 from perflint.verify.examine import Examination
 from perflint.verify.grade import Grade, Likeness, Outcome
-from perflint.verify.messages import Platform, Variant
+from perflint.verify.messages import OPTIMIZER, Platform, Variant
 from perflint.verify.protocol import Look, Passage, Schedule
 from perflint.verify.race import Race
 from perflint.verify.runs import Recorded

@@ -11,10 +11,9 @@ import pytest
 
 from perflint.project.config import load
 from perflint.shim.planning import Project
-from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.grade import Grade, Outcome
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
-from perflint.verify.messages import EVALUATION, SHORT, Recording
+from perflint.verify.messages import EVALUATION, OPTIMIZER, SHORT, Recording
 from perflint.verify.protocol import Look, Passage, Schedule
 from perflint.verify.stages import _merged
 from perflint.verify.summary import sentence

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perflint.verify.agent.steps import BATCH, OPTIMIZER
+from perflint.verify.messages import BATCH, OPTIMIZER
 from perflint.verify.protocol import Look, Passage, Protocol, Schedule
 
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.agent.timeline import HOST, LOADER
+from perflint.verify.messages import OPTIMIZER
 from perflint.verify.protocol import Protocol
 from perflint.verify.race import race
 from perflint.verify.statistics import AGAIN, ORIGINAL

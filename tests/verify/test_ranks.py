@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.compare import compare
-from perflint.verify.messages import Arrival, Kind, Platform, Program, Recording, Variant
+from perflint.verify.messages import OPTIMIZER, Arrival, Kind, Platform, Program, Recording, Variant
 from perflint.verify.processes import Guardian
 from perflint.verify.running import slowest
 from perflint.verify.runs import Course

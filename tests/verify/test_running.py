@@ -19,8 +19,7 @@ import pytest
 from perflint.shim.session import RUN, SITE
 from perflint.verify import processes
 from perflint.verify.agent import steps
-from perflint.verify.agent.steps import OPTIMIZER
-from perflint.verify.messages import Kind, Program
+from perflint.verify.messages import OPTIMIZER, Kind, Program
 from perflint.verify.processes import Guardian
 from perflint.verify.running import NoProgress, Output, ProgramEnded, last_words
 from perflint.verify.runs import Course

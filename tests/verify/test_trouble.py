@@ -15,12 +15,11 @@ import psutil
 import pytest
 
 from perflint.verify import processes
-from perflint.verify.agent.steps import BATCH
 from perflint.verify.budget import Budget
 from perflint.verify.examine import Examination
 from perflint.verify.grade import Grade
 from perflint.verify.late import Shortcut
-from perflint.verify.messages import Platform
+from perflint.verify.messages import BATCH, Platform
 from perflint.verify.protocol import Look, Passage
 from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.statistics import ORIGINAL

@@ -12,8 +12,7 @@ from perflint.engine.rule import Safety
 from perflint.project.config import load
 from perflint.runtime.loader import cores
 from perflint.shim.planning import Project
-from perflint.verify.agent.steps import OPTIMIZER
-from perflint.verify.messages import Recording
+from perflint.verify.messages import OPTIMIZER, Recording
 from perflint.verify.variants import FixKey, Variants
 from tests.verify.courses import PROGRAMS, course
 

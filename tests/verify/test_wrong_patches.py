@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from perflint.engine.rule import Safety
-from perflint.verify.agent.steps import CALLS, OPTIMIZER
 from perflint.verify.grade import Grade, Likeness
-from perflint.verify.messages import Variant
+from perflint.verify.messages import CALLS, OPTIMIZER, Variant
 from perflint.verify.protocol import Protocol
 from perflint.verify.recordings import Further
 from tests.verify.courses import Bench, bench, changed, course

@@ -34,9 +34,9 @@ from perflint.shim.counts import Tally
 from perflint.shim.hooks import AfterImport, Finder, replace
 from perflint.shim.session import RUN
 from perflint.verify.agent.journal import Journal
-from perflint.verify.agent.steps import BACKWARD, BATCH, CALLS, OPTIMIZER, Steps, keep_sockets, platform_of, synchronize
+from perflint.verify.agent.steps import Steps, keep_sockets, platform_of, synchronize
 from perflint.verify.agent.timeline import Kineto
-from perflint.verify.messages import ORDERS
+from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER, ORDERS
 
 _PATIENT = {OPTIMIZER: 1, BATCH: 3, BACKWARD: 3, CALLS: 12}  # times the warm-up: a better kind may come
 _SLOW, _FEW = 1.0, 3  # seconds of a step, and how many of slow ones are timed and traced

@@ -26,9 +26,8 @@ from typing import Any
 
 from perflint.shim.hooks import after, before
 from perflint.verify.agent.timeline import Observer
-from perflint.verify.messages import EVALUATION, Arrival, Leave, Platform
+from perflint.verify.messages import BACKWARD, BATCH, CALLS, EVALUATION, OPTIMIZER, Arrival, Leave, Platform
 
-OPTIMIZER, BATCH, BACKWARD, CALLS = "optimizer steps", "loader batches", "backward passes", "calls"
 NOTHING = "none"  # the kind that never happens
 _NESTED = " in calls"
 _SEVERAL = 6  # calls: fewer than can be timed
