@@ -17,9 +17,10 @@ from perflint.syntax.arguments import bind, defaults_of
 from perflint.syntax.walk import is_false, method_of, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
+_OTHERS = "jittor|mindspore|mxnet|oneflow|paddle|torch"  # whose classes of this name are known, or are not torch's
 _DERIVED = re.compile(
     r"torch_geometric\.(loader|data)\.(\w+\.)*\w*Sampler$"
-    r"|(?!torch)\.*(\w+\.)+(?!Infinite|Multi|Cached|Prefetch|Background)\w*DataLoader\w*$"  # which keep workers
+    rf"|(?!{_OTHERS})\.*(\w+\.)+(?!Infinite|Multi|Cached|Prefetch|Background)\w*DataLoader\w*$"  # which keep workers
 )
 _TORCH_ONLY = frozenset(
     {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}
