@@ -159,9 +159,12 @@ WRITTEN = [
     "a.zero_()",
     "for i in range(3):\n            s.add_(1)",
 ]
+WRITTEN += [
+    "nn.utils.clip_grad_value_([s], 1)",  # or what has it for a gradient
+    "scaler.scale(s)",  # whoever that is
+]
 LEFT_ALONE = [
-    "nn.utils.clip_grad_value_([s], 1)",  # its gradient alone
-    "scaler.scale(s); scaler.unscale_(c); scaler.update()",
+    'scaler = torch.amp.GradScaler("cuda"); scaler.scale(s); scaler.unscale_(c); scaler.update()',
     "z = s.clone(); z.zero_()",
     "t.zero_()",
     "s = t; s.zero_()",

@@ -31,7 +31,6 @@ from perflint.analysis.memory.python import (
     NAMESPACES,
     NEW,
     TAKES,
-    scaler_of,
 )
 from perflint.analysis.memory.sharing import Sharing
 from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
@@ -44,6 +43,7 @@ PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
 _CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
 ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
 _GRAPHS = "perflint.runtime.graphs."
+_OF_SCALERS = ("scale", "unscale_", "update")  # methods of GradScaler that keep nothing of what they are given
 
 
 def is_library(program: Program, node: ast.expr) -> bool:
@@ -198,7 +198,7 @@ class LibraryCalls(ABC):
         if func.attr == "step" and self._may_step(call, value):
             self.write(call, [*receiver, *self._given(call), ANYWHERE], deep=True)
             return NOWHERE
-        if scaler_of(call, "scale", "unscale_") is not None or (not call.args and scaler_of(call, "update")):
+        if func.attr in _OF_SCALERS and receiver and all(map(self._is_scaler, receiver)):
             return self._given(call) | {made(call)}  # it keeps none of that
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
             func.attr in FILLS | TAKES | HOLDS and (value.kind is not Kind.TENSOR or operation is None)
@@ -212,6 +212,12 @@ class LibraryCalls(ABC):
             self._write_out(call)
             return receiver | {made(call)}
         return self._unknown(call)
+
+    def _is_scaler(self, location: Location) -> bool:
+        """Is it a GradScaler of torch's, made in this function?"""
+        root = location.root
+        name = self.program.qualified(root.func) if isinstance(root, ast.Call) and not location.is_outside else ""
+        return name.startswith("torch.") and name.endswith(".GradScaler")
 
     def _may_step(self, call: ast.Call, receiver: Value) -> bool:
         """May it be an optimizer's step, by itself or by a scaler?"""

@@ -155,10 +155,10 @@ MEMORY = {
     "torch.nn.Unflatten": "views=input@0",
     # Permuting letters only is a view.
     "torch.einsum": "may=operands@1*",
-    # They change gradients, which "differentiating" says, or the parameters themselves.
-    "torch.nn.utils.clip_grad_norm_": "",
-    "torch.nn.utils.clip_grad_value_": "",
-    "torch.nn.utils.clip_grads_with_norm_": "",
+    # They change gradients, or the parameters themselves.
+    "torch.nn.utils.clip_grad_norm_": "writes=parameters@0[]",
+    "torch.nn.utils.clip_grad_value_": "writes=parameters@0[]",
+    "torch.nn.utils.clip_grads_with_norm_": "writes=parameters@0[]",
     "torch.utils.swap_tensors": "writes=t1@0,t2@1",
     "torch.nn.utils.vector_to_parameters": "writes=parameters@1[]",
     # Collectives write what they receive.
