@@ -269,7 +269,7 @@ class Contest:
         """The chosen fix that excludes this one, as both rewrite the same code; None if there is none."""
         if self.patched([*chosen, fix], WHOLE):
             return None
-        return next((each for each in chosen if not self.patched([each, fix], WHOLE)), chosen[0])
+        return next((each for each in chosen if not self.patched([each, fix], WHOLE)), next(iter(chosen), None))
 
     def _judge(self, fix: FixVerdict, race: Race, variant: str, gain: Estimate | None) -> None:
         """Note the outcome of a race for a fix, and whether its variant failed."""

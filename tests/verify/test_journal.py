@@ -148,15 +148,45 @@ def test_what_is_only_read_or_ours_is_not_touched(home: Path) -> None:
     assert not list(journal.iterdir())
 
 
-def test_what_is_in_a_folder_that_is_made_once_more_is_not_kept(home: Path) -> None:
-    journal = run(home, "os.makedirs('folder', exist_ok=True); pathlib.Path('folder').mkdir(exist_ok=True)")
-    assert [entry.path for entry, _ in entries(journal)] == [str(home / "folder")]
+def test_what_others_write_in_a_folder_that_is_made_once_more_is_put_back(home: Path) -> None:
+    before = content(home)
+    journal = run(
+        home, "import ctypes; os.makedirs('folder', exist_ok=True); ctypes.CDLL(None).unlink(b'folder/inner.txt')"
+    )
+    assert content(home) != before
+    put_back(journal)
+    assert content(home) == before
+
+
+def test_files_that_look_the_same_are_told_apart_as_they_are_moved(home: Path) -> None:
+    for number in range(3):
+        (home / f"{number}.pt").write_text(str(number) * 50)
+        os.utime(home / f"{number}.pt", ns=(10**18, 10**18))
+    before = content(home)
+    put_back(run(home, "os.replace('1.pt', '2.pt'); os.replace('0.pt', '1.pt'); shutil.copy2('1.pt', '0.pt')"))
+    assert content(home) == before
+
+
+def test_of_a_folder_that_was_moved_nothing_stays_where_it_went(home: Path) -> None:
+    before = content(home)
+    journal = run(home, "os.rename('folder', 'other'); open('other/inner.txt', 'w').write('new'); os.mkdir('folder')")
+    put_back(journal)
+    assert content(home) == before
+
+
+def test_all_names_of_a_file_name_the_same_file_again(home: Path) -> None:
+    (home / "second.txt").hardlink_to(home / "old.txt")
+    put_back(run(home, "open('old.txt', 'w').write('new')"))
+    assert (home / "second.txt").read_text() == "old" and (home / "second.txt").samefile(home / "old.txt")
 
 
 def test_what_is_kept_of_compiled_code_stays(home: Path) -> None:
-    source = "os.makedirs('../torchinductor_me/fx'); open('../torchinductor_me/fx/graph', 'w').write('compiled')"
-    put_back(run(home, source))
-    assert (home.parent / "torchinductor_me" / "fx" / "graph").read_text() == "compiled"
+    cache = home.parent / "torchinductor_me" / "fx"
+    cache.mkdir(parents=True)
+    put_back(
+        run(home, f"os.makedirs({str(cache)!r}, exist_ok=True); open({str(cache / 'graph')!r}, 'w').write('compiled')")
+    )
+    assert (cache / "graph").read_text() == "compiled"
     assert not list((home.parent / "journal").iterdir())
 
 

@@ -36,6 +36,8 @@ _TOUCHED = {  # functions of `os`, and where their arguments have paths that are
     "mkfifo": {0: "path"},
     "mknod": {0: "path"},
     "truncate": {0: "path"},
+    "chmod": {0: "path"},
+    "utime": {0: "path"},
     "rename": {0: "src", 1: "dst"},
     "replace": {0: "src", 1: "dst"},
     "link": {1: "dst"},
@@ -43,7 +45,7 @@ _TOUCHED = {  # functions of `os`, and where their arguments have paths that are
 }
 _MODES = frozenset("wax+")
 _WRITERS = {  # what doesn't write by Python's functions, and which of its arguments names a file
-    "torch": {"save": 1},
+    "torch": {"save": 1, "jit.save": 1, "jit.RecursiveScriptModule.save": 1, "profiler.profile.export_chrome_trace": 1},
     "safetensors.torch": {"save_file": 1},
     "sqlite3": {"connect": 0},
     "sqlite3.dbapi2": {"connect": 0},
@@ -57,7 +59,7 @@ _NAMES = ("f", "filename", "database", "name", "file", "uri", "where")  # of suc
 _SEPARATORS = str.maketrans(dict.fromkeys("<>|&;()", " "))  # of a shell
 _BESIDE = ("", "-journal", "-wal", "-shm")  # the files of a database of SQLite
 _LARGE = 2**28  # bytes of a file that a program is given: it is read, most likely
-_MOVED = ("rename", "replace")  # of these, what takes along all that is below a path
+_FOLDERS = ("mkdir", "rename", "replace")  # what moves all that is below a path, or comes before writes of others there
 _IGNORED = frozenset(("__pycache__", ".perflint", "site-packages", ".cache"))  # folders
 _COMPILED = "torchinductor_"  # with the user's name, the folder of what torch.compile keeps
 _KINDS = {stat.S_IFDIR: "folder", stat.S_IFIFO: "node", stat.S_IFSOCK: "node"}  # of what is known by its mode
@@ -77,6 +79,8 @@ class Entry(NamedTuple):
     mode: int = 0
     time: int = 0  # of its last change, in nanoseconds
     size: int = 0
+    inode: int = 0
+    changed: int = 0  # when anything of it was, its name or mode, too: files may be moved that look the same
 
 
 class Journal:
@@ -97,7 +101,7 @@ class Journal:
         _replace(os, "open", self._opening)
         _replace(shutil, "rmtree", partial(self._touching, {0: "path"}, below=True))
         for name, paths in _TOUCHED.items():
-            _replace(os, name, partial(self._touching, paths, below=name in _MOVED))
+            _replace(os, name, partial(self._touching, paths, below=name in _FOLDERS))
         _replace(socket.socket, "bind", lambda _, address: self._keep(address))
         _replace(os, "system", self._starting)
         _replace(subprocess.Popen, "__init__", lambda _, *given, **named: self._starting(*given, **named))
@@ -160,8 +164,8 @@ class Journal:
     def _passes_over(self, path: str) -> bool:
         root = next(filter(path.startswith, self._roots), os.sep)
         parts = Path(path[len(root) :]).parts
-        is_cache = any(part in _IGNORED or part.startswith(_COMPILED) for part in parts)
-        return is_cache or path.startswith((*self._ours, *_DEVICES))
+        is_compiled = root == os.sep and any(part.startswith(_COMPILED) for part in parts)
+        return is_compiled or not _IGNORED.isdisjoint(parts) or path.startswith((*self._ours, *_DEVICES))
 
     def _note(self, path: str) -> None:
         entry = _entry(path, path.startswith(self._roots))
@@ -219,7 +223,8 @@ def _entry(path: str, own: bool) -> Entry | None:
         return Entry(path, "nothing", own)
     mode = found.st_mode
     if stat.S_ISREG(mode):
-        return Entry(path, "file", own, "", mode, found.st_mtime_ns, found.st_size)
+        times = found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns
+        return Entry(path, "file", own, "", mode, *times)
     if stat.S_ISLNK(mode):
         return Entry(path, "link", own, str(Path(path).readlink()))
     kind = _KINDS.get(stat.S_IFMT(mode))
@@ -286,9 +291,11 @@ def put_back(journal: Path) -> None:
             if entry.own:
                 _remove(Path(entry.path))
             place.unlink()
+    new = tuple(f"{entry.path}{os.sep}" for entry, _ in found if entry.was == "nothing")
     for entry, place in found:
         if entry.was != "nothing":
-            _restore(entry, place)
+            if not entry.path.startswith(new):
+                _restore(entry, place)
             place.unlink()
 
 
@@ -318,7 +325,15 @@ def _restore(entry: Entry, place: Path) -> None:
 
 
 def _write(entry: Entry, place: Path, path: Path) -> None:
-    """Put a file's content back, whole or not at all."""
+    """Put a file's content back, whole or not at all, but where it has further names: these name the same file."""
+    found = path.lstat() if path.exists() else None
+    if found and found.st_ino == entry.inode and found.st_nlink > 1:
+        with place.open("rb") as kept, path.open("wb") as file:
+            kept.readline()
+            shutil.copyfileobj(kept, file)
+        path.chmod(stat.S_IMODE(entry.mode))
+        os.utime(path, ns=(entry.time, entry.time))
+        return
     beside = path.with_name(f"{path.name}.perflint")
     with place.open("rb") as kept, beside.open("wb") as file:
         kept.readline()
