@@ -165,8 +165,8 @@ __all__ = [
     "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "arguments_of", "asks_for_layout",
     "asks_for_setting", "assigned", "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like",
     "call_span", "callers", "carrying_loop", "changing", "comments", "computes_for_callers", "converts", "dataset",
-    "dependents", "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name",
-    "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
+    "dependents", "derived_loaders", "evaluations", "expression", "filled_on_device", "first_process_start", "flow",
+    "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
     "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
     "is_view", "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
     "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "number", "numbers",
@@ -248,7 +248,7 @@ def loaders(program: Program) -> list[LoaderCall]:
 
 
 def derived_loaders(program: Program) -> list[LoaderCall]:
-    """The calls that build loaders of graph libraries with workers: their keywords are torch's."""
+    """The calls that build loaders of other classes with workers: their keywords are torch's."""
     return program.get(Loaders).derived
 
 

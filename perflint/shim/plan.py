@@ -20,7 +20,8 @@ from perflint.project.root import CACHE
 RUNS = "run"  # the folder of a cache for what is kept of runs
 _DIGEST = 16
 _KEEP_S = 30 * 86_400
-UNREADABLE = (OSError, ValueError, TypeError, AttributeError, ImportError)  # the last ones by other versions
+# What is damaged, or was written by another version:
+UNREADABLE = (OSError, ValueError, TypeError, AttributeError, ImportError, EOFError, pickle.UnpicklingError)
 COMPILE = "compile"  # stands for a rule, where modules are left that --compile asks for
 
 
@@ -143,8 +144,11 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> bytes:
-    """What was written to `path`; raises OSError where nothing was, and ValueError where it is damaged."""
-    content = path.read_bytes()
+    """What this user wrote to `path`; raises OSError where nothing was, and ValueError where it is damaged."""
+    with path.open("rb") as file:
+        owner, content = os.fstat(file.fileno()).st_uid, file.read()
+    if owner != getattr(os, "getuid", lambda: owner)():
+        raise PermissionError(f"{path} is somebody else's")  # who could have this process run anything
     data = content[_DIGEST:]
     if blake2b(data, digest_size=_DIGEST).digest() != content[:_DIGEST]:
         raise ValueError(f"{path} is damaged")

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from perflint.syntax.walk import Function, name_called, own_nodes, path_of, stores
 
+_HANDING = frozenset({"enumerate", "iter", "tqdm"})  # what walks all items of its argument, as they are
+
 Argument = TypeVar("Argument")
 
 
@@ -81,14 +83,14 @@ def handed_on(function: Function) -> str:
     """The parameter of a generator whose items it yields, and does nothing else with; empty for others."""
     nodes = own_nodes(function)
     yields = [each for each in nodes if isinstance(each, ast.Yield | ast.YieldFrom)]
-    items = {path_of(each.value) if isinstance(each, ast.Yield) and each.value else "" for each in yields}
-    item = items.pop() if len(items) == 1 else ""
-    if not item or sum(isinstance(each, ast.Name) and each.id == item for each in nodes) > len(yields) + 1:
+    item = path_of(yields[0].value) if len(yields) == 1 and isinstance(yields[0], ast.Yield) and yields[0].value else ""
+    if not item or sum(isinstance(each, ast.Name) and each.id == item for each in nodes) > 2:
         return ""
     for loop in (each for each in nodes if isinstance(each, ast.For)):
         is_counted = isinstance(loop.target, ast.Tuple) and name_called(loop.iter) == "enumerate"
         target = loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) and is_counted else loop.target
-        walked = path_of(loop.iter.args[0] if isinstance(loop.iter, ast.Call) and loop.iter.args else loop.iter)
+        given = loop.iter.args if isinstance(loop.iter, ast.Call) and name_called(loop.iter) in _HANDING else []
+        walked = path_of(given[0] if given else loop.iter)
         if path_of(target) == item and not stores(function, walked):
             return next((each.arg for each in parameters_of(function) if each.arg == walked), "")
     return ""

@@ -18,9 +18,10 @@ from perflint.syntax.walk import is_false, method_of, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _OTHERS = "jittor|mindspore|mxnet|oneflow|paddle|torch"  # whose classes of this name are known, or are not torch's
+_KEEPING = "Infinite|Multi|Cached|Prefetch|Background|Fast|Persistent|Reus|Repeat"  # their workers, by their names
 _DERIVED = re.compile(
     r"torch_geometric\.(loader|data)\.(\w+\.)*\w*Sampler$"
-    rf"|(?!{_OTHERS})\.*(\w+\.)+(?!Infinite|Multi|Cached|Prefetch|Background)\w*DataLoader\w*$"  # which keep workers
+    rf"|(?!{_OTHERS})\.*(\w+\.)+(?!{_KEEPING})([A-Z]\w*)?DataLoader$"
 )
 _TORCH_ONLY = frozenset(
     {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}
