@@ -45,7 +45,9 @@ _TOUCHED = {  # functions of `os`, and where their arguments have paths that are
 }
 _MODES = frozenset("wax+")
 _WRITERS = {  # what doesn't write by Python's functions, and which of its arguments names a file
-    "torch": {"save": 1, "jit.save": 1, "jit.RecursiveScriptModule.save": 1, "profiler.profile.export_chrome_trace": 1},
+    "torch": {"save": 1},
+    "torch.jit": {"save": 1, "RecursiveScriptModule.save": 1},
+    "torch.profiler": {"profile.export_chrome_trace": 1},
     "safetensors.torch": {"save_file": 1},
     "sqlite3": {"connect": 0},
     "sqlite3.dbapi2": {"connect": 0},
