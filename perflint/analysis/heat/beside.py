@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import runs_module
+from perflint.analysis.autograd.effects import runs_backward, runs_module
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.often import refreshes
@@ -82,7 +82,9 @@ def _looped(function: ast.FunctionDef) -> set[ast.AST]:
 
 
 def _computes_loss(program: Program, function: ast.FunctionDef) -> bool:
-    """Does the function compute one of torch's losses, other than in a loop of its own?"""
+    """Does the function compute one of torch's losses, other than in a loop of its own, and differentiate none?"""
+    if any(isinstance(each, ast.Call) and runs_backward(program, each) for each in own_nodes(function)):
+        return False
     calls = (each for statement in function.body for each in _unlooped(statement) if isinstance(each, ast.Call))
     return any(_is_loss(program, each) for each in calls)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from perflint.analysis.autograd.effects import runs_module, trains
+from perflint.analysis.autograd.effects import trains
 from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.evaluation import evaluates
@@ -99,8 +99,8 @@ class Loops:
             return False
         if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
             return True
-        if callee.owner is not None and callee.owner.kind is Kind.MODULE:
-            return runs_module(self._program, node)
+        if callee.owner is not None and callee.owner.kind is Kind.MODULE and isinstance(node.func, ast.Attribute):
+            return node.func.attr.startswith("forward")
         return callee.kind is Kind.UNKNOWN and any(self._program.value(argument).on_device for argument in node.args)
 
     def trains_once(self, function: Function) -> bool:
