@@ -299,23 +299,23 @@ class Examination(Planned):
         """Those of `fixes`, all together in the run `whole`, that need no run alone.
 
         They keep their promise in a run with all that promise no less: what is kept in the end is compared once more.
-        Where there is no time for these, and some lower the precision, rounding is lost in that: all promise no more.
+        Where some lower the precision, and all together keep that, what would round otherwise promises no more.
         """
         promises = [safety for safety in Safety if any(fix.safety is safety for fix in fixes)]
         groups = [[fix for fix in fixes if fix.safety in promises[:number]] for number in range(1, len(promises))]
         together = self._graded(fixes, whole)
         if together.grade is Grade.BITWISE:
             return {fix.name: replace(fix, likeness=together) for fix in fixes}
-        if self._records.seconds(len(groups) + 1) > self._comparing.left:  # and that in double precision
-            is_kept = together.keeps(promises[-1], self._records.own.grade) and promises[-1] is Safety.PRECISION
-            return {fix.name: replace(fix, likeness=together, safety=promises[-1]) for fix in fixes if is_kept}
-        pairs = zip(groups, self._records.add([self._patched(group) for group in groups]), strict=True)
-        unknown = Likeness(Grade.UNKNOWN)
-        likenesses = [unknown if run.is_lost else self._graded(group, run) for group, run in pairs]
-        found: dict[str, FixVerdict] = {}
-        for promise, likeness in zip(promises, [*likenesses, together], strict=True):
-            if likeness.keeps(promise, self._records.own.grade):
-                found |= {fix.name: replace(fix, likeness=likeness) for fix in fixes if fix.safety is promise}
+        own, runs = self._records.own.grade, list[Recorded]()
+        if self._records.seconds(len(groups)) <= self._comparing.left:
+            runs = self._records.add([self._patched(group) for group in groups])
+        recorded = zip(promises, groups, runs, strict=False)
+        known = {promise: self._graded(group, run) for promise, group, run in recorded if not run.is_lost}
+        kept = {each: like for each, like in {**known, promises[-1]: together}.items() if like.keeps(each, own)}
+        found = {fix.name: replace(fix, likeness=kept[fix.safety]) for fix in fixes if fix.safety in kept}
+        if Safety.PRECISION in kept and promises[-1] is Safety.PRECISION:
+            rest = (fix for fix in fixes if fix.name not in found and fix.safety is not Safety.EXACT)
+            found |= {fix.name: replace(fix, likeness=together, safety=Safety.PRECISION) for fix in rest}
         return found
 
     def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
