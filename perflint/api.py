@@ -109,11 +109,11 @@ from perflint.analysis.values.operations import Move, TorchCall, move, operation
 from perflint.analysis.values.repeated import Numbers, numbers
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
-from perflint.engine.proof import comments as _comments
+from perflint.engine.fix import comments as _comments
 from perflint.engine.rule import Finding, Option, Options, Rule, Severity
-from perflint.syntax.arguments import Bound, arguments_of, bind, keyword_of
-from perflint.syntax.edits import Edit, Fix, Safety
-from perflint.syntax.scripts import is_main_guard
+from perflint.syntax.module import is_main_guard
+from perflint.syntax.scopes import Bound, arguments_of, bind, keyword_of
+from perflint.syntax.source import Edit, Fix, Safety
 from perflint.syntax.walk import (
     FUNCTIONS,
     LOOPS,

@@ -22,9 +22,8 @@ from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
-from perflint.syntax.arguments import Bound, bind, is_of_class, is_static, parameters_of
-from perflint.syntax.module import Module
-from perflint.syntax.scripts import is_main_guard
+from perflint.syntax.module import Module, is_main_guard
+from perflint.syntax.scopes import Bound, bind, is_of_class, is_static, parameters_of
 from perflint.syntax.walk import Function, Loop, own_nodes, path_of
 
 Fact = TypeVar("Fact")

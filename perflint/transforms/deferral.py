@@ -13,7 +13,7 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.links import Says
 from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, handed_over

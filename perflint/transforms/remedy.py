@@ -10,7 +10,7 @@ from perflint.analysis.heat.hot_syncs import first_reads, hot_syncs, is_repeated
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.links import HotPlace
 from perflint.analysis.program import Program
-from perflint.syntax.edits import Fix
+from perflint.syntax.source import Fix
 from perflint.transforms.accumulate import accumulation
 from perflint.transforms.advice import advice
 from perflint.transforms.blocked import Blocked

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, own_nodes, receiver_of
 
 _SHOWN = 5  # lines

@@ -14,7 +14,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.links import Manner
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.arguments import parameters_of
+from perflint.syntax.scopes import parameters_of
 from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of
 
 _DEPTH = 6  # of calls in calls

@@ -10,7 +10,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function, method_of
 from perflint.torch_ops import libraries
 

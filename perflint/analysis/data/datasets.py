@@ -17,7 +17,7 @@ from perflint.analysis.data.residence import OF_TENSORS, Residence
 from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, contains_tensor
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import (
     COMPREHENSIONS,
     FUNCTIONS,

@@ -15,7 +15,7 @@ from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS, TAKES
 from perflint.analysis.memory.special_methods import INDEXING
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
-from perflint.syntax.arguments import is_static
+from perflint.syntax.scopes import is_static
 from perflint.syntax.walk import FUNCTIONS, Function, path_of
 from perflint.torch_ops import libraries
 

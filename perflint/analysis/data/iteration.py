@@ -11,7 +11,7 @@ from functools import cached_property
 from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import handed_on
+from perflint.syntax.scopes import handed_on
 from perflint.syntax.walk import COMPREHENSIONS, method_of, name_called, receiver_of
 
 WRAPS = re.compile(

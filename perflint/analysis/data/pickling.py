@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.syntax.arguments import arguments_of
-from perflint.syntax.scripts import is_main_guard
+from perflint.syntax.module import is_main_guard
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import bindings_of, method_of, name_called, path_of
 
 _HANDLES = frozenset(

@@ -11,7 +11,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.analysis.values.values import Kind, Place, Value, contains_tensor
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import Function, bindings_of, method_of, returned_values
 
 OF_TENSORS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")

@@ -12,7 +12,7 @@ from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood, Summary
-from perflint.syntax.arguments import defaults_of
+from perflint.syntax.scopes import defaults_of
 
 _WORKER_WORDS = re.compile(r"^(data_?|loader_|dataloader_)?(num_?|n_)?workers?$")
 

@@ -15,7 +15,7 @@ from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import parameters_of
+from perflint.syntax.scopes import parameters_of
 from perflint.syntax.walk import FUNCTIONS, LOOPS, children, integer, own_nodes, path_of, reachable
 
 _DEPTH = 4  # of calls

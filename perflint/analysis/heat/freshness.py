@@ -11,7 +11,7 @@ from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.dependence import computed_of, reads
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import Function, Loop, name_called, own_nodes, receiver_of, variables_in
 
 _DEPTH = 3  # of calls through which the number of an iteration is followed

@@ -15,7 +15,7 @@ from perflint.analysis.links import HotPlace
 from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.values.parameters import STEP_METHODS
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import defaults_of
+from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, stores
 
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from perflint.analysis.ir.building import Finally, Loop, Writes
 from perflint.analysis.ir.expressions import Expressions
 from perflint.analysis.ir.graph import Block, Graph, Scope, Step
-from perflint.syntax.arguments import parameters_of
-from perflint.syntax.scopes import bound_names
+from perflint.syntax.scopes import bound_names, parameters_of
 from perflint.syntax.walk import LOOPS, TRIES, bindings_of, children, path_of, statements_of
 from perflint.syntax.walk import Loop as LoopNode
 

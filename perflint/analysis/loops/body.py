@@ -29,7 +29,7 @@ from perflint.analysis.loops.flow import (
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.indices import WHOLE, proven_tensors
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import Loop, bindings_of, own_nodes, path_of, whole_of
 
 _HEADS = {  # what a statement evaluates besides the blocks in it

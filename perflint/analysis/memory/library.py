@@ -35,7 +35,7 @@ from perflint.analysis.memory.python import (
 from perflint.analysis.memory.sharing import Sharing
 from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation, libraries
 

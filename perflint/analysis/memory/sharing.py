@@ -15,7 +15,7 @@ from perflint.analysis.ir.graph import Definition, Outer, Step, Value, sources_o
 from perflint.analysis.memory.locations import ANY, ELEMENTS, Location, Locations, Origin
 from perflint.analysis.memory.python import FILLS, NAMESPACES, VIEWS
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of, parameters_of
+from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import (
     FUNCTIONS,
     LOOPS,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from perflint import torch_ops
 from perflint.analysis.values.values import UNKNOWN, Kind, Value, contains_tensor
-from perflint.syntax.arguments import is_static, matched
+from perflint.syntax.scopes import is_static, matched
 from perflint.syntax.walk import Function
 
 _TABLE_KINDS = {

@@ -27,7 +27,7 @@ from perflint.analysis.values.codes import SHARED, argument_code, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import handed_on, is_static, parameters_of
+from perflint.syntax.scopes import handed_on, is_static, parameters_of
 from perflint.syntax.walk import path_of
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes

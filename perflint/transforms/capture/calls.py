@@ -14,7 +14,7 @@ from perflint.analysis.memory.python import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
 from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.analysis.values.values import Kind, Place, Value
-from perflint.syntax.arguments import keyword_of
+from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import FUNCTIONS, elements_of, path_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked

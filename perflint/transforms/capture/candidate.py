@@ -9,7 +9,7 @@ from perflint.analysis.heat.scale import Heat
 from perflint.analysis.links import Says
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.device_use import scripting
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import PlainLoop, path_of
 from perflint.transforms.aliases import check_aliases
 from perflint.transforms.blocked import Blocked

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.analysis.program import Program
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.blocks import is_often_run

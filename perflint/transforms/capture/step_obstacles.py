@@ -13,7 +13,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.python import FILLS, TAKES, scaler_of
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.arguments import keyword_of
+from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import FUNCTIONS, LOOPS, last_name, own_nodes, path_of, receiver_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked

@@ -7,7 +7,7 @@ import ast
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.program import Program
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.blocks import training_blocks

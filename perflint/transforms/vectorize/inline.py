@@ -9,7 +9,7 @@ from dataclasses import replace
 from perflint.analysis.memory.hooks import may_be_wrapped
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import defaults_of
+from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown

@@ -13,7 +13,7 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Seen
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.shapes import Shapes
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of, root_of, variables_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.host_part import draws

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import bind
-from perflint.syntax.scopes import bound_names
+from perflint.syntax.scopes import bind, bound_names
 from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.gradients import may_be_transformed
