@@ -393,7 +393,7 @@ def left_out(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator
     """What the race could not take in, in words."""
     if race.unsteady:
         yield f"{count(race.unsteady, 'pair')} of windows in which something was compiled or captured"
-    if race.apart:
-        yield f"the programs ran one after the other, for they have no room beside each other: {race.apart}"
+    if most := race.room.processes:
+        yield f"programs ran {most} at a time, for more have no room beside each other: {race.room.reason}"
     if gpus and any(side.busy is None for side in sides):
         yield "how busy the GPU was: it could not be observed"
