@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from perflint.analysis.links import ALONE, NONE, Context, HotCall, HotPlace, Likelihood, Links, ParameterEffect, Summary
 from perflint.analysis.program import Heat, Program
-from perflint.analysis.values.call_targets import named_functions, receives_tensors
+from perflint.analysis.values.codes import named_functions, receives_tensors
 from perflint.analysis.values.linking import links_of, links_without_torch
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE
+from perflint.analysis.loops.flow import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE
 from perflint.analysis.program import Program
 from perflint.syntax.source import Fix
 from perflint.syntax.walk import PlainLoop

@@ -14,8 +14,8 @@ from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.dispatch import Modules
-from perflint.analysis.memory.python import HOLDS
-from perflint.analysis.values.call_targets import targets_of
+from perflint.analysis.memory.roles import HOLDS
+from perflint.analysis.values.codes import targets_of
 from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.scopes import local_names, parameters_of
