@@ -260,7 +260,8 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     """
     from perflint.engine.rule import Safety
     from perflint.tune.kept import keep
-    from perflint.tune.trials import Trials, fresh, ladder, trials
+    from perflint.tune.ladder import ladder
+    from perflint.tune.trials import Trials, fresh, trials
     from perflint.verify.grade import Outcome
     from perflint.verify.summary import advice
 
@@ -270,7 +271,7 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
 
     def choose(course: Course, root: Path, tell: Tell) -> Trials:
         nonlocal chosen
-        from perflint.tune.trials import profiled  # here: once its packages are known to be there
+        from perflint.tune.profiled import profiled  # here: once its packages are known to be there
 
         profile = fresh(root, str(course.program))
         if profile is None:

@@ -1,30 +1,20 @@
-"""Chooses what tuning tries by where a profile says that time goes, and says what each class of promise gains."""
+"""Chooses what tuning tries: the settings and rules that may gain where a profile says that the time of a step goes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from subprocess import DEVNULL
 
 from perflint.engine.catalogue import all_rules
 from perflint.engine.rule import Safety, Severity
-from perflint.profile.record import Orders
-from perflint.profile.result import Code, Profile, keep, read
-from perflint.profile.running import Manner, profile_of, run
+from perflint.profile.result import Code, Profile, read
 from perflint.project.figures import PROFILES, nearest
 from perflint.shim.settings import KNOWN
-from perflint.verify.agent.cover import outermost
 from perflint.verify.agent.steps import host
-from perflint.verify.budget import Share
-from perflint.verify.grade import Outcome
 from perflint.verify.monitor import gpu_names
-from perflint.verify.runs import Course
-from perflint.verify.statistics import Estimate, against_original, within
-from perflint.verify.summary import ratio_with_interval, size
-from perflint.verify.verdict import Verdict, weakest
 
 _LEAST = 0.1  # of a step: what shortens less can't gain more than that
 
@@ -88,47 +78,3 @@ def fresh(root: Path, program: str) -> Profile | None:
 def _is_of_here(profile: Profile) -> bool:
     """Whether a profile was taken with this torch, on a GPU of this machine, or on this host where there is none."""
     return profile.device in (gpu_names() or {host()}) and profile.versions.get("torch") == version("torch")
-
-
-_OPEN = (Outcome.UNSURE, Outcome.UNCHECKED, Outcome.FAILED)  # of which nobody knows what they gain
-
-
-def ladder(verdict: Verdict, allowed: Collection[Safety]) -> Iterator[str]:
-    """A line for each class: the best program of this class, its gain and memory, and what it is made of."""
-    kept = [fix for fix in verdict.fixes if fix.kept]
-    top = weakest(kept)
-    for safety in Safety:
-        parts = ", ".join(fix.rule for fix in kept if fix.safety is safety)
-        if safety not in allowed:
-            yield f"{safety}: not tried (--allow {safety})"
-        elif not parts or verdict.outcome is not Outcome.FASTER:
-            yield f"{safety}: {Outcome.UNSURE if verdict.outcome in _OPEN else 'nothing gained'}"
-        elif safety is top:
-            memory = f", {size(verdict.after.device_bytes)} of GPU memory" if verdict.after.device_bytes else ""
-            yield f"{safety}: {_gain(verdict.speed)}{memory}: {parts}"
-        else:
-            yield f"{safety}: {_gain(against_original(verdict.samples, within(str(safety))))}: {parts}"
-
-
-def _gain(estimate: Estimate | None) -> str:
-    return ratio_with_interval(estimate) if estimate else "not timed alone"
-
-
-_STEPS, _WARM_UP = 5, 5  # that are traced, and before those
-
-
-def profiled(course: Course, root: Path) -> Profile | None:
-    """A profile of a few steps, which is kept for the project in the folder `root`; None if the program takes none."""
-    course.ledger.enter("profile")
-    journal, roots = str(course.guardian.journal), (str(course.program.folder), str(root))
-    cover = outermost(roots) if course.covers else ()
-    orders = Orders(_STEPS, _WARM_UP, 2 * _STEPS, journal=journal, roots=roots, cover=cover)
-    seconds = course.budget.of(Share.PROFILE)
-    manner = Manner(True, seconds, 0.0, DEVNULL, DEVNULL, course.libraries)
-    with course.undone():
-        ran = run(course.program, orders, lambda _: None, course.guardian, manner)
-    found = profile_of(str(course.program), ran.records, ran.workers)
-    if found is not None:
-        with suppress(OSError):
-            keep(root, found)
-    return found

@@ -18,7 +18,8 @@ from perflint.shim.planning import Project
 from perflint.shim.running import preview, summary
 from perflint.shim.settings import KNOWN, watch
 from perflint.tune.kept import keep, plan_of
-from perflint.tune.trials import fresh, ladder, trials
+from perflint.tune.ladder import ladder
+from perflint.tune.trials import fresh, trials
 from perflint.verify.agent.steps import host
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.verdict import FixVerdict, Verdict

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from perflint.profile.result import keep
-from perflint.tune.trials import fresh, profiled
+from perflint.tune.profiled import profiled
+from perflint.tune.trials import fresh
 from perflint.verify.budget import Budget
 from perflint.verify.messages import Kind, Program
 from perflint.verify.processes import Guardian
