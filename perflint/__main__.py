@@ -15,7 +15,7 @@ def main() -> None:
     folder = _folder()
     sys.path[: len(folder)] = []
     try:
-        from perflint.engine.errors import UserError
+        from perflint.engine import UserError
 
         program = _known(sys.argv) or _asked_for()
     except KeyboardInterrupt:

@@ -69,7 +69,7 @@ from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.autograd.evaluations import evaluations
 from perflint.analysis.autograd.unused import UnusedGraph, unused_graphs
 from perflint.analysis.call_graph import callers, loops_around
-from perflint.analysis.data.batches import Batch, Batches
+from perflint.analysis.data.batches import Batch, Batches, Sample, samples
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
 from perflint.analysis.data.examples import is_hf_dataset, is_hf_tokenizer, walks_examples
@@ -79,27 +79,28 @@ from perflint.analysis.data.measured import measured_workers
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.restarts import Restarts, restarts
-from perflint.analysis.data.samples import Sample, samples
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.handlers import handlers
-from perflint.analysis.heat.beside import computes_for_callers, made_before_steps, runs_model_beside, steps_beside
+from perflint.analysis.heat.beside import (
+    computes_for_callers,
+    made_before_steps,
+    runs_model_beside,
+    runs_often,
+    steps_beside,
+)
 from perflint.analysis.heat.freshness import steps_an_environment
-from perflint.analysis.heat.often import runs_often
-from perflint.analysis.heat.rarity import makes_rare
-from perflint.analysis.heat.settings import asks_for_setting
+from perflint.analysis.heat.rarity import asks_for_setting, makes_rare
 from perflint.analysis.heat.syncs import Sync
-from perflint.analysis.ir.dependence import dependents, reads
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.occurrences import is_rebound, occurrences, seen_elsewhere
+from perflint.analysis.ir.occurrences import dependents, is_rebound, occurrences, reads, seen_elsewhere
 from perflint.analysis.links import Likelihood, Summary
 from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.made import Made, made_on_host
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
-from perflint.analysis.memory.layout_use import asks_for_layout
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
-from perflint.analysis.memory.view_writes import shown_writes
+from perflint.analysis.memory.view_writes import asks_for_layout, shown_writes
 from perflint.analysis.optimized import Optimized, optimized
 from perflint.analysis.placement import Placed, Placement
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
@@ -109,11 +110,11 @@ from perflint.analysis.values.operations import Move, TorchCall, move, operation
 from perflint.analysis.values.repeated import Numbers, numbers
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
-from perflint.engine.proof import comments as _comments
+from perflint.engine.fix import comments as _comments
 from perflint.engine.rule import Finding, Option, Options, Rule, Severity
-from perflint.syntax.arguments import Bound, arguments_of, bind, keyword_of
-from perflint.syntax.edits import Edit, Fix, Safety
-from perflint.syntax.scripts import is_main_guard
+from perflint.syntax.module import is_main_guard
+from perflint.syntax.scopes import Bound, arguments_of, bind, keyword_of
+from perflint.syntax.source import Edit, Fix, Safety
 from perflint.syntax.walk import (
     FUNCTIONS,
     LOOPS,
@@ -150,10 +151,9 @@ from perflint.transforms.operations import (
     takes_keywords,
 )
 from perflint.transforms.operations import Operation as CodeChange
-from perflint.transforms.remedy import Remedy, TrainingStep, remedies
+from perflint.transforms.remedy import HostRead, Remedy, TrainingStep, remedies
 from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import call_like, expression, number, statement, statements
-from perflint.transforms.waits import HostRead
 
 __all__ = [
     "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Batch", "Blocked", "Bound",
@@ -350,7 +350,7 @@ def training_steps(program: Program) -> list[TrainingStep]:
 
     What is captured already is left out.
     """
-    from perflint.transforms.capture.training_step import training_steps  # here: few ask for it
+    from perflint.transforms.capture.candidate import training_steps  # here: few ask for it
 
     return training_steps(program)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perflint.documents.places import Position, Problem
-from perflint.engine import baseline
-from perflint.engine.errors import UserError
+from perflint.documents.disk import Position, Problem
+from perflint.engine import UserError, baseline
 from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import Severity
 

@@ -12,10 +12,9 @@ import pytest
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check_text
-from perflint.engine.problems import InternalProblem, RuleCrash
-from perflint.engine.results import FileResult
+from perflint.engine.results import FileResult, InternalProblem, RuleCrash
 from perflint.engine.rule import Rule
-from perflint.project.payload import decode, encode
+from perflint.project.cache import decode, encode
 from tests.stub_rules import BOTTOMLESS, CRASH, EVAL, MISSPELT
 
 HEAD = "import torch\n"

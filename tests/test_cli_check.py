@@ -13,7 +13,7 @@ import pytest
 
 import perflint
 from perflint.cli import console, session
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from tests.call_rules import Project, project
 
 __all__ = ["project"]
@@ -345,7 +345,7 @@ def test_the_version_is_told_without_importing_what_only_commands_need(tmp_path:
     output = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     version, modules = output.stdout.splitlines()
     assert version.endswith(f" {perflint.__version__}")
-    unneeded = {"torch", "libcst", "rich", "pathspec", "perflint.engine.catalogue", "perflint.project.config"}
+    unneeded = {"torch", "libcst", "rich", "pathspec", "perflint.engine.catalogue", "perflint.project.settings"}
     assert not unneeded & set(modules.split())
 
 

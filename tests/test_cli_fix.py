@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perflint.cli.fix_report import fix_report
-from perflint.documents.places import Position
+from perflint.cli.session import fix_report
+from perflint.documents.disk import Position
 from perflint.project.patch import Patch, Unfixed
 from perflint.report.style import Style
 from tests.call_rules import Project, project

@@ -8,11 +8,9 @@ from typing import ClassVar
 
 import pytest
 
-from perflint.engine import catalogue
-from perflint.engine.errors import UserError
+from perflint.engine import UserError, catalogue
 from perflint.engine.rule import Finding, Option, Options, Rule
-from perflint.project.config import load
-from perflint.project.settings import Settings
+from perflint.project.settings import Settings, load
 
 
 class _Example(Rule):

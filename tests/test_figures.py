@@ -9,8 +9,8 @@ import pytest
 
 from perflint.engine.fix import fix_text
 from perflint.project import figures
-from perflint.project.config import load
 from perflint.project.figures import LoaderFigure
+from perflint.project.settings import load
 from rules.dataloader_defaults import DataloaderDefaults
 
 CALL = "DataLoader(data, batch_size=4)"

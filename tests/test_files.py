@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.project import files
 from perflint.project.files import discover, in_project
 from perflint.project.root import project_around

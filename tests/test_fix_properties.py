@@ -19,7 +19,7 @@ from perflint.analysis.program import Program
 from perflint.documents.document import decode
 from perflint.engine.catalogue import all_rules
 from perflint.engine.fix import DefectError, FixResult, fix_text
-from perflint.engine.problems import FILE_FAULTS
+from perflint.engine.results import FILE_FAULTS
 from perflint.engine.rule import Edit, Finding, Fix, Options, Rule, Safety
 from perflint.project.patch import patch_document
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from perflint.engine.line_map import line_map
+from perflint.engine.edits import line_map
 
 LOOP = """\
 for t in range(n):

@@ -100,7 +100,7 @@ def test_a_wheel_holds_every_rule_and_template_and_nothing_of_the_tests(built: P
     names = zipfile.ZipFile(wheel).namelist()
     rules = {f"perflint/{path.relative_to(ROOT)}" for path in (ROOT / "rules").rglob("*.py")}
     assert rules <= set(names)
-    assert {f"perflint/verify/report/{name}" for name in ("page.html", "macros.html", "style.css")} <= set(names)
+    assert {f"perflint/verify/{name}" for name in ("page.html", "macros.html", "style.css")} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "fixtures/", "rules/")) or "/generate/" in name]
 
 
@@ -139,7 +139,7 @@ def test_every_file_can_be_read_in_one_sitting() -> None:
         for path in (ROOT / folder).rglob("*.py")
     }
     assert max(lengths.values()) <= 400, {path.name: length for path, length in lengths.items() if length > 400}
-    assert sorted(lengths.values())[len(lengths) // 2] < 150
+    assert 100 <= sorted(lengths.values())[len(lengths) // 2] <= 250
 
 
 def test_every_dependency_says_why_it_is_there_and_has_bounds() -> None:

@@ -15,9 +15,8 @@ from typing import ClassVar
 import pytest
 
 from perflint.analysis.program import Program
-from perflint.documents.disk import Unwritable
+from perflint.documents.disk import Position, Unwritable
 from perflint.documents.document import decode
-from perflint.documents.places import Position
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.check import check_document
 from perflint.engine.rule import Edit, Finding, Fix, Options, Rule, Safety

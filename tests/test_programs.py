@@ -10,10 +10,9 @@ from perflint.analysis.links import Context, Links, Says
 from perflint.engine.results import Diagnostic
 from perflint.engine.rule import Options
 from perflint.project.files import discover
-from perflint.project.programs import on_host
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
-from perflint.project.ties import contexts_of
+from perflint.project.ties import contexts_of, on_host
 
 MODEL = """\
 from torch import nn

@@ -12,13 +12,12 @@ from perflint.analysis.links import HotCall, Links, Summary
 from perflint.cli.commands import cli
 from perflint.engine.results import RunResult
 from perflint.project import run
-from perflint.project.checker import Checked, Checker, Linker, Task
 from perflint.project.files import discover, in_project
 from perflint.project.patch import patch_files
-from perflint.project.run import check_files
+from perflint.project.run import Checked, Checker, Linker, Task, check_files
 from perflint.project.settings import Settings
 from perflint.project.ties import contexts_of
-from perflint.syntax.edits import Safety
+from perflint.syntax.source import Safety
 
 METRICS = """\
 import torch

@@ -17,10 +17,9 @@ import pytest
 from perflint.analysis.links import Context, Links
 from perflint.analysis.program import Program
 from perflint.engine import check
-from perflint.engine.problems import InternalProblem
-from perflint.engine.results import FileResult, RunResult
+from perflint.engine.results import FileResult, InternalProblem, RunResult
 from perflint.engine.rule import Rule
-from perflint.project import checker, run, workers
+from perflint.project import run, workers
 from perflint.project.cores import available_cores
 from perflint.project.files import Discovery, discover, in_project
 from perflint.project.settings import Settings
@@ -119,7 +118,7 @@ def test_work_is_spread_over_processes(tmp_path: Path, monkeypatch: pytest.Monke
     started: list[int] = []
     hire = workers._Crew.hire
 
-    def counting(crew: workers._Crew[checker.Task, checker.Checked], count: int) -> None:
+    def counting(crew: workers._Crew[run.Task, run.Checked], count: int) -> None:
         started.append(count)
         hire(crew, count)
 
@@ -203,13 +202,13 @@ def test_rules_are_off_for_the_files_of_a_pattern(
 def test_a_second_run_only_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = checked(project(tmp_path, **MIXED), cache=True)
     again: list[str] = []
-    check = checker.Checker.__call__
+    check = run.Checker.__call__
 
-    def noting(self: checker.Checker, task: checker.Task) -> checker.Checked:
+    def noting(self: run.Checker, task: run.Task) -> run.Checked:
         again.append(Path(task.path).stem)
         return check(self, task)
 
-    monkeypatch.setattr(checker.Checker, "__call__", noting)
+    monkeypatch.setattr(run.Checker, "__call__", noting)
     second = checked(tmp_path, cache=True)
     assert [(file.path, file.diagnostics) for file in second.files] == [(f.path, f.diagnostics) for f in first.files]
     assert sorted(again) == ["bad", "crash", "deep"], "what could not be checked may be checked the next time"

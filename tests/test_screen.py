@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perflint.engine.catalogue import all_rules
-from perflint.engine.screen import can_fire
+from perflint.engine.check import can_fire
 from tests.stub_rules import CRASH, EVAL
 
 

@@ -15,16 +15,15 @@ from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.test_files import holds_tests
 from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
-from perflint.analysis.loops.found import LoopKind, TimeLoop
-from perflint.analysis.values.call_targets import named_functions, targets_of
+from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
+from perflint.analysis.values.codes import named_functions, targets_of
 from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
-from perflint.syntax.arguments import Bound, bind, is_of_class, is_static, parameters_of
-from perflint.syntax.module import Module
-from perflint.syntax.scripts import is_main_guard
+from perflint.syntax.module import Module, is_main_guard
+from perflint.syntax.scopes import Bound, bind, is_of_class, is_static, parameters_of
 from perflint.syntax.walk import Function, Loop, own_nodes, path_of
 
 Fact = TypeVar("Fact")

@@ -13,7 +13,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.repeated import numbers
 from perflint.analysis.values.values import Kind
-from perflint.syntax.edits import Safety
+from perflint.syntax.source import Safety
 from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes
 
 _BY_SHAPE = frozenset({"expand_as", "view_as", "reshape_as"})

@@ -5,14 +5,13 @@ import ast
 from perflint.analysis import facts
 from perflint.analysis.autograd.effects import Effects
 from perflint.analysis.autograd.found import Effect, Fate, GradMode, GraphUse
-from perflint.analysis.autograd.graph_use import GraphUses
+from perflint.analysis.autograd.graph_use import GraphUses, observers
 from perflint.analysis.autograd.mode import GradModes
-from perflint.analysis.autograd.observers import observers
 from perflint.analysis.autograd.training import TrainingModes, frozen
 from perflint.analysis.heat.heat import Heats
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.links import HotPlace
-from perflint.analysis.loops.found import LoopKind, TimeLoop
+from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.loops.kinds import Loops
 from perflint.analysis.values.values import Kind, Place, Value
 from perflint.syntax.walk import Function, Loop, path_of

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perflint.cli import options
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 
 if TYPE_CHECKING:
-    from perflint.project.config import Resolved
+    from perflint.project.settings import Resolved
 
 _UNSET = {
     "jobs": "one per core",
@@ -32,7 +32,7 @@ def explain(rule: str | None, color: str) -> int:
     """
     from perflint.cli import console
     from perflint.engine.catalogue import rules_by_name
-    from perflint.project.config import unknown
+    from perflint.project.settings import unknown
     from perflint.report import pages
 
     known = rules_by_name()
@@ -52,7 +52,7 @@ def docs(topic: str | None, color: str) -> int:
     Without TOPIC: what there is to read.
     """
     from perflint.cli import console
-    from perflint.project.config import unknown
+    from perflint.project.settings import unknown
 
     known = options.documents()
     if topic and topic not in known:
@@ -141,7 +141,7 @@ def _listing(resolved: Resolved) -> str:
 
 def _lines(resolved: Resolved) -> Iterator[tuple[str, str]]:
     """Lines of TOML, each with the origin of its setting or ""."""
-    from perflint.project.config import READERS
+    from perflint.project.settings import READERS
 
     for key in READERS:
         value = getattr(resolved.settings, key.replace("-", "_"))

@@ -10,18 +10,15 @@ import click
 
 from perflint import __version__
 from perflint.cli import about, options
-from perflint.cli.profile import profile
-from perflint.cli.run import run
-from perflint.cli.tune import tune
-from perflint.cli.verify import verify
-from perflint.engine.errors import UserError
+from perflint.cli.programs import profile, run, tune, verify
+from perflint.engine import UserError
 from perflint.project.cores import collect_seldom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from perflint.cli.session import Session
-    from perflint.documents.places import Problem
+    from perflint.documents.disk import Problem
     from perflint.engine.results import RunResult
     from perflint.project.patch import Patch
     from perflint.report.style import Style
@@ -252,7 +249,7 @@ def _write_baseline(result: RunResult, path: Path) -> int:
 
 
 def _add_ignores(result: RunResult, session: Session) -> int:
-    from perflint.cli.ignoring import add_ignores
+    from perflint.cli.session import add_ignores
     from perflint.report.words import count
 
     ignored = add_ignores(result, session.settings)
@@ -274,7 +271,7 @@ def _tell_problems(result: RunResult) -> int:
 
 def _show_diffs(patches: Sequence[Patch], typed: dict[str, Any]) -> None:
     from perflint.cli import console
-    from perflint.cli.fix_report import colored
+    from perflint.cli.session import colored
     from perflint.project.patch import readable_diff, unified_diff
 
     style = _style(typed)
@@ -288,7 +285,7 @@ def _show_diffs(patches: Sequence[Patch], typed: dict[str, Any]) -> None:
 def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *, written: bool) -> int:
     """Print what became of `patches`; the exit code that goes with it."""
     from perflint.cli import console
-    from perflint.cli.fix_report import fix_report
+    from perflint.cli.session import fix_report
 
     # What standard output holds is a diff, or the filtered program; a report stands beside it.
     console.show(fix_report(patches, style, applied=written, errors=errors), err=True)
@@ -301,7 +298,7 @@ def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *
 def _tell_defects(problems: Iterable[Problem | None]) -> None:
     """Print where each defect of perflint's own came to light."""
     from perflint.cli import console
-    from perflint.engine.problems import InternalProblem
+    from perflint.engine.results import InternalProblem
 
     for traceback in sorted({problem.traceback for problem in problems if isinstance(problem, InternalProblem)}):
         console.show(traceback, err=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.report import FORMATS
 
 Command = TypeVar("Command", bound=Callable[..., Any])

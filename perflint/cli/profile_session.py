@@ -14,13 +14,12 @@ from typing import Any
 
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.engine.results import RunResult, figure
-from perflint.profile.build import profile_of
 from perflint.profile.record import KINDS, LEAST, Orders, mean
 from perflint.profile.report import page
 from perflint.profile.result import Code, Profile, keep, with_costs
-from perflint.profile.running import Manner, Ran, run
+from perflint.profile.running import Manner, Ran, profile_of, run
 from perflint.profile.summary import Report
 from perflint.project.figures import FOLDER
 from perflint.project.files import discover

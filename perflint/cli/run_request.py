@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from perflint.cli.session import configured
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.project.closure import of_program
 from perflint.project.root import project_of
-from perflint.shim import receipts, run_folder, running, summary
+from perflint.shim import receipts, running
 from perflint.shim.plan import COMPILE, Plan
 from perflint.shim.planning import Project, plan_for
 from perflint.shim.receipts import Planned
@@ -22,7 +22,7 @@ from perflint.shim.running import Program, folder_of
 def preview(program: Program, typed: Mapping[str, Any]) -> Iterator[str]:
     """The lines that say what a run would change, and what it would leave and why; raises UserError."""
     _check(program)
-    return summary.preview(_tuned(program, typed) if typed["tuned"] else _planned(program, typed).plan)
+    return running.preview(_tuned(program, typed) if typed["tuned"] else _planned(program, typed).plan)
 
 
 def launcher(program: Program, typed: Mapping[str, Any]) -> Callable[[], None]:
@@ -33,7 +33,7 @@ def launcher(program: Program, typed: Mapping[str, Any]) -> Callable[[], None]:
         if typed["tuned"]:
             return _tuned(program, typed)
         planned = _planned(program, typed)
-        run_folder.sweep()
+        running.sweep()
         end = len(sys.argv) - len(program.arguments)  # of the words that asked for the program, up to its name
         is_named = sys.argv[max(end - 1, 0) :] == [program.name, *program.arguments]
         if is_named and sys.argv[1:2] == ["run"] and planned.holds:
@@ -49,10 +49,10 @@ def last_lines(name: str) -> Iterator[str]:
     Raises UserError where there is none.
     """
     root = project_of(folder_of(name or os.curdir))
-    found = run_folder.latest(root)
+    found = running.latest(root)
     if found is None:
         raise UserError(f"{root}: no run goes on there, and none was ended from outside")
-    return summary.summary(found[1], found[0])
+    return running.summary(found[1], found[0])
 
 
 def _check(program: Program) -> None:

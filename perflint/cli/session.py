@@ -1,26 +1,38 @@
-"""One run of `check` or `fix`: the settings for what was named, its files, and what becomes of them."""
+"""One run of `check` or `fix`: its settings, its files, what becomes of them, and what `fix` tells of that."""
 
 from __future__ import annotations
 
+import ast
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from perflint.analysis.links import ALONE, Context
 from perflint.cli import options
-from perflint.engine.errors import UserError
-from perflint.project.config import Resolved, load
+from perflint.documents.disk import Unreadable, Unwritable
+from perflint.documents.document import read
+from perflint.engine import UserError, suppress
+from perflint.engine.check import find
+from perflint.engine.results import FileResult, RunResult
+from perflint.engine.rule import Rule
+from perflint.engine.unused_ignore import UnusedIgnore
 from perflint.project.files import Discovery, discover, forced_out, in_project
 from perflint.project.root import project_around
-from perflint.project.settings import RulesByFile, Settings, reasons_off
+from perflint.project.settings import Resolved, RulesByFile, Settings, load, reasons_off
+from perflint.report.places import place
+from perflint.report.style import Style, printable
+from perflint.report.words import count
 
 if TYPE_CHECKING:
-    from perflint.engine.results import RunResult
     from perflint.project.patch import Patch
     from perflint.verify.verdicts import Won
+
 
 Progress = Callable[[int, int], None]
 STDIN = Path("-")
@@ -172,3 +184,125 @@ class Session:
             gone = f"{count(difference.gone, 'accepted finding')} no longer occur"
             notes.append(f"{gone}; `perflint check --write-baseline {path.name}` forgets them.")
         return difference.result, tuple(notes)
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """How many findings in how many files have a comment now, and a line for each file that was left as it was."""
+
+    findings: int
+    files: int
+    errors: tuple[str, ...]
+
+
+def add_ignores(result: RunResult, settings: Settings) -> Ignored:
+    """Add a comment that ignores it to each finding of `result`, except those about such comments."""
+    rules = RulesByFile(settings)
+    findings = files = 0
+    errors = []
+    for file in result.files:
+        try:
+            added = _add(file, rules.at(Path(file.path)), settings, result.contexts.get(file.path, ALONE))
+        except (Unreadable, Unwritable, ValueError) as error:
+            errors.append(f"{file.path}: no comment was added: {error}")
+            continue
+        findings += added
+        files += bool(added)
+    return Ignored(findings, files, tuple(errors))
+
+
+def _add(file: FileResult, rules: Sequence[Rule], settings: Settings, context: Context) -> int:
+    wanted = {(each.rule, each.start) for each in file.diagnostics if each.rule != UnusedIgnore.name}
+    if not wanted:
+        return 0
+    document = read(Path(file.path))
+    found = find(document.text, rules, settings.rules, context).findings
+    chosen = [each for each in found if (each.rule, document.position(each.start)) in wanted]
+    text = suppress.add_ignores(document.text, chosen)
+    if ast.dump(ast.parse(document.text)) != ast.dump(ast.parse(text)):
+        raise ValueError("it would change the program")
+    document.write(text)
+    return len(chosen)
+
+
+_LINE = re.compile(r"\bline \d+(?: of cell \d+)?: ")  # where an obstacle is
+_PLACES = 3  # shown of those that were left for the same reason, unless verbose
+
+
+def fix_report(patches: Sequence[Patch], style: Style, *, applied: bool, errors: Iterable[str] = ()) -> str:
+    """Lines for the terminal; `applied` says whether the patches were written, `errors` why some could not be."""
+    lines = [*_problems(patches, style), *(f"{style.paint('bold red', 'error')}: {printable(e)}" for e in errors)]
+    failed = bool(lines)
+    if not style.quiet:
+        if style.verbose:
+            lines += [style.paint("dim", f"{p.path}: {printable(p.skipped)}") for p in patches if p.skipped]
+        lines += [
+            *_fixed(patches, style, applied, failed=failed),
+            *_left(patches, style, applied),
+            *map(printable, style.notes),
+        ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def colored(diff: str, style: Style) -> str:
+    """A unified diff for a terminal."""
+    looks = {"+": "green", "-": "red", "@": "cyan"}
+    painted = []
+    for line in diff.splitlines(keepends=True):
+        body = line.rstrip("\r\n")
+        look = "bold" if line.startswith(("+++ ", "--- ")) else looks.get(line[:1], "")
+        painted.append((style.paint(look, body) if look else body) + line[len(body) :])
+    return "".join(painted)
+
+
+def _problems(patches: Iterable[Patch], style: Style) -> Iterator[str]:
+    error = style.paint("bold red", "error")
+    for patch in patches:
+        if patch.problem:
+            where = f"{patch.path}:{patch.problem.line}" if patch.problem.line else patch.path
+            yield f"{error}: {printable(where)}: {printable(patch.problem.message)}"
+
+
+def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: bool) -> Iterator[str]:
+    fixed = Counter((item.finding.rule, item.fix.title) for patch in patches for item in patch.applied)
+    changed = sum(patch.changed for patch in patches)
+    if not fixed:
+        sound = sum(not patch.skipped and (not patch.problem or bool(patch.remaining)) for patch in patches)
+        where = count(sound, "other file" if failed else "file")
+        yield style.paint("bold", f"Nothing to fix in {where}." if sound else "No file was fixed.")
+        return
+    head = f"{count(fixed.total(), 'finding')} in {count(changed, 'file')}"
+    yield style.paint("bold green", f"Fixed {head}:") if applied else style.paint("bold", f"Would fix {head}:")
+    yield from _table([(rule, number, printable(title)) for (rule, title), number in sorted(fixed.items())])
+    if not applied:
+        yield "The same command with `--apply` writes these changes."
+
+
+def _left(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str]:
+    left: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for patch in patches:
+        for item in patch.remaining if applied else patch.left:  # as they are on the disk now
+            same = _LINE.sub("", item.reason)  # which many files may share
+            left.setdefault((item.rule, same), []).append((item.reason, place(patch.path, item.start)))
+    if left:
+        yield style.paint("bold", f"Left {count(sum(map(len, left.values())), 'finding')}:")
+        rows = [(rule, found[0][0] if len(found) == 1 else same, found) for (rule, same), found in left.items()]
+        yield from _table(
+            [
+                (rule, len(found), f"{printable(reason)} ({_some([where for _, where in found], style.verbose)})")
+                for rule, reason, found in sorted(rows)
+            ]
+        )
+
+
+def _table(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:
+    longest = max(len(rule) for rule, _, _ in rows)
+    widest = max(len(str(number)) for _, number, _ in rows)
+    for rule, number, text in rows:
+        yield f"  {rule:<{longest}}  {number:>{widest}}  {text}"
+
+
+def _some(places: Sequence[str], every: bool) -> str:
+    shown = places if every else places[:_PLACES]
+    more = len(places) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

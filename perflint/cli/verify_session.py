@@ -15,7 +15,7 @@ from typing import Any
 from perflint.cli.session import configured
 from perflint.documents import NOTEBOOK
 from perflint.documents.disk import write_text
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.engine.rule import Safety
 from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made

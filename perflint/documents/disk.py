@@ -1,4 +1,4 @@
-"""Reads files, and replaces them atomically."""
+"""Reads files, replaces them atomically, and says where in them something stands, or why they can't be read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,42 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from perflint.documents.places import Problem
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place in a file, or in one cell of a notebook.
+
+    `line` and `column` count from 1, in characters; `offset` counts characters from 0; both from the start of the
+    file, or of the source of cell number `cell` (from 0) where the file is a notebook. `program_line` is the line of
+    the program that the cells make together.
+    """
+
+    cell: int | None
+    offset: int
+    line: int
+    column: int
+    program_line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class PlacedEdit:
+    """An edit of the user's file: replace what stands between `start` and `end` by `text`."""
+
+    start: Position
+    end: Position
+    text: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a file could not be checked: one line for the user, with the line in the file where there is one."""
+
+    message: str
+    line: int | None = None
+
 
 MAX_BYTES = 256_000_000
 

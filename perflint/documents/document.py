@@ -11,11 +11,9 @@ from itertools import islice
 from pathlib import Path
 
 from perflint.documents import NOTEBOOK, notebook
-from perflint.documents.disk import Unreadable, Unwritable, read_bytes, replace_bytes
+from perflint.documents.disk import PlacedEdit, Position, Problem, Unreadable, Unwritable, read_bytes, replace_bytes
 from perflint.documents.notebook import LostCell, Notebook
-from perflint.documents.places import PlacedEdit, Position, Problem
-from perflint.syntax.edits import Edit
-from perflint.syntax.source import Source
+from perflint.syntax.source import Edit, Source
 
 MAX_CHARACTERS = 8_000_000
 

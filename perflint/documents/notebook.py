@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from perflint.documents import magics
-from perflint.documents.disk import Unreadable
-from perflint.documents.places import Problem
-from perflint.syntax.edits import Edit
+from perflint.documents.disk import Problem, Unreadable
+from perflint.syntax.source import Edit
 
 _MARKER = "# %% perflint cell "
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perflint.documents.disk import write_text
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.engine.results import Diagnostic, RunResult
 
 VERSION = 1

@@ -9,21 +9,62 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from perflint.analysis.links import ALONE, NONE, Context, HotPlace, Links
-from perflint.analysis.program import Program
-from perflint.analysis.values.call_targets import receives_tensors
+from perflint.analysis.links import ALONE, NONE, Context, HotCall, HotPlace, Likelihood, Links, ParameterEffect, Summary
+from perflint.analysis.program import Heat, Program
+from perflint.analysis.values.codes import named_functions, receives_tensors
 from perflint.analysis.values.linking import links_of, links_without_torch
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, decode
 from perflint.engine import suppress
-from perflint.engine.problems import FILE_FAULTS, TOO_LARGE, RuleCrash, problem_of
-from perflint.engine.results import Diagnostic, FileResult, PlacedFix
+from perflint.engine.results import FILE_FAULTS, TOO_LARGE, Diagnostic, FileResult, PlacedFix, RuleCrash, problem_of
 from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
-from perflint.engine.screen import can_fire, may_use_torch
-from perflint.engine.worst_case import worst_contexts
 from perflint.syntax.source import Source
 from perflint.transforms.capture.meters import counted
 from perflint.transforms.capture.obstacles import computed
+
+TORCH_MARKS = (
+    # A program that uses torch names it, or a library that wraps it, or does what is done to its modules and tensors.
+    *("torch", "lightning", "accelerate", "transformers", "diffusers", "timm", "ignite", "fastai", "monai", "cuda"),
+    *("backward", "zero_grad", "no_grad", "state_dict", "DataLoader", "dataloader", "num_workers", "detach", "nn."),
+)
+
+
+def _may_use_torch(text: str) -> bool:
+    """Is there anything of torch in `text`?"""
+    return any(mark in text for mark in TORCH_MARKS)
+
+
+def can_fire(rules: Sequence[Rule], text: str) -> tuple[Rule, ...]:
+    """Those of `rules` that may find something in `text`."""
+    if not _may_use_torch(text):
+        return ()
+    return tuple(rule for rule in rules if not rule.triggers or any(trigger in text for trigger in rule.triggers))
+
+
+_HARMLESS = (ParameterEffect("*"),)  # to whatever a function is given
+_GIVEN = ("-", "D", "{D}")  # whatever it is, a tensor on the device, and a batch of them
+
+
+def _worst_contexts(program: Program, links: Links) -> Iterator[Context]:
+    """Contexts of `program` in which every finding appears that some other file could cause."""
+    for code in _GIVEN:
+        called = _context(program, links, code)
+        yield _context(program, links_of(program.with_context(called), called), code)  # hot code has more queries
+
+
+def _context(program: Program, links: Links, code: str) -> Context:
+    calls = tuple(
+        HotCall(name, Heat.TIME, code * len(node.args.args), tuple((each.arg, code) for each in node.args.kwonlyargs))
+        for name, node in named_functions(program.tree)
+        if name in links.functions
+    )
+    sure = Likelihood.CERTAIN
+    summaries = (
+        Summary(target, code, trains=True, starts=sure, loads=sure, memory=_HARMLESS)
+        for target in sorted(links.queries)
+    )
+    return Context(calls, tuple(summaries), on_host=False)
+
 
 FRAME_CONTEXT = 2  # lines shown above and below a finding
 FRAME_LIMIT = 12  # lines of a finding that are shown: a loop may be hundreds of lines long
@@ -43,7 +84,7 @@ def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], conte
     links = _links(program, context)
 
     def possible() -> Iterator[Finding]:
-        for context in worst_contexts(program, links):
+        for context in _worst_contexts(program, links):
             yield from _examine(text, rules, options, context)[0]
 
     return Found(suppress.apply(text, findings, rules, possible), links)
@@ -91,7 +132,7 @@ def _examine(
 
 def _concerns(text: str, context: Context) -> bool:
     """Does the program handle tensors: by its words, or because other files call it with some?"""
-    return may_use_torch(text) or receives_tensors(context.calls) or bool(context.asked)
+    return _may_use_torch(text) or receives_tensors(context.calls) or bool(context.asked)
 
 
 @contextmanager

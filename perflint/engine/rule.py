@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from perflint.analysis.links import HotPlace
-from perflint.syntax.edits import Edit, Fix, Safety, Unrenderable, is_safe
+from perflint.syntax.source import Edit, Fix, Safety, Unrenderable, is_safe
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from perflint.profile.kinds import Regime, of_operation, of_work
 from perflint.profile.record import TIMED, TRACED, Owned, Record, Span, Window, innermost, mean, usual, waited
+from perflint.profile.roofline import Regime, of_operation, of_work
 
 _PRIORITY = (Regime.COMPUTE, Regime.MEMORY, Regime.INPUT, Regime.READS, Regime.COMMUNICATION)
 _CALL_TICKS = 4

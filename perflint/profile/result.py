@@ -18,8 +18,7 @@ from perflint.documents.disk import Unreadable, write_text
 from perflint.documents.document import decode
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Cost, Diagnostic, FileResult, RunResult
-from perflint.profile.kinds import Regime
-from perflint.profile.roofline import Roofline
+from perflint.profile.roofline import Regime, Roofline
 from perflint.project.figures import PROFILES, made, nearest
 from perflint.verify.verdicts import decoded, encoded
 

@@ -1,24 +1,30 @@
-"""Runs the unmodified program, whose processes record some of its steps."""
+"""Profiles a program: runs it unmodified, has its processes record some steps, and makes the profile of these."""
 
 from __future__ import annotations
 
+import datetime
 import math
 import os
 import signal
 import site
+import statistics
 import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from perflint.documents import digest
 from perflint.profile import record
-from perflint.profile.record import AGENT, STEPS, Fetches, Orders, Record
+from perflint.profile.partition import Division, Host, Place, divide
+from perflint.profile.record import AGENT, STEPS, Fetches, Node, Orders, Record
+from perflint.profile.result import Fact, LineCost, Profile, Rank
+from perflint.profile.roofline import Regime, roofline
 from perflint.shim.counts import tallied
 from perflint.shim.joining import ALSO
 from perflint.shim.plan import Plan
@@ -128,3 +134,166 @@ def _libraries() -> tuple[str, ...]:
     if torch and torch.origin:
         folders.add(str(Path(torch.origin).parents[1]))
     return tuple(sorted(f"{folder}{os.sep}" for folder in {*folders, str(Path(__file__).parents[1])} if folder))
+
+
+_KERNEL_LAUNCHES = ("LaunchKernel", "LaunchCooperativeKernel")
+_ROUGH = 2.5  # times as long
+_LEAST_RECORDED = 0.95  # of the kernels that were launched
+
+_LAUNCHES = ("Launch", "Memcpy", "Memset")
+_LEAST_MS = 1e-4  # of a line that is kept
+_MOST = 2000  # lines that are kept
+
+
+def profile_of(program: str, records: Sequence[Record], workers: Sequence[Fetches]) -> Profile | None:
+    """The profile of a program; None where no step was traced."""
+    divisions = {record.rank: divide(record) for record in records if len(record.marks) > 1}
+    if not divisions:
+        return None
+    ranks = tuple(_rank(rank, division) for rank, division in sorted(divisions.items()))
+    chosen = slowest(ranks).rank
+    record, division = next(each for each in records if each.rank == chosen), divisions[chosen]
+    lines, made = line_costs(record, division), made_costs(division)
+    batches = [statistics.median(each.seconds) for each in workers if each.seconds]
+    return Profile(
+        program,
+        datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        record.device,
+        record.is_gpu,
+        record.versions,
+        record.unit,
+        len(record.marks) - 1 - division.left_out,
+        division.seconds * 1e3,
+        division.slowdown,
+        {} if record.is_blind else {regime.value: share for regime, share in division.shares.items()},
+        lines,
+        made,
+        roofline(record),
+        dict(_digests(_paths(record, lines, made))),
+        len(workers),
+        statistics.median(batches) * 1e3 if batches else 0.0,
+        worker_lines(workers),
+        ranks if len(ranks) > 1 else (),
+        tuple(Fact(*key, tuple(sorted(seen))) for key, seen in sorted(record.facts.items())),
+        (*record.notes, *_notes(record, division)),
+        not record.is_complete,
+    )
+
+
+def _rank(rank: int, division: Division) -> Rank:
+    waits = division.shares[Regime.COMMUNICATION] * division.seconds
+    return Rank(rank, division.seconds * 1e3, waits * 1e3)
+
+
+def slowest(ranks: Iterable[Rank]) -> Rank:
+    """The rank that the others wait for: steps take all ranks as long, and the last to come waits least."""
+    return max(ranks, key=lambda each: (each.step_ms - each.communication_ms, -each.rank))
+
+
+def _notes(record: Record, division: Division) -> Iterator[str]:
+    if division.slowdown >= _ROUGH and not record.is_blind:
+        yield f"traced steps took {division.slowdown:.1f} times as long, so shares are rough: let nothing else run"
+    if division.left_out:
+        yield f"{division.left_out} of the traced steps took far longer than the others and are left out"
+    launched = [call.link for call in record.calls if any(word in call.name for word in _KERNEL_LAUNCHES)]
+    recorded = {work.link for work in record.work}
+    missing = sum(link not in recorded for link in launched)
+    if launched and missing > (1 - _LEAST_RECORDED) * len(launched):
+        yield f"{missing} of {len(launched)} kernels are missing in the trace: work is underrated"
+
+
+def _paths(record: Record, lines: Iterable[LineCost], made: Iterable[LineCost]) -> set[str]:
+    """The files that a profile is about."""
+    return {each.path for each in lines} | {each.path for each in made} | {path for path, _, _ in record.facts}
+
+
+def _digests(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for path in sorted(paths):
+        if os.path.isfile(path):  # noqa: PTH113  # code may have names that are no paths
+            yield path, digest(Path(path).read_bytes())
+
+
+class _Costs(dict[Place, LineCost]):
+    """The costs of lines, by their places."""
+
+    def __missing__(self, place: Place) -> LineCost:
+        made = self[place] = LineCost(*place)
+        return made
+
+    def add(self, place: Place, regime: str, seconds: float, *, called: bool = False) -> None:
+        """Add to what the line costs itself, or to what it does with those that are `called`."""
+        costs = self[place].total if called else self[place].own
+        costs[regime] = costs.get(regime, 0.0) + seconds * 1e3
+
+    def known(self) -> list[LineCost]:
+        """Those of files, the dearest first."""
+        return sorted(
+            (each for each in self.values() if each.path), key=lambda each: (-each.own_ms, each.path, each.line)
+        )
+
+
+def line_costs(record: Record, division: Division) -> tuple[LineCost, ...]:
+    """The costs of all lines in a step, the dearest first."""
+    sums = _Costs()
+    for cell in division.cells:
+        chain = list(_chain(record.nodes, cell.node))
+        for place in dict.fromkeys((node.path, node.line) for node in chain):
+            sums.add(place, cell.regime.value, cell.seconds, called=True)
+        for node in chain[:1]:
+            sums.add((node.path, node.line), cell.regime.value, cell.seconds)
+    for node in record.nodes:
+        sums[node.path, node.line].function = node.function
+    _add_work(record, sums, division)
+    return tuple(sums.known()[:_MOST])
+
+
+def _chain(nodes: Sequence[Node], node: int) -> Iterator[Node]:
+    """The lines from that of a node outwards."""
+    while node > 0:
+        yield nodes[node]
+        node = nodes[node].parent
+
+
+def _add_work(record: Record, sums: _Costs, division: Division) -> None:
+    steps = max(len(record.marks) - 1, 1)
+    host, calls = Host(record), {call.link: call for call in record.calls if call.link}
+    begin, end = (record.marks[0], record.marks[-1]) if record.marks else (0, 0)
+
+    def at(moment: int) -> LineCost:
+        node = record.nodes[host.node(moment)]
+        return sums[node.path, node.line]
+
+    for call in record.calls:
+        if begin <= call.begin < end and any(word in call.name for word in _LAUNCHES):
+            at(call.begin).launches += 1 / steps
+    for work in record.work:
+        launched = calls[work.link].begin if work.link in calls else work.begin
+        if begin <= launched < end:
+            line = at(launched)
+            line.device_ms += (work.end - work.begin) / 1e6 / steps
+            if work.name.startswith("Memcpy") and "DtoD" not in work.name:
+                line.copies += 1 / steps
+                line.pageable += ("Pageable" in work.name) / steps
+    for first, last, node in host.lines(begin, end):
+        line = sums[record.nodes[node].path, record.nodes[node].line]
+        line.host_ms += (last - first) / 1e6 / steps / division.slowdown
+
+
+def made_costs(division: Division) -> tuple[LineCost, ...]:
+    """What the loaders and optimizers cost, by the lines that made them."""
+    sums = _Costs()
+    for cell in division.cells:
+        sums.add(cell.owner, cell.regime.value, cell.seconds)
+    return tuple(sums.known())
+
+
+def worker_lines(workers: Iterable[Fetches]) -> tuple[LineCost, ...]:
+    """What lines cost in the workers of loaders, in milliseconds of a batch, the dearest first."""
+    looked = [each for each in workers if each.by_node]
+    sums = _Costs()
+    for each in looked:
+        for number, seconds in each.by_node.items():
+            node = each.nodes[number]
+            sums[node.path, node.line].function = node.function
+            sums.add((node.path, node.line), Regime.INPUT.value, seconds / len(looked))
+    return tuple(each for each in sums.known() if each.own_ms > _LEAST_MS)

@@ -11,8 +11,8 @@ from perflint.documents.lines import at_line
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Diagnostic, RunResult, figure
 from perflint.engine.rule import Severity
-from perflint.profile.kinds import Regime
 from perflint.profile.result import Code, LineCost, Profile
+from perflint.profile.roofline import Regime
 from perflint.report.style import Style, printable
 
 _BAR = 12  # cells

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from perflint.documents import NOTEBOOK
 from perflint.documents.document import read
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 
 INSTALLED = ("site-packages", "dist-packages")
 _IMPORTERS = ("import_module", "__import__")

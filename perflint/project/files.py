@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.project.exclude import Layer, excluded_by, git_layer, git_layers_above, layer
 from perflint.project.root import is_marked
 

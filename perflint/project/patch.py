@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perflint.analysis.links import ALONE, Context
-from perflint.documents.disk import Unreadable, Unwritable
+from perflint.documents.disk import Position, Problem, Unreadable, Unwritable
 from perflint.documents.document import Document, read
-from perflint.documents.places import Position, Problem
-from perflint.engine.edits import apply_fixes
+from perflint.engine.edits import Lines, apply_fixes, line_map, original_line
 from perflint.engine.fix import Applied, DefectError, FixResult, fix_text
-from perflint.engine.line_map import Lines, line_map, original_line
-from perflint.engine.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
-from perflint.engine.results import RunResult
+from perflint.engine.results import FILE_FAULTS, InternalProblem, RuleCrash, RunResult, problem_of
 from perflint.engine.rule import Finding, Fix, Options, Rule
 from perflint.project.cores import available_cores
 from perflint.project.run import check_files

@@ -1,15 +1,20 @@
-"""Resolves calls and queries between the files of a run: the call graph of its hot code, and the summaries needed."""
+"""What the files of a run tell each other: calls of hot code, summaries, their programs, and who tells whom.
+
+What a file tells depends on what others tell of it in turn. So `Surroundings` are asked again whenever more is known.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import PurePath
+from typing import TypeVar
 
-from perflint.analysis.links import Context, HotCall, Links, Manner, Says, Summary, nearest
+from perflint.analysis.links import NONE, OF_IMPORTS, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.values.classes import MODULES, kind_of_base
+from perflint.project.cache import Outline
 from perflint.project.modules import NAMESAKES, Modules, last
-from perflint.project.programs import edited, on_host, rebound, said
 from perflint.syntax.walk import reachable
 
 _LIKELY = "d"  # the guess itself, which answers no query about it
@@ -26,7 +31,7 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     calls, summaries = _calls(links, modules), _summaries(links, modules)
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
     host = on_host(links, imports)
-    told, edits, rebinds = said(links, imports), edited(links, imports), rebound(links, modules.starred(links))
+    told, edits, rebinds = _said(links, imports), _edited(links, imports), rebound(links, modules.starred(links))
     asked, manners = _asked(links, modules), _manners(links, modules)
     derived = _derived(links, modules)
     paths = {**calls, **summaries, **host, **asked, **manners, **told, **edits, **rebinds, **derived}
@@ -166,3 +171,178 @@ def _agreed(summaries: set[Summary]) -> Summary | None:
     records = all(each.records for each in summaries)
     said = {replace(each, target="", records=records) for each in summaries}
     return said.pop() if len(said) == 1 else None
+
+
+class Surroundings:
+    """The files of a project around those that are `checked`, by name, each with its outline."""
+
+    def __init__(self, outlines: Mapping[str, Outline], checked: Iterable[str]) -> None:
+        self._checked = [*checked]
+        self.links = {name: each.links for name, each in outlines.items()}
+        self._outlines = outlines
+        modules = Modules({**self.links, **dict.fromkeys(self._checked, NONE)})
+        imported = ((name, modules.imported(name, each.imported)) for name, each in outlines.items())
+        self._importing = _files_of(imported)
+        self._using = _files_of((name, each.words) for name, each in outlines.items())
+        self._defining = _files_of((name, each.classes) for name, each in outlines.items())
+
+    def telling(self, links: Mapping[str, Links]) -> set[str]:
+        """The files whose links tell something of those that are checked, or may when they are known.
+
+        `links` are those known by now; of the other files an outline is.
+        """
+        modules = Modules({**self.links, **links})
+        callers = [*self._checked]
+        found = {*callers}
+        for path in callers:  # those whose heat counts, as they call what is checked, directly or not
+            if path in links:
+                bases, named = {*_bases(path, links[path], modules)}, {*self._callers(path, links[path], modules)}
+                found |= bases | named
+                calling = (each for each in named if each in links and _calls_into(each, links[each], path, modules))
+                callers += sorted({*bases, *calling}.difference(callers))
+        asked = [*callers]
+        for path in asked:
+            if path in links:
+                news = {*self._asked(path, links[path], modules), *self._editors(path, links[path])}
+                asked += sorted(news.difference(asked))
+                found |= news
+        return found
+
+    def _callers(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
+        """The files that may call functions of the one at `path` of which it counts who calls them, and how."""
+        functions = {*links.functions, *(name for name, _ in links.manner_queries)}
+        owners = {each.partition(".")[0] for each in (*functions, *(name for name, _ in links.bases))}
+        names = {*map(last, functions), *owners}
+        names |= {f".{name}" for name in names}
+        packages = [str(each / "__init__.py") for each in PurePath(path).parents]
+        beside = (each for package in packages for each in self._importing.get(package, ()))
+        own = f".{_own_name(path)}"
+        importers = {*self._importing.get(path, ()), *(each for each in beside if own in self._outlines[each].words)}
+        handed = reachable(sorted(importers), self._handed_on)
+        yield from (each for each in handed if not names.isdisjoint(self._outlines[each].words))
+        for method in {last(each) for each in functions if "." in each}:
+            if modules.methods(method):
+                yield from self._using.get(f".{method}", ())
+
+    def _handed_on(self, path: str) -> Iterable[str]:
+        """The files that import one which hands on what it imports itself."""
+        return self._importing.get(path, ()) if self.links.get(path, NONE).hands_on else ()
+
+    def _editors(self, path: str, links: Links) -> Iterator[str]:
+        """The files that import one, through others too, and name attributes of which it asks who edits them."""
+        names = {form for each in links.edit_queries for form in (each, f".{each}")}
+        importers = [path] if names else []
+        for each in importers:
+            importers += [other for other in self._importing.get(each, ()) if other not in importers]
+        yield from (each for each in importers[1:] if not names.isdisjoint(self._outlines[each].words))
+
+    def _asked(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
+        """The files that a file asks: of functions that it calls, of classes that it derives from."""
+        for target in links.queries:
+            yield from (place for place, _ in modules.answering(path, target, handed_on=target in links.origin_queries))
+        yield from _bases(path, links, modules)
+        for _, base in links.bases:
+            yield from self._defining.get(last(base), ())[:NAMESAKES]
+
+
+def _files_of(names: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
+    """The files that have each name, in order."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path, each in names:
+        for name in each:
+            found[name].append(path)
+    return dict(found)
+
+
+def _calls_into(path: str, links: Links, other: str, modules: Modules) -> bool:
+    """Does a file call a function of another, in code that is hot or may be?"""
+    targets = {*(each.target for each in links.calls), *links.cold_targets}
+    return any(place == other for target in targets for place, _ in modules.reached(path, target))
+
+
+def _bases(path: str, links: Links, modules: Modules) -> Iterator[str]:
+    """The files with the bases of classes of one."""
+    for _, base in links.bases:
+        if not base.startswith("@"):
+            yield from (place for place, _ in modules.definitions(path, base))
+
+
+def _own_name(path: str) -> str:
+    """The last part of the name by which a file is imported."""
+    pure = PurePath(path)
+    return pure.parent.name if pure.name == "__init__.py" else pure.stem
+
+
+_Said = TypeVar("_Said", Says, frozenset[str])
+_TOLD = OF_IMPORTS | Says.DEVICE
+
+
+def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, bool]:
+    """Whether files stay on the host, by path, for those of which the others tell it; `imports` holds paths.
+
+    A file does so where no program speaks of a device that it is part of, nor any file that belongs to one of these.
+    A script does not, whatever it tries out itself, where one of those speaks of a device that import it.
+    """
+    says = {path: each.says for path, each in links.items()}
+    if not any(Says.SCRIPT in each for each in says.values()):
+        return {}
+    importers = _importers(imports)
+    used = _gathered(says, imports)  # by each file and those that import it
+    whole = _gathered(_gathered(says, importers), imports)
+    told = {path: False for path, each in says.items() if Says.SCRIPT in each and Says.DEVICE in used[path]}
+    linked = {path for path in says if imports.get(path) or path in importers}
+    return told | {path: True for path in linked if whole[path].stays_on_host}
+
+
+def _said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, Says]:
+    """What each file that asks is told by those that import it, through others too; `imports` holds paths."""
+    says = {path: each.says & _TOLD for path, each in links.items()}
+    found = {path: each & links[path].says_query for path, each in _gathered(says, imports).items()}
+    return {path: each for path, each in found.items() if each}
+
+
+def _edited(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
+    """The attributes for which each file asks that are edited by those that import it, through others too."""
+    wanted = frozenset(name for each in links.values() for name in each.edit_queries)
+    gathered = _gathered({path: wanted.intersection(each.edits) for path, each in links.items()}, imports)
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path, others in imports.items():
+        for other in others:
+            found[other] |= gathered[path].intersection(links[other].edit_queries)
+    return {path: tuple(sorted(names)) for path, names in found.items() if names}
+
+
+def rebound(
+    links: Mapping[str, Links], stars: Mapping[str, Mapping[str, str]]
+) -> dict[str, tuple[tuple[str, str], ...]]:
+    """The names to which modules give another meaning, by the files that import all of these modules' names.
+
+    `stars` holds the paths of the modules, by their names in the importing file.
+    """
+    told = {
+        path: tuple(sorted((name, each) for name, place in modules.items() for each in links[place].rebinds))
+        for path, modules in stars.items()
+    }
+    return {path: names for path, names in told.items() if names}
+
+
+def _importers(imports: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path, others in imports.items():
+        for other in others:
+            found[other].add(path)
+    return found
+
+
+def _gathered(says: Mapping[str, _Said], followed: Mapping[str, Collection[str]]) -> dict[str, _Said]:
+    """What each file says together with all from which one comes to it along the edges `followed`."""
+    gathered = dict(says)
+    pending = [path for path, each in says.items() if each]
+    while pending:
+        path = pending.pop()
+        for other in followed.get(path, ()):
+            joined = gathered[other] | gathered[path]
+            if joined != gathered[other]:
+                gathered[other] = joined
+                pending.append(other)
+    return gathered

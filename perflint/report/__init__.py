@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 _RENDERERS = {
     "full": ("text", "full"),
     "concise": ("text", "concise"),
-    "json": ("objects", "as_list"),
-    "json-lines": ("objects", "as_lines"),
-    "sarif": ("objects", "as_sarif"),
-    "github": ("services", "github"),
-    "gitlab": ("services", "gitlab"),
-    "junit": ("services", "junit"),
+    "json": ("machine", "as_list"),
+    "json-lines": ("machine", "as_lines"),
+    "sarif": ("machine", "as_sarif"),
+    "github": ("machine", "github"),
+    "gitlab": ("machine", "gitlab"),
+    "junit": ("machine", "junit"),
 }
 FORMATS = tuple(_RENDERERS)
 WITH_EDITS = ("json", "json-lines", "sarif")  # those that tell what a fix changes

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from perflint.documents.places import Position, Problem
-from perflint.engine.problems import InternalProblem
-from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
+from perflint.documents.disk import Position, Problem
+from perflint.engine.results import Diagnostic, FileResult, InternalProblem, PlacedFix, RunResult
 from perflint.engine.rule import Safety, Severity
 from perflint.report.style import printable
 

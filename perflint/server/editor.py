@@ -17,17 +17,16 @@ from perflint import __version__
 from perflint.analysis.links import ALONE, Context
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import decode
+from perflint.engine import UserError
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.check import check_bytes
-from perflint.engine.errors import UserError
 from perflint.engine.results import FileResult, RunResult
 from perflint.profile.result import with_known_costs
-from perflint.project.config import COMMAND_LINE, DEFAULT, READERS, load
 from perflint.project.files import discover, forced_out
 from perflint.project.patch import patch_document
 from perflint.project.root import project_of
 from perflint.project.run import check_files
-from perflint.project.settings import RulesByFile, Settings
+from perflint.project.settings import COMMAND_LINE, DEFAULT, READERS, RulesByFile, Settings, load
 from perflint.report.pages import page
 from perflint.server.protocol import FIX_ALL, Checked, Unit
 from perflint.verify.verdicts import with_gains

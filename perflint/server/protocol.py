@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lsprotocol import types
 
-from perflint.documents.places import Position
+from perflint.documents.disk import Position
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix
 from perflint.engine.rule import Severity
 from perflint.report.places import is_fixable, notes, with_notes

@@ -21,8 +21,8 @@ def installed(
     What was imported in the block stays patched. Raises UserError for a rule or a folder that there is none of,
     and for a configuration that can't be read.
     """
-    from perflint.engine.errors import UserError
-    from perflint.project.config import load  # here: this package is imported by every process of a run, as it starts
+    from perflint.engine import UserError
+    from perflint.project.settings import load  # here: this package is imported by every process of a run, as it starts
     from perflint.shim.planning import Project, plan_for
     from perflint.shim.running import begin
 

@@ -12,7 +12,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from perflint.documents import NOTEBOOK
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.shim.session import Shim
 
 if TYPE_CHECKING:

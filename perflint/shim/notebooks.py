@@ -14,7 +14,7 @@ from types import ModuleType, TracebackType
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, decode
 from perflint.documents.lines import at_line
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 
 _MOST = 4  # lines that are left out are named
 

@@ -15,8 +15,8 @@ from perflint.documents import digest
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.documents.document import read
 from perflint.engine.catalogue import selected_rules
+from perflint.engine.edits import line_map, original_line
 from perflint.engine.fix import Applied
-from perflint.engine.line_map import line_map, original_line
 from perflint.engine.results import Diagnostic, PlacedFix
 from perflint.engine.rule import Edit, Rule, Safety
 from perflint.project import figures

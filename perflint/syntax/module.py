@@ -1,13 +1,29 @@
-"""One parsed file: its text and tree, what stands around each node, and where in the text that is."""
+"""One parsed file: its text and tree, what stands around each node and where, and whether it is a script."""
 
 from __future__ import annotations
 
 import ast
 from functools import cached_property
 
-from perflint.syntax.scripts import is_script
 from perflint.syntax.source import Source
 from perflint.syntax.walk import Walk
+
+
+def is_script(tree: ast.Module) -> bool:
+    """Does running it do something: a main guard, or a loop or call at module level?"""
+    return any(
+        isinstance(statement, ast.For | ast.While | ast.With)
+        or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call))
+        or is_main_guard(statement)
+        for statement in tree.body
+    )
+
+
+def is_main_guard(statement: ast.AST) -> bool:
+    """Does it ask for the name of the module, as `if __name__ == "__main__":` does?"""
+    return isinstance(statement, ast.If) and any(
+        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
+    )
 
 
 class Module(Walk):

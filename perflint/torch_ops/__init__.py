@@ -1,11 +1,21 @@
 """What torch's operations do: one table, generated from torch and completed by hand.
 
 `of_function`, `of_method`, `of_attribute` and their like give an Operation by its name in a program; nothing else in
-perflint lists names of torch's operations. What neither torch's schemas, signatures nor calls tell is in
-generate/by_hand.py.
+perflint lists names of torch's operations. `python -m perflint.torch_ops.generate` writes the table, torch_table.json,
+out of an installed torch; see there for where each fact comes from and what is known to be missing. What neither
+torch's schemas, signatures nor calls tell is in generate/by_hand.py. A name that is not in the table is unknown.
 """
 
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 from perflint.torch_ops.operation import (
+    CALL_TRAITS,
     FALSE,
     NONE,
     NUMBER,
@@ -21,22 +31,162 @@ from perflint.torch_ops.operation import (
     Trait,
     Variant,
 )
-from perflint.torch_ops.table import (
-    PATH,
-    canonical,
-    class_kind,
-    does,
-    exports,
-    is_exported,
-    of_attribute,
-    of_distribution,
-    of_forward,
-    of_function,
-    of_method,
-    of_name,
-    short_name,
-    writes_in_place,
-)
+
+PATH = Path(__file__).with_name("torch_table.json")
+
+_TRAITS = frozenset(TRAITS)
+METHODS = "torch.Tensor."  # what qualified names of methods begin with
+_UNNAMED = ("torch.nn.functional.", "torch.functional.", METHODS, "torch.")  # what short names go without
+
+
+@functools.cache
+def of_function(qualified: str) -> Operation | None:
+    """What a function does, by its public name, as "torch.cat", "torch.nn.functional.relu" or "torch.Tensor.add"."""
+    if qualified.startswith(METHODS):
+        method = of_method(qualified.removeprefix(METHODS))
+        return None if method is None else method.unbound()
+    return _operation("functions", qualified)
+
+
+@functools.cache
+def of_method(name: str) -> Operation | None:
+    """What a method of torch.Tensor does."""
+    return _operation("methods", name)
+
+
+@functools.cache
+def of_attribute(name: str) -> Operation | None:
+    """What reading a property of torch.Tensor gives, as "shape" or "T"."""
+    return _operation("attributes", name)
+
+
+def of_distribution(name: str) -> Operation | None:
+    """What a method or property does which the classes in torch.distributions share."""
+    return _operation("distribution", name)
+
+
+def of_forward(qualified: str) -> Operation | None:
+    """What calling an instance of a module's class does; None if its name is not known."""
+    text: str | None = _table()["classes"].get(qualified)
+    if text is None or " " not in text:
+        return None
+    return _decode(text.partition(" ")[2], qualified)
+
+
+@functools.cache
+def of_name(name: str) -> Operation | None:
+    """What a method or function of torch does by its last name alone, for where it is not known which it is."""
+    return of_method(name) or of_function(f"torch.{name}") or of_function(f"torch.nn.functional.{name}")
+
+
+@functools.cache
+def does(name: str, trait: Trait) -> bool:
+    """Whether the operation of that last name has the trait, be it called as a method or as a function."""
+    operation = of_name(name)
+    return operation is not None and operation.does(trait)
+
+
+@functools.cache
+def writes_in_place(method: str) -> bool:
+    """Whether a method of that name changes its object; of what is none of a tensor's, as torch's convention has it."""
+    operation = of_method(method)
+    if operation is not None:
+        return operation.in_place
+    return method.endswith("_") and not method.startswith("_")
+
+
+def canonical(qualified: str) -> str:
+    """The one short name of a function and its aliases, "cat" for torch.concat; "" for what is not in the table."""
+    operation = of_function(qualified)
+    return "" if operation is None else operation.name
+
+
+def class_kind(qualified: str) -> str | None:
+    """What kind of class a public name is; None if it is not a class of torch that the table knows.
+
+    One of module, rnn, rnn-cell, loss, container, dropout, optimizer, scheduler, dataset, iterable-dataset, loader,
+    sampler, distribution, parameter, tensor-type (torch.FloatTensor).
+    """
+    text: str | None = _table()["classes"].get(qualified)
+    return None if text is None else text.partition(" ")[0]
+
+
+def exports(module: str) -> tuple[str, ...]:
+    """The names which `from module import *` binds, of the modules that are usually imported so."""
+    return tuple(_table()["exports"].get(module, ()))
+
+
+def is_exported(name: str) -> bool:
+    """Does one of the modules of torch of which usually all names are imported have a name like that?"""
+    return name in _exported()
+
+
+@functools.cache
+def _exported() -> frozenset[str]:
+    return frozenset().union(*_table()["exports"].values())
+
+
+def short_name(qualified: str) -> str:
+    """The name of a function without the package that holds most: "cat", "linalg.norm", "nn.init.ones_"."""
+    return next((qualified[len(each) :] for each in _UNNAMED if qualified.startswith(each)), qualified)
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(PATH.read_bytes())
+    return table
+
+
+def _operation(section: str, name: str) -> Operation | None:
+    text = _table()[section].get(name)
+    return None if text is None else _decode(text, name)
+
+
+def _decode(text: str, name: str) -> Operation:
+    """Read `result [key=value]... [syncs] trait... | keyword@position:wants result ...`."""
+    base, *others = text.split(" | ")
+    operation = _decode_one(base, Operation(short_name(name), "unknown"))
+    return replace(operation, variants=tuple(_decode_variant(each, operation) for each in others))
+
+
+def _decode_one(text: str, base: Operation) -> Operation:
+    """The operation that the words describe; what they leave out of names and memory is as in `base`."""
+    result, *words = text.split(" ")
+    stated = dict(each.split("=", 1) for each in words if "=" in each)
+    views = _decode_arguments(stated["views"]) if "views" in stated else base.views
+    writes = _decode_arguments(stated["writes"]) if "writes" in stated else base.writes
+    return Operation(
+        name=stated.get("is", base.name),
+        result=result,
+        dtype=stated.get("dtype", ""),
+        syncs="syncs" in words,
+        traits=_TRAITS.intersection(words) | (base.traits - CALL_TRAITS),
+        dim=_decode_argument(stated["dim"]) if "dim" in stated else base.dim,
+        axes=tuple(stated["axes"].split(",")) if "axes" in stated else base.axes,
+        views=views + tuple(each for each in writes if each.name == "out" and each not in views),
+        may_return=_decode_arguments(stated["may"]) if "may" in stated else base.may_return,
+        writes=writes,
+    )
+
+
+def _decode_variant(text: str, base: Operation) -> Variant:
+    condition, _, operation = text.partition(" ")
+    argument, _, wants = condition.partition(":")
+    where = _decode_argument(argument)
+    return Variant(where.name, where.position, wants, _decode_one(operation, base))
+
+
+def _decode_arguments(text: str) -> tuple[Argument, ...]:
+    return tuple(map(_decode_argument, text.split(",")))
+
+
+def _decode_argument(text: str) -> Argument:
+    """Read `name[@position][* | []][?when]`."""
+    text, _, when = text.partition("?")
+    name, _, position = text.rstrip("*[]").partition("@")
+    spread = "rest" if text.endswith("*") else "items" if text.endswith("[]") else ""
+    return Argument(name, int(position) if position else None, spread, _decode_argument(when) if when else None)
+
 
 __all__ = [
     "FALSE",

@@ -25,7 +25,7 @@ from perflint.analysis.values.dtypes import (
 )
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes, path_of, receiver_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of, last_converted
 from perflint.transforms.blocked import Blocked

@@ -12,8 +12,8 @@ from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
-from perflint.syntax.arguments import bind
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.scopes import bind
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import integer, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.gradients import may_be_transformed

@@ -6,7 +6,7 @@ import ast
 
 from perflint.analysis.data.examples import is_hf_tokenizer
 from perflint.analysis.program import Program
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import AddKeywords

@@ -10,7 +10,7 @@ from typing import Any
 
 import libcst as cst
 
-from perflint.syntax.edits import Unrenderable
+from perflint.syntax.source import Unrenderable
 from perflint.syntax.walk import BLOCKS
 from perflint.transforms.code import Coder, comment_line, fitted, with_blocks
 from perflint.transforms.operations import FIT, ReplaceStatements, is_new, note_of

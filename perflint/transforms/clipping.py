@@ -10,9 +10,8 @@ from perflint.analysis.handlers import handlers
 from perflint.analysis.optimized import optimized
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import bind
-from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.scopes import bound_names
+from perflint.syntax.scopes import bind, bound_names
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import path_of
 from perflint.transforms.names import of_torch
 from perflint.transforms.operations import ReplaceStatements, standing_for

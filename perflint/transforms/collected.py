@@ -17,8 +17,8 @@ from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, may_be_com
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.scalars import has_no_axes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.scopes import local_names
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes, path_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of, alone_in, last_converted
 from perflint.transforms.aliases import is_own

@@ -13,19 +13,17 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.links import Says
 from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, handed_over
 from perflint.transforms.capture.raising import raising
 from perflint.transforms.host_reads import reads_device
-from perflint.transforms.imports import importing
-from perflint.transforms.names import check_alone, taken_around
+from perflint.transforms.names import check_alone, importing, taken_around
 from perflint.transforms.operations import Operation, ReplaceStatements, apart, in_rows, new
 from perflint.transforms.output import is_output, name_of_library, writes_streams
 from perflint.transforms.report_body import ReportBody
 from perflint.transforms.rewrite import rewrite
-from perflint.transforms.shown import shown
 from perflint.transforms.template import statement, statements
 
 RUNTIME = "perflint.runtime.reports"

@@ -15,7 +15,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.operations import Move, move
 from perflint.analysis.values.repeated import Numbers
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch

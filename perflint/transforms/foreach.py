@@ -12,8 +12,8 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import bind
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.scopes import bind
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, path_of, variables_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.clipping import clipped

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from perflint.analysis.links import Says
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
-from perflint.syntax.edits import Safety
+from perflint.syntax.source import Safety
 from perflint.transforms.blocked import Blocked
 
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")

@@ -21,7 +21,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.accumulator import alone_in, last_converted
 from perflint.transforms.aliases import is_made_in, names_of

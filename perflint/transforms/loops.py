@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE
+from perflint.analysis.loops.flow import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE
 from perflint.analysis.program import Program
-from perflint.syntax.edits import Fix
+from perflint.syntax.source import Fix
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.aliases import check_aliases
 from perflint.transforms.blocked import Blocked

@@ -12,8 +12,7 @@ from typing import Any
 
 import libcst as cst
 
-from perflint.syntax.edits import Edit
-from perflint.syntax.source import Source
+from perflint.syntax.source import Edit, Source
 from perflint.transforms.blocks import Block, Changes
 from perflint.transforms.code import Coder, fitted, in_brackets, unbroken
 from perflint.transforms.keywords import with_keywords, with_names

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.analysis.program import Program
-from perflint.syntax.edits import Edit
-from perflint.syntax.source import Source
+from perflint.syntax.source import Edit, Source
 from perflint.transforms.operations import Operation
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of, parameters_of
+from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import path_of
 
 _CASTS = re.compile(

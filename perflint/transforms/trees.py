@@ -12,8 +12,7 @@ from functools import cached_property, lru_cache
 import libcst as cst
 from libcst._nodes.internal import CodegenState  # its metadata takes several passes, and ten times as long
 
-from perflint.syntax.edits import Edit, Unrenderable
-from perflint.syntax.source import Source
+from perflint.syntax.source import Edit, Source, Unrenderable
 
 _FOREIGN = re.compile(r"\r(?=\n)|(?:(?<=\n)|(?<=\r)|\A)[ \t]*\f")  # what libcst does not give back as it was
 _DEFINITIONS = (cst.FunctionDef, cst.ClassDef)

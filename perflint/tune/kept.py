@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perflint.documents.disk import write_text
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.project.figures import FOLDER, made
 from perflint.shim.plan import Plan
 from perflint.shim.planning import Project

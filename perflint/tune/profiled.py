@@ -6,10 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL
 
-from perflint.profile.build import profile_of
 from perflint.profile.record import Orders
 from perflint.profile.result import Profile, keep
-from perflint.profile.running import Manner, run
+from perflint.profile.running import Manner, profile_of, run
 from perflint.verify.agent.cover import outermost
 from perflint.verify.budget import Share
 from perflint.verify.runs import Course

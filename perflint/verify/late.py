@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perflint.documents.document import read
 from perflint.documents.lines import at_line
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.syntax.walk import reachable
 from perflint.verify.messages import SHORT
 

@@ -10,7 +10,7 @@ from enum import Enum
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.shim.joining import ALSO
 from perflint.shim.plan import Plan
 from perflint.verify.agent.timeline import Timeline

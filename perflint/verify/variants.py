@@ -12,7 +12,7 @@ from pathlib import Path
 from perflint.analysis.links import ALONE
 from perflint.documents.document import Document, read
 from perflint.engine.catalogue import all_rules
-from perflint.engine.line_map import Lines
+from perflint.engine.edits import Lines
 from perflint.engine.rule import Safety
 from perflint.project.patch import Place, hunks_between, patch_document
 from perflint.project.run import check_files

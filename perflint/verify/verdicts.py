@@ -14,8 +14,8 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from perflint.documents.disk import write_text
+from perflint.engine import UserError
 from perflint.engine.catalogue import rules_by_name
-from perflint.engine.errors import UserError
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.project.figures import VERDICTS, nearest
 from perflint.project.patch import ANY, Place

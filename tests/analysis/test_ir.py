@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from perflint.analysis.ir.flow import lower
 from perflint.analysis.ir.graph import Definition, Graph, Outer
-from perflint.analysis.ir.lowering import lower
 
 
 def _graph(text: str) -> Graph:

@@ -32,7 +32,7 @@ from perflint.engine.catalogue import all_rules
 from perflint.engine.check import find
 from perflint.engine.edits import apply_fixes, fitted
 from perflint.engine.fix import Find, settle
-from perflint.engine.problems import FILE_FAULTS, problem_of
+from perflint.engine.results import FILE_FAULTS, problem_of
 from perflint.engine.rule import Finding
 from perflint.project.workers import work
 

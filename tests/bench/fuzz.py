@@ -26,8 +26,7 @@ from perflint.documents.document import decode
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import check_bytes
 from perflint.engine.fix import fix_text
-from perflint.engine.problems import FILE_FAULTS, InternalProblem
-from perflint.engine.results import FileResult
+from perflint.engine.results import FILE_FAULTS, FileResult, InternalProblem
 from perflint.engine.rule import Options
 
 MAX_BYTES = 60_000  # of a file that is used: of larger ones there would be fewer

@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from perflint.engine.results import Diagnostic
-from perflint.project.config import load
 from perflint.project.files import discover, in_project
 from perflint.project.run import check_files
+from perflint.project.settings import load
 
 RULE = "decode-loop"
 _SHOWN = 12  # obstacles of each kind of loop

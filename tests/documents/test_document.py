@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflint.documents.disk import Unreadable, Unwritable, replace_bytes
+from perflint.documents.disk import Position, Unreadable, Unwritable, replace_bytes
 from perflint.documents.document import Document, decode, read
-from perflint.documents.places import Position
 
 LINE_BREAKS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\f\n", "\t"])
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perflint.documents import magics
-from perflint.documents.disk import Unreadable, Unwritable
+from perflint.documents.disk import PlacedEdit, Position, Unreadable, Unwritable
 from perflint.documents.document import Document, decode
-from perflint.documents.places import PlacedEdit, Position
 from perflint.engine.edits import fitted
 from perflint.engine.rule import Edit, Fix, Safety
 

@@ -18,10 +18,9 @@ from pathlib import Path
 
 import torch
 
-from perflint.profile.build import profile_of
 from perflint.profile.record import Orders
 from perflint.profile.result import Profile
-from perflint.profile.running import Manner, Ran, run
+from perflint.profile.running import Manner, Ran, profile_of, run
 from perflint.verify.messages import Kind, Program
 from perflint.verify.processes import Guardian
 

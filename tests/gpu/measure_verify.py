@@ -15,9 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perflint.documents import digest
-from perflint.engine.line_map import line_map
-from perflint.project.config import load
+from perflint.engine.edits import line_map
 from perflint.project.figures import VERDICTS
+from perflint.project.settings import load
 from perflint.shim.plan import PatchedFile
 from perflint.shim.planning import Project
 from perflint.verify import verdicts

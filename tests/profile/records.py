@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from perflint.profile.kinds import Regime
 from perflint.profile.partition import Division, divide
 from perflint.profile.record import Node, Owned, Record, Span
+from perflint.profile.roofline import Regime
 
 FILE = "/project/train.py"
 KERNELS = {"gemm": "sm90_xmma_gemm_bf16", "add": "vectorized_elementwise_kernel", "nccl": "ncclDevKernel_AllReduce"}

@@ -12,8 +12,8 @@ from perflint.engine.catalogue import all_rules
 from perflint.engine.check import check_bytes
 from perflint.engine.results import RunResult
 from perflint.engine.rule import Severity
-from perflint.profile.build import profile_of
 from perflint.profile.result import Code, Fact, LineCost, Profile, keep, read, with_costs, with_known_costs
+from perflint.profile.running import profile_of
 from perflint.profile.summary import Report
 from tests.profile.records import Recorder
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from perflint.engine.results import RunResult
-from perflint.profile.build import profile_of
-from perflint.profile.kinds import Regime
 from perflint.profile.record import TIMED, Owned, mean, usual
+from perflint.profile.roofline import Regime
+from perflint.profile.running import profile_of
 from perflint.profile.summary import Report, summary
 from perflint.report.style import Style
 from tests.profile.records import FILE, Recorder, line_of

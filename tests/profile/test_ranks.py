@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perflint.engine.results import RunResult
-from perflint.profile.build import profile_of
+from perflint.profile.running import profile_of
 from perflint.profile.summary import Report
 from tests.profile.records import Recorder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.program import Program
-from perflint.syntax.arguments import Bound, bind
+from perflint.syntax.scopes import Bound, bind
 
 
 def call(text: str) -> ast.Call:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.analysis.loops.naming import OTHER_AXES, TIME, any_of
+from perflint.analysis.loops.evidence import OTHER_AXES, TIME, any_of
 
 
 @pytest.mark.parametrize("name", ["max_len", "seqLen", "maxlen", "MAX_LENGTH", "num_sequences2"])

@@ -8,7 +8,7 @@ from typing import Protocol
 import pytest
 
 from perflint.analysis.links import HotPlace
-from perflint.documents.places import PlacedEdit, Position, Problem
+from perflint.documents.disk import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Safety, Severity
 from perflint.syntax.source import Source

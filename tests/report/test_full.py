@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.cells import cell_len
 
-from perflint.documents.places import Problem
+from perflint.documents.disk import Problem
 from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import Safety, Severity
 from perflint.report import render

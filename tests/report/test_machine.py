@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from perflint.documents.places import Problem
-from perflint.engine.problems import InternalProblem
-from perflint.engine.results import FileResult, RunResult
+from perflint.documents.disk import Problem
+from perflint.engine.results import FileResult, InternalProblem, RunResult
 from perflint.engine.rule import Safety
 from perflint.report import FORMATS, render
 from perflint.report.style import Style

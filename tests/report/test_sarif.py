@@ -12,11 +12,11 @@ from urllib.parse import unquote_to_bytes
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from perflint.documents.places import Problem
+from perflint.documents.disk import Problem
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Finding, Options, Rule, Safety, Severity
 from perflint.report import render
-from perflint.report.objects import document
+from perflint.report.machine import document
 from perflint.report.style import Style
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.shim import hooks, installed
 from tests.shim.runs import project
 

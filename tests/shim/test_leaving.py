@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.shim import run_folder
+from perflint.shim import running
 from tests.shim.runs import patched, project, python
 
 TOLD = """\
@@ -52,12 +52,12 @@ def test_a_run_that_came_to_its_end_is_not_told_of_again(folder: Path) -> None:
 
 def test_what_is_left_is_removed_in_time_but_not_what_is_in_use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(folder / "scratch"))
-    old, used = folder / "scratch" / "perflint-run-old", run_folder.enter()
+    old, used = folder / "scratch" / "perflint-run-old", running.enter()
     old.mkdir()
-    run_folder.sweep()
+    running.sweep()
     assert old.exists()
     monkeypatch.setattr("time.time", lambda: old.stat().st_mtime + 30 * 86_400)
-    run_folder.sweep()
+    running.sweep()
     assert left(folder) == [used.path]
     used.leave()
     assert not left(folder)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from perflint.documents.lines import at_line
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.profile.result import Code
-from perflint.project.config import load
 from perflint.project.run import check_files
+from perflint.project.settings import load
 from perflint.shim.notebooks import left_out
 from perflint.shim.planning import Project
 from perflint.verify.messages import OPTIMIZER, Recording

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.engine.rule import Safety
-from perflint.profile.kinds import Regime
 from perflint.profile.result import Code, Profile
 from perflint.profile.result import keep as keep_profile
-from perflint.profile.roofline import Roofline
-from perflint.project.config import load
+from perflint.profile.roofline import Regime, Roofline
+from perflint.project.settings import load
 from perflint.shim.planning import Project
+from perflint.shim.running import preview, summary
 from perflint.shim.settings import KNOWN, watch
-from perflint.shim.summary import preview, summary
 from perflint.tune.kept import keep, plan_of
 from perflint.tune.ladder import ladder
 from perflint.tune.trials import fresh, trials

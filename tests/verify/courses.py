@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from perflint.documents import digest
-from perflint.engine.line_map import line_map
+from perflint.engine.edits import line_map
 from perflint.engine.rule import Safety
 from perflint.shim.plan import PatchedFile, Plan
 from perflint.verify.grade import Likeness

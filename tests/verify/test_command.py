@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from perflint.cli import options
 from perflint.cli.commands import FAILED, cli
-from perflint.cli.tune import tune
+from perflint.cli.programs import tune
 from perflint.project.figures import VERDICTS
 from perflint.verify import verdicts
 from perflint.verify.agent.timeline import HOST, LOADER

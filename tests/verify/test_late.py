@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.project.config import load
+from perflint.project.settings import load
 from perflint.shim.planning import Project
 from perflint.verify.grade import Grade, Outcome
 from perflint.verify.late import Shortcut, is_evaluation, shortcut

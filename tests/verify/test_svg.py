@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflint.verify.report.charts import Axis, element
+from perflint.verify.report import Axis, element
 
 VALUES = st.lists(st.floats(-1e200, 1e200) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0]), max_size=5)
 

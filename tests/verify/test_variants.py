@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perflint.engine.rule import Safety
-from perflint.project.config import load
+from perflint.project.settings import load
 from perflint.runtime.loader import cores
 from perflint.shim.planning import Project
 from perflint.verify.messages import OPTIMIZER, Recording

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.engine.errors import UserError
+from perflint.engine import UserError
 from perflint.verify import verdicts
 from perflint.verify.agent.timeline import Span, Timeline
 from perflint.verify.grade import Likeness

@@ -14,12 +14,11 @@ from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.dispatch import Modules
-from perflint.analysis.memory.python import HOLDS
-from perflint.analysis.values.call_targets import targets_of
+from perflint.analysis.memory.roles import HOLDS
+from perflint.analysis.values.codes import targets_of
 from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
-from perflint.syntax.arguments import parameters_of
-from perflint.syntax.scopes import local_names
+from perflint.syntax.scopes import local_names, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, last_name, method_of, own_nodes, path_of, reachable, receiver_of
 
 _BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from perflint.analysis.autograd.found import Effect, Fate, GradMode
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Manner
-from perflint.analysis.loops.found import LoopKind
+from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import LOOPS, PlainLoop, own_nodes, path_of
 

@@ -12,7 +12,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Manner
-from perflint.syntax.arguments import bind
+from perflint.syntax.scopes import bind
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
 
 _OFF = frozenset(f"torch.{name}" for name in "no_grad inference_mode autograd.no_grad autograd.inference_mode".split())

@@ -12,8 +12,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.links import Manner
-from perflint.syntax.arguments import bind, parameters_of
-from perflint.syntax.scopes import local_names
+from perflint.syntax.scopes import bind, local_names, parameters_of
 from perflint.syntax.walk import Function, last_name, own_nodes, path_of
 
 _TRAINING = re.compile(r"(^|_)(train|fit)", re.IGNORECASE)

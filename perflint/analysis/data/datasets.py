@@ -7,17 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
-from perflint.analysis.data.draws import Draws
+from perflint.analysis.data.draw_order import Draws
 from perflint.analysis.data.effects import Callees, Effects
 from perflint.analysis.data.isolation import Isolation
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.data.pickling import Pickling
-from perflint.analysis.data.residence import OF_TENSORS, Residence
+from perflint.analysis.data.residence import OF_TENSORS, Pickling, Residence
 from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, contains_tensor
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import (
     COMPREHENSIONS,
     FUNCTIONS,

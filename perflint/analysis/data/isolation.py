@@ -16,9 +16,8 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Scope
 from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Write
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of
-from perflint.syntax.scopes import bound_names
-from perflint.syntax.scripts import is_main_guard
+from perflint.syntax.module import is_main_guard
+from perflint.syntax.scopes import arguments_of, bound_names
 from perflint.syntax.walk import Function, name_called, own_nodes, reachable, stores
 
 # State of the process, which differs in a worker, and effects outside of it.

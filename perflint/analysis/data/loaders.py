@@ -13,7 +13,7 @@ from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.arguments import bind, defaults_of
+from perflint.syntax.scopes import bind, defaults_of
 from perflint.syntax.walk import is_false, method_of, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")

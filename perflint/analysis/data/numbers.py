@@ -9,7 +9,7 @@ from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.program import Kind, Program
-from perflint.syntax.arguments import defaults_of
+from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import own_nodes, path_of
 
 _CALLS = re.compile(r"(math\.(?!prod)|builtins\.(float|int|len)$|numpy\.sqrt$)")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, sources_of
-from perflint.syntax.arguments import defaults_of
+from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import COMPREHENSIONS, bindings_of, returned_values
 
 _DEPTH = 8

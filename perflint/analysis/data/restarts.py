@@ -14,7 +14,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Manner
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of, parameters_of
+from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import Loop, integer, path_of, returned_values
 
 _TRAINING = re.compile(r"train", re.IGNORECASE)

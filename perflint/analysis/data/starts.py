@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from perflint.analysis.data.iteration import Reason, Workers
 from perflint.analysis.data.loaders import Loaders, is_loader_class
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.data.workers import Reason, Workers
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of, keyword_of
-from perflint.syntax.scripts import is_main_guard
+from perflint.syntax.module import is_main_guard
+from perflint.syntax.scopes import arguments_of, keyword_of
 from perflint.syntax.walk import (
     COMPREHENSIONS,
     FUNCTIONS,

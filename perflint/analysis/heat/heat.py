@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.evaluation import evaluates_each
+from perflint.analysis.heat.freshness import evaluates_each
 from perflint.analysis.heat.rarity import is_escape, makes_rare
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.links import HotPlace
-from perflint.analysis.loops.found import LoopKind
+from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.parameters import STEP_METHODS
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import defaults_of
+from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, stores
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import GUESSED, Kind, Place, Value, contains_tensor
-from perflint.syntax.arguments import arguments_of, keyword_of
+from perflint.syntax.scopes import arguments_of, keyword_of
 from perflint.syntax.walk import COMPREHENSIONS, elements_of, is_false
 
 _CONVERSIONS = frozenset({"float", "int", "bool", "complex"})

@@ -1,15 +1,15 @@
-"""Where a variable or attribute occurs in a function, and whether other code may look at a variable meanwhile."""
+"""Where a variable or attribute occurs in a function, who else may look at it, and which variables depend on others."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.python import SEE_ALL
+from perflint.analysis.memory.roles import SEE_ALL
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, bindings_of, own_nodes, path_of, variables_in
 
 _SEES_ALL = SEE_ALL | {"builtins.vars"}  # which is locals() without an argument
 
@@ -82,3 +82,36 @@ def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST)
         if isinstance(node, ast.ClassDef) and node is not scope and occurrences(node, path):
             return f"a class defined here uses `{path}`"
     return f"a function defined here uses `{path}`" if path in graph.captured else ""
+
+
+def reads(node: ast.AST, names: Iterable[str]) -> bool:
+    """Does `node` name one of these variables?"""
+    known = frozenset(names)
+    return any(isinstance(each, ast.Name) and each.id in known for each in ast.walk(node))
+
+
+def dependents(scope: ast.AST, names: Iterable[str]) -> frozenset[str]:
+    """These variables, and those that the own code of `scope` computes of them, or hands them to by a method."""
+    return computed_of(own_nodes(scope), names)
+
+
+def computed_of(
+    nodes: Iterable[ast.AST], names: Iterable[str], is_source: Callable[[ast.AST], bool] = lambda _: False
+) -> frozenset[str]:
+    """These variables, and those that `nodes` compute of them or of sources, or hand such to by a method."""
+    bound = [pair for node in nodes for pair in _bound(node)]
+    found, size = set(names), -1
+    while size != len(found):
+        size = len(found)
+        for target, given in bound:
+            if reads(given, found) or any(map(is_source, ast.walk(given))):
+                found |= variables_in(target)
+    return frozenset(found)
+
+
+def _bound(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """What `node` gives a value, and of what that is made."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        owner = node.value.func.value
+        return [(owner, node.value)] if isinstance(owner, ast.Name) and owner.id != "self" else []
+    return bindings_of(node)

@@ -9,8 +9,8 @@ from functools import partial
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import lower
 from perflint.analysis.ir.graph import Block, Definition, Phi, Value
-from perflint.analysis.ir.lowering import lower
 from perflint.analysis.ir.managers import may_swallow
 from perflint.analysis.loops.calls import changed_paths
 from perflint.analysis.loops.expressions import Expressions
@@ -19,6 +19,7 @@ from perflint.analysis.loops.flow import (
     INDEX,
     INVARIANT,
     MODEL,
+    Header,
     Known,
     LoopFlow,
     State,
@@ -26,10 +27,9 @@ from perflint.analysis.loops.flow import (
     from_before,
     merged,
 )
-from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.indices import WHOLE, proven_tensors
+from perflint.analysis.loops.header import WHOLE, proven_tensors
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import Loop, bindings_of, own_nodes, path_of, whole_of
 
 _HEADS = {  # what a statement evaluates besides the blocks in it

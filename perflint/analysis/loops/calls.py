@@ -9,8 +9,8 @@ from functools import partial
 from perflint import torch_ops
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import lower
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.ir.lowering import lower
 from perflint.analysis.ir.managers import may_swallow
 from perflint.analysis.loops.flow import CallSort
 from perflint.analysis.values.values import Kind, Value

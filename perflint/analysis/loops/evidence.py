@@ -1,22 +1,90 @@
-"""Evidence for and against a time axis: inputs, loop-carried state, outputs, names."""
+"""The evidence for a time axis: what a loop does in its steps, and what the names in its header suggest."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.loops import naming
-from perflint.analysis.loops.flow import ARITHMETIC, CHOICE, MODEL, RNN, Call, LoopFlow, Trace
-from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.indices import is_rest
+from perflint.analysis.loops.flow import ARITHMETIC, CHOICE, MODEL, RNN, Call, Header, LoopFlow, Trace
+from perflint.analysis.loops.header import is_rest
 from perflint.analysis.values.shape_rules import sized
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, assigned_values, integer, name_called, own_nodes, path_of, receiver_of
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_GLUED = re.compile(r"^(?:num|n|max|mini|micro|multi|sub|up|down)?([a-z]{3,}?)(?:size|sz|num|idx|id)?$")
+_PLURAL = re.compile(r"(?<=\w\w)(?:(?<=x|s|h)es|(?<!s)s)$")
+
+TIME = frozenset({"len", "length", "seq", "sequence"})
+OTHER_AXES = frozenset({"batch", "image", "iter", "layer", "order", "subdivision"})
+
+
+def counts_time(header: Header) -> bool:
+    """Does the program call what it counts, or the bound, steps of time?"""
+    bounds = _counted(header) - header.indices
+    return "t" in header.indices or any_of(bounds, TIME)
+
+
+def names_another_axis(header: Header, flow: LoopFlow) -> bool:
+    """Does the program call what it counts or iterates over batches, iterations or layers?"""
+
+    lists = {each.base.rpartition(".")[2] for each in flow.slices if not each.is_tensor and _is_name(each.base)}
+    return any_of(_counted(header) | _walked(header) | lists, OTHER_AXES)
+
+
+def counts_rounds(header: Header) -> bool:
+    """Does the program call what it counts batches, iterations of an optimisation or layers?"""
+    return any_of(_counted(header), OTHER_AXES)
+
+
+def _counted(header: Header) -> set[str]:
+    """The names of what counts the iterations, and of what bounds them."""
+    bounds = (part for bound in header.bounds for part in sizes(bound))
+    return {*header.indices, *(part.attr if isinstance(part, ast.Attribute) else part.id for part in bounds)}
+
+
+def _walked(header: Header) -> set[str]:
+    """The names of the elements that are iterated over, and of what they are elements of."""
+    targets = (*(each.target for each in header.elements), *header.members)
+    names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return names | {each.base.rpartition(".")[2] for each in header.elements if _is_name(each.base)}
+
+
+def _is_name(base: str) -> bool:
+    return base.replace(".", "").isidentifier()
+
+
+def words(name: str) -> set[str]:
+    """The words of a name, as they are and in the singular, and without what is glued to them: nlayers, batchsize."""
+    plain = {word.lower() for word in _WORD.findall(name)}
+    cores = plain | {match[1] for word in plain if (match := _GLUED.match(word))}
+    return cores | {_PLURAL.sub("", word) for word in cores}
+
+
+def any_of(names: Iterable[str], vocabulary: frozenset[str]) -> bool:
+    """Does one of the names contain one of the words?"""
+    return any(not vocabulary.isdisjoint(words(name)) for name in names)
+
+
+def sizes(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
+    """The variables that a bound is computed from, not those whose size it is."""
+    if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and path_of(node)):
+        yield node
+    elif isinstance(node, ast.BinOp):
+        yield from sizes(node.left)
+        yield from sizes(node.right)
+    elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        yield node.value
+    elif isinstance(node, ast.Call) and name_called(node) in ("int", "min", "max"):
+        for argument in node.args:
+            yield from sizes(argument)
+
 
 _DEPTH = 2  # functions through which a list of results is passed
 
@@ -180,7 +248,7 @@ class Evidence:
     @cached_property
     def counts_time(self) -> bool:
         """Does the program call what it counts steps of time?"""
-        return naming.counts_time(self.header)
+        return counts_time(self.header)
 
     @cached_property
     def is_prepended(self) -> bool:
@@ -210,7 +278,7 @@ class Evidence:
 
     def _covered_axes(self) -> Iterator[int]:
         """The axes whose sizes bound the loop."""
-        names = [path_of(part) for bound in self.header.bounds for part in naming.sizes(bound)]
+        names = [path_of(part) for bound in self.header.bounds for part in sizes(bound)]
         bounds = [self.loop.test] if isinstance(self.loop, ast.While) else [*self.header.bounds]
         bounds += [value for name in names for value in assigned_values(self.scope, name)]
         yield from (axis for bound in bounds for part in ast.walk(bound) if (axis := _sized_axis(part)) is not None)
@@ -248,7 +316,7 @@ class Evidence:
     @cached_property
     def counts_rounds(self) -> bool:
         """Does the program call what it counts batches, iterations of an optimisation or layers?"""
-        return naming.counts_rounds(self.header)
+        return counts_rounds(self.header)
 
     @cached_property
     def takes_chunks(self) -> bool:
@@ -261,7 +329,7 @@ class Evidence:
     @cached_property
     def names_another_axis(self) -> bool:
         """Does the program call what it counts or iterates over batches, iterations or layers?"""
-        return naming.names_another_axis(self.header, self.flow)
+        return names_another_axis(self.header, self.flow)
 
     def is_on_host(self, end: Trace) -> bool:
         """Do the given steps that go into it go to numpy, and to no model as they are?"""

@@ -11,9 +11,8 @@ from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.test_files import imports_framework
 from perflint.analysis.loops.calls import sort_of
-from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.header import RANGES
-from perflint.analysis.loops.indices import proven_tensors
+from perflint.analysis.loops.flow import Header
+from perflint.analysis.loops.header import RANGES, proven_tensors
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, path_of, receiver_of
 

@@ -17,6 +17,7 @@ from perflint.analysis.loops.flow import (
     INVARIANT,
     Call,
     Collected,
+    Header,
     Known,
     LoopFlow,
     State,
@@ -26,8 +27,7 @@ from perflint.analysis.loops.flow import (
     is_forced,
     merged,
 )
-from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.indices import WHOLE, Place, is_next, picks_one, place
+from perflint.analysis.loops.header import WHOLE, Place, is_next, picks_one, place
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import (
     COMPREHENSIONS,

@@ -1,4 +1,4 @@
-"""Classifies loops: step loops (one training or evaluation step per iteration), time loops, others."""
+"""Classifies loops: step loops, time loops by exclusions, kinds and evidence, and others."""
 
 from __future__ import annotations
 
@@ -8,12 +8,251 @@ from collections.abc import Iterable, Iterator, Sequence
 from perflint.analysis.autograd.effects import trains
 from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.evaluation import evaluates
-from perflint.analysis.heat.freshness import brings_data, steps_an_environment
-from perflint.analysis.loops.found import LoopKind, TimeLoop
-from perflint.analysis.loops.recognition import time_loop
+from perflint.analysis.heat.freshness import brings_data, evaluates, steps_an_environment
+from perflint.analysis.loops.body import loop_flow
+from perflint.analysis.loops.evidence import Evidence
+from perflint.analysis.loops.exclusions import may_compute, never_over_time, solves
+from perflint.analysis.loops.flow import (
+    AUTOREGRESSIVE,
+    CHOICE,
+    MIXED,
+    MODEL,
+    RECURRENCE,
+    VECTORIZABLE,
+    LoopKind,
+    TimeLoop,
+)
+from perflint.analysis.loops.header import read_header
+from perflint.analysis.loops.state import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import DEFINITIONS, LOOPS, Function, Loop, body_of, children, own_nodes, receiver_of
+from perflint.syntax.walk import (
+    DEFINITIONS,
+    LOOPS,
+    Function,
+    Loop,
+    PlainLoop,
+    bindings_of,
+    body_of,
+    children,
+    nodes_of_body,
+    own_nodes,
+    path_of,
+    receiver_of,
+    whole_of,
+)
+
+Verdict = tuple[str, str]  # a kind, and because of what
+
+
+def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
+    """`loop` as a loop over time, or None if it is none."""
+    header = read_header(program, loop)
+    if header.is_other or never_over_time(program, loop, header) or solves(loop) or not may_compute(program, loop):
+        return None
+    flow = loop_flow(program, loop, header)
+    evidence = Evidence(program, loop, header, flow, flow.states())
+    if flow.members or evidence.resizes or evidence.takes_chunks or not (flow.operations or evidence.models):
+        return None
+    # The first verdict wins: what a model chooses and gets back decides over the steps that are given besides. Then a
+    # state that meets steps, one that meets none, no state, and what only another loop shows.
+    kinds = (_generation, _recurrence, _rollout, _independent, _twin)
+    verdict = next(filter(None, (kind(evidence) for kind in kinds)), None)
+    return None if verdict is None or _only_repeats(evidence) else TimeLoop(*verdict, header, flow)
+
+
+def _generation(loop: Evidence) -> Verdict | None:
+    """A choice from a model's output, or the output itself, goes back into the model."""
+    if loop.counts_rounds:
+        return None
+    found = (because for name in loop.states if (because := _generated(loop, name)))
+    because = next(found, "")
+    return _own_output(loop, because) if because else None
+
+
+def _generated(loop: Evidence, name: str) -> str:
+    """How what the loop puts out goes back into the model under this name; empty if it doesn't."""
+    flow, end = loop.flow, loop.flow.closure(name)
+    if name not in loop.entering or MODEL not in end.ops or name not in end.carried or loop.replaces_parts(name):
+        return ""
+    if end.carried & loop.refined & loop.entering or loop.is_on_host(end):
+        return ""
+    if name in flow.painted and loop.is_tensor(name):
+        return ""
+    if loop.launches:
+        if CHOICE in end.ops and not loop.hands_back(name):
+            return f"`{name}` is built from what the step before chose, and goes back into the model"
+        if any(each.name == name and each.how == "cat" for each in flow.collected):
+            return f"`{name}` grows by each step's output, and goes back into the model"
+    if end.slices or loop.names_another_axis:
+        return ""
+    if loop.slides(name):
+        return f"each step's output enters the window `{name}`, which goes back into the model"
+    return ""
+
+
+def _recurrence(loop: Evidence) -> Verdict | None:
+    """Steps of a given sequence go in, and a state is carried."""
+    if not loop.states or not loop.given or loop.flow.chunks:
+        return None
+    states = _carried(loop)
+    columns = loop.walks_columns and bool(loop.returned)
+    if not states or loop.names_another_axis or not (loop.has_carrier or columns or loop.spans_sequence):
+        return None
+    if loop.flow.forced and loop.computed:
+        return _mixed(loop)
+    drawn = {each.name for each in loop.flow.collected if each.how == "slot"} & loop.entering & states
+    if drawn - loop.flow.filtered() and loop.computed and not _is_cell(loop):
+        # without a sign of time: whole sequences, one cycle after the other
+        return _fed(drawn) if loop.spans_sequence else None
+    return _by_carrier(loop, states)
+
+
+def _is_cell(loop: Evidence) -> bool:
+    return loop.has_rnn or bool(loop.returned)
+
+
+def _carried(loop: Evidence) -> set[str]:
+    """The states that are carried through the time axis."""
+    if _is_cell(loop):
+        return set(loop.states) if loop.given_tensors or loop.has_rnn or loop.launches else set()
+    states = set(loop.states) - loop.flow.painted
+    if not loop.given_tensors or not states:
+        return set()
+    if loop.computed:
+        return set() if _is_solver(loop, states) else states
+    return _filtered(loop, states)
+
+
+def _is_solver(loop: Evidence, states: set[str]) -> bool:
+    """Does it look like a sampler, or a solver of differential equations, rather than a model that reads a sequence?"""
+    if loop.flow.index_as_data:
+        return True
+    return not (loop.is_collected or loop.is_named_time or (loop.has_carrier and loop.replaced >= states))
+
+
+def _filtered(loop: Evidence, states: set[str]) -> set[str]:
+    """The tensors that arithmetic carries along a time axis, as filters and discounted returns are."""
+    tensors = {name for name in states if loop.states[name].ops and loop.is_tensor(name)}
+    if loop.flow.permuted or not loop.flow.operations or any(map(loop.reads_all_before, tensors)):
+        return set()
+    return tensors if loop.is_named_time or loop.is_collected else set()
+
+
+def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
+    """What kind it is by what carries the state."""
+    if all(is_carried_by_rnn(loop.program, loop.flow, each) for each in states):
+        carrier = rnn_name(loop.flow)
+        return VECTORIZABLE, f"nothing is carried but the state ({_quoted(states)}) of {carrier}"
+    unseen = unseen_name(loop.program, loop.flow)
+    through = f"`{unseen}`, which this file does not define" if unseen else "more than a torch RNN"
+    return RECURRENCE, f"the state ({_quoted(states)}) is carried through {through}"
+
+
+def _rollout(loop: Evidence) -> Verdict | None:
+    """Nothing given goes in; what comes out is kept as one tensor."""
+    if not loop.states or loop.flow.index_as_data or loop.flow.truth():
+        return None
+    if loop.flow.chunks or loop.names_another_axis or not loop.launches:
+        return None
+    sums = [each for each in loop.flow.collected if each.how == "sum" and "." not in each.name.removeprefix("self.")]
+    scored = {name for each in sums for name in each.trace.carried & loop.replaced - {each.name}}
+    if scored and loop.counts_time and not loop.counts_rounds:
+        return _own_output(loop, _fed(scored)[1])
+    if not loop.computed or not loop.is_collected:
+        return None
+    if fed := loop.fed_back & loop.computed:
+        return _own_output(loop, _fed(fed)[1])
+    if any(map(loop.hands_back, loop.computed)):
+        return RECURRENCE, f"the state ({_quoted(loop.computed)}) is carried from step to step"
+    ends_by_itself = isinstance(loop.loop, ast.While)  # as what is generated does, rather than layers or rounds
+    if loop.replaced and (ends_by_itself or (loop.counts_time and not loop.counts_rounds)):
+        return _own_output(loop, _fed(loop.replaced)[1])
+    return None
+
+
+def _twin(loop: Evidence) -> Verdict | None:
+    """A loop over time elsewhere hands the same models a state in the same way."""
+    entering = loop.entering & loop.computed
+    if loop.flow.index_as_data or not entering or not loop.has_twin:
+        return None
+    if loop.flow.truth():
+        return None if loop.names_another_axis or not loop.given else _by_carrier(loop, entering)
+    fed = {name for name in loop.entering & set(loop.states) if not loop.hands_back(name)}
+    if not fed:
+        return RECURRENCE, f"the state ({_quoted(entering)}) is carried from step to step"
+    because = f"what is computed from the step before ({_quoted(fed)}) goes back into the model"
+    return _own_output(loop, because)
+
+
+def _independent(loop: Evidence) -> Verdict | None:
+    """Each step stands for itself; whether the axis is time must show elsewhere."""
+    flow = loop.flow
+    if loop.states or not flow.operations or not flow.slices or not flow.collected or flow.forced:
+        return None
+    if flow.chunks or all(each.offset is None for each in flow.slices):
+        return None
+    is_named = loop.counts_time and loop.walks_tensors and not loop.names_another_axis
+    if not (loop.is_prepended or is_named):
+        return None
+    used = {each.base for each in flow.slices}
+    return VECTORIZABLE, f"each step reads its own part of {_quoted(used)}, and nothing is carried"
+
+
+def _own_output(loop: Evidence, because: str) -> Verdict:
+    return _mixed(loop) if loop.flow.forced else (AUTOREGRESSIVE, because)
+
+
+def _mixed(loop: Evidence) -> Verdict:
+    source = "from a given sequence or from the loop's own output, as the run decides"
+    named = loop.flow.forced - {"?"}
+    return MIXED, f"{_quoted(named) if named else 'what goes in'} comes {source}"
+
+
+def _fed(names: Iterable[str]) -> Verdict:
+    return AUTOREGRESSIVE, f"the output of the step before ({_quoted(names)}) goes back into the model"
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names)[:3])
+
+
+def _only_repeats(loop: Evidence) -> bool:
+    """Does it iterate over nothing itself, and carry nothing but what loops over time inside of it give?"""
+    nodes = list(nodes_of_body(loop.loop))
+    loops = [node for node in nodes if isinstance(node, PlainLoop)]
+    inside = {id(part) for each in loops if loop.program.time_loop(each) is not None for part in ast.walk(each)}
+    if loop.flow.slices or not any(id(call.node) in inside for call in loop.models):
+        return False
+    own = {id(call.node) for call in loop.models if id(call.node) not in inside and call.trace.carried}
+    if own and any(each.how == "slot" and id(each.node) not in inside for each in loop.flow.collected):
+        return False  # what its own model made of the last step, the inner loop makes the next one of
+    outside = [node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign) and id(node) not in inside]
+    return not _names_reached(outside, own) & set(loop.states)
+
+
+def _names_reached(statements: list[ast.Assign | ast.AugAssign], calls: set[int]) -> set[str]:
+    """The names that are bound to what `calls` give, at once or through one another."""
+    found: set[str] = set()
+    pending = True
+    while pending:
+        reached = {
+            name
+            for node in statements
+            if any(
+                id(part) in calls or (isinstance(part, ast.expr) and path_of(part) in found) for part in ast.walk(node)
+            )
+            for name in _names_bound(node)
+        }
+        pending = not reached <= found
+        found |= reached
+    return found
+
+
+def _names_bound(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
+    for target, _ in bindings_of(node):
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        yield from filter(None, map(whole_of, parts))
+
 
 _OF_CONTAINERS = frozenset(name for kind in (list, dict, set, str) for name in dir(kind)) | {"_replace", "_asdict"}
 _TRAINING = ("backward(", ".zero_grad(", ".step(")

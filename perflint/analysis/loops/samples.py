@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.dependence import dependents, reads
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.loops.found import LoopKind
-from perflint.analysis.loops.indices import is_next
+from perflint.analysis.ir.occurrences import dependents, reads
+from perflint.analysis.loops.flow import LoopKind
+from perflint.analysis.loops.header import is_next
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import elements_of, path_of, variables_in

@@ -14,7 +14,7 @@ from perflint.analysis.links import ParameterEffect
 from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.sharing import Sharing
-from perflint.syntax.arguments import defaults_of, parameters_of
+from perflint.syntax.scopes import defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function
 
 _DEEPEST = 24  # of calls in calls; beyond that, a function is as good as unknown

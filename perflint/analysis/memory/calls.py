@@ -19,9 +19,9 @@ from perflint.analysis.memory.locations import (
     Origin,
     made,
 )
-from perflint.analysis.memory.python import SEE_ALL
+from perflint.analysis.memory.roles import SEE_ALL
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of, bind, defaults_of, parameters_of
+from perflint.syntax.scopes import arguments_of, bind, defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import libraries
 

@@ -12,7 +12,7 @@ from perflint.analysis.memory.library import is_library
 from perflint.analysis.memory.locations import ANY, ELEMENTS, NOWHERE, Location, Locations, Origin, made
 from perflint.analysis.memory.special_methods import ITERATION, WITHIN, Names, only_asks, run_by
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
-from perflint.syntax.arguments import arguments_of, parameters_of
+from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, name_called
 from perflint.torch_ops import libraries
 

@@ -23,19 +23,11 @@ from perflint.analysis.memory.locations import (
     Write,
     made,
 )
-from perflint.analysis.memory.python import (
-    CONTAINERS_OF,
-    FILLS,
-    GRADING,
-    HOLDS,
-    NAMESPACES,
-    NEW,
-    TAKES,
-)
+from perflint.analysis.memory.roles import CONTAINERS_OF, FILLS, GRADING, HOLDS, NAMESPACES, NEW, TAKES
 from perflint.analysis.memory.sharing import Sharing
 from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation, libraries
 

@@ -25,7 +25,7 @@ from perflint.analysis.memory.locations import (
     item,
     made,
 )
-from perflint.analysis.memory.python import NAMESPACES, OPERATORS
+from perflint.analysis.memory.roles import NAMESPACES, OPERATORS
 from perflint.analysis.memory.special_methods import RUNNING
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function, bindings_of

@@ -13,9 +13,9 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Step, Value, sources_of
 from perflint.analysis.memory.locations import ANY, ELEMENTS, Location, Locations, Origin
-from perflint.analysis.memory.python import FILLS, NAMESPACES, VIEWS
+from perflint.analysis.memory.roles import FILLS, NAMESPACES, VIEWS
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of, parameters_of
+from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import (
     FUNCTIONS,
     LOOPS,

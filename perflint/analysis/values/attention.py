@@ -13,7 +13,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
-from perflint.syntax.arguments import bind
+from perflint.syntax.scopes import bind
 from perflint.syntax.walk import bindings_of, integer, path_of
 
 _SCORED = frozenset(

@@ -3,29 +3,261 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from perflint import torch_ops
-from perflint.analysis.values.arguments import Arguments, received
-from perflint.analysis.values.call_targets import targets_of
-from perflint.analysis.values.codes import value_at_home, value_of
+from perflint.analysis.values.codes import targets_of, value_at_home, value_of
 from perflint.analysis.values.evaluate import Evaluator
-from perflint.analysis.values.library import library_call
-from perflint.analysis.values.methods import method_call
-from perflint.analysis.values.operators import common_place
+from perflint.analysis.values.methods import dtype_of, from_entry, method_call, moved_to
+from perflint.analysis.values.operators import Arguments, common_place, received
 from perflint.analysis.values.values import (
     GUESSED_TENSOR,
+    HOST_TENSOR,
+    NUMBER,
+    NUMPY,
+    OTHER,
+    STRING,
     UNKNOWN,
     Kind,
     Place,
     Value,
     element_of,
     join,
+    join_all,
     library,
+    mapping,
     sequence,
     sequence_of,
     tensor,
 )
 from perflint.syntax.walk import path_of
+from perflint.torch_ops import libraries
+
+_NUMBERS = frozenset(
+    "len int float bool abs round hash id isinstance issubclass hasattr callable ord pow any all".split()
+)
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDP", "DDP")
+_MODULE_FACTORIES = (
+    *("torchvision.models.", "timm.create_model", "torch.hub.load", "segmentation_models_pytorch."),
+    "transformers.Auto",
+)
+_TOKENIZERS = ("Tokenizer.from_pretrained", "TokenizerFast.from_pretrained", "Processor.from_pretrained")
+_MODULES = ("module", "rnn", "rnn-cell", "loss", "container", "dropout")
+
+
+def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
+    """What a call of the library's `callee.name` gives."""
+    name = callee.name
+    head, _, rest = name.partition(".")
+    if head == "builtins":
+        return _builtin(evaluator, rest, arguments)
+    handler = _HANDLERS.get(name) or _HANDLERS.get(f"{head}.*")
+    if handler is not None:
+        return handler(evaluator, arguments)
+    if head == "torch":
+        return _torch(evaluator, name, node, arguments)
+    if libraries.makes_generator(name):
+        return Value(Kind.OTHER, name="random" if head == "random" else "numpy.random")
+    if head in ("numpy", "cupy", "scipy"):
+        return NUMPY
+    if head in ("math", "time", "os", "random"):
+        return STRING if head == "os" and rest != "cpu_count" else NUMBER
+    if name.endswith("Loader") and "oader" in name:
+        return Value(Kind.LOADER, sure=False, name=name, item=tensor(Place.HOST, sure=False))
+    if name.startswith(_MODULE_FACTORIES) or (
+        name.endswith(".from_pretrained") and ("Model" in name or ".For" in name or "For" in name)
+    ):
+        return Value(Kind.MODULE, sure=False, name="tokenizer" if name.endswith(_TOKENIZERS) else "")
+    if name.endswith(_TOKENIZERS):
+        return Value(Kind.UNKNOWN, name="tokenizer")
+    if name.startswith("torchvision.datasets."):
+        return Value(Kind.DATASET, name=name)
+    if name.rpartition(".")[2][:1].isupper():
+        return Value(Kind.UNKNOWN, name=name)  # an instance of that class, whatever it is
+    return GUESSED_TENSOR if arguments.on_device else UNKNOWN
+
+
+# -- Python
+
+
+def _builtin(evaluator: Evaluator, name: str, arguments: Arguments) -> Value:
+    given, first = arguments.positional, arguments.first
+    if "key" in arguments.keywords:
+        _compute_key(evaluator, arguments.keywords["key"], element_of(first))
+    if name in _NUMBERS:
+        return NUMBER._replace(name=first.name) if name == "int" and first.name == "modulo" else NUMBER
+    if name in _PYTHON:
+        return _PYTHON[name](given, first)
+    if name in ("min", "max", "sum"):
+        return join_all(given) if len(given) > 1 and name != "sum" else element_of(first)
+    if name == "map":
+        return sequence_of(_mapped(evaluator, first, given[1:]))
+    if name == "dict":
+        known = first if first.kind is Kind.MAPPING else mapping((), complete=not given)
+        return known.with_entries(arguments.keywords, complete=known.sure and not arguments.open)
+    if name == "getattr" and len(given) > 1 and isinstance(given[1].literal, str):
+        return evaluator.attribute_of(first, given[1].literal)
+    return UNKNOWN
+
+
+def _compute_key(evaluator: Evaluator, key: Value, element: Value) -> None:
+    """Let the function by which `sorted` and the like compare know what it is given."""
+    info = evaluator.functions.get(key.node) if key.node is not None else None
+    if info is not None and isinstance(info.node, ast.Lambda) and len(info.node.args.args) == 1:
+        evaluator.call_function(info, {info.node.args.args[0].arg: element}, None)
+
+
+def _same_items(given: tuple[Value, ...], first: Value) -> Value:
+    if first.kind in (Kind.LOADER, Kind.SEQUENCE):
+        return first
+    return sequence_of(element_of(first)) if given else sequence(())
+
+
+def _like(iterable: Value, item: Value) -> Value:
+    """A sequence of `item`, which still yields batches if `iterable` did."""
+    return iterable._replace(item=item) if iterable.kind is Kind.LOADER else sequence_of(item)
+
+
+def _zip(given: tuple[Value, ...], first: Value) -> Value:
+    loader = next((value for value in given if value.kind is Kind.LOADER), UNKNOWN)
+    return _like(loader, sequence(map(element_of, given)))
+
+
+_PYTHON: dict[str, Callable[[tuple[Value, ...], Value], Value]] = {
+    **dict.fromkeys("iter list tuple sorted reversed set".split(), _same_items),
+    **dict.fromkeys("str repr input format".split(), lambda given, first: STRING),
+    "print": lambda given, first: OTHER,
+    "enumerate": lambda given, first: _like(first, sequence((NUMBER, element_of(first)))),
+    "zip": _zip,
+    "range": lambda given, first: sequence_of(NUMBER),
+    "next": lambda given, first: element_of(first),
+    "filter": lambda given, first: sequence_of(element_of(given[1])) if len(given) == 2 else UNKNOWN,
+}
+
+
+def _mapped(evaluator: Evaluator, function: Value, iterables: tuple[Value, ...]) -> Value:
+    item = join_all(map(element_of, iterables))
+    if function.kind is Kind.LIBRARY and function.name in ("builtins.int", "builtins.float", "builtins.len"):
+        return NUMBER
+    info = evaluator.functions.get(function.node) if function.node is not None else None
+    if info is not None and info.returns is not None:
+        return info.returns
+    return item._replace(sure=False) if item.kind is Kind.TENSOR else UNKNOWN
+
+
+# -- torch
+
+
+def _torch(evaluator: Evaluator, name: str, node: ast.Call, arguments: Arguments) -> Value:
+    kind = torch_ops.class_kind(name)
+    if kind is not None:
+        return _torch_instance(evaluator, name, kind, node, arguments)
+    entry = torch_ops.of_function(name)
+    if entry is None:
+        return GUESSED_TENSOR if arguments.on_device else UNKNOWN
+    entry = arguments.select(entry)
+    result = from_entry(entry, _place_of_result(evaluator, entry, arguments))
+    typed = arguments.keywords.get("dtype") if result.kind is Kind.TENSOR else None
+    return result._replace(dtype=dtype_of(typed)) if typed is not None else result
+
+
+def _place_of_result(evaluator: Evaluator, entry: torch_ops.Operation, arguments: Arguments) -> Place:
+    if "device" in arguments.keywords:
+        return moved_to(Place.UNKNOWN, arguments.keywords["device"])
+    if "out" in arguments.keywords and arguments.keywords["out"].kind is Kind.TENSOR:
+        return arguments.keywords["out"].place
+    if entry.does("factory"):  # also torch.tensor(t), torch.full((), t): made on the host all the same
+        return Place.DEVICE if evaluator.default_device_set and not arguments.tensors else Place.HOST
+    return common_place(arguments.tensors) if arguments.tensors else evaluator.usual_place
+
+
+def _is_pinned(node: ast.Call, arguments: Arguments) -> bool:
+    """Does the loader that is built here surely pin its batches where there is a device?"""
+    given = next((each.value for each in node.keywords if each.arg == "pin_memory"), None)
+    value = arguments.keywords.get("pin_memory", UNKNOWN)
+    return value.literal is True or (isinstance(given, ast.Call) and path_of(given.func) == "torch.cuda.is_available")
+
+
+def _torch_instance(evaluator: Evaluator, name: str, kind: str, node: ast.Call, arguments: Arguments) -> Value:
+    given, first = arguments.positional, arguments.first
+    if name.endswith(_WRAPPERS) and first.kind is Kind.MODULE:
+        return first
+    if kind in _MODULES:
+        item = join_all(map(element_of, given)) if name.endswith("ModuleList") else join_all(given)
+        parts = given if name.endswith("Sequential") and not arguments.open else None
+        return Value(Kind.MODULE, name=name, items=parts, item=item if item.kind is Kind.MODULE else None)
+    if kind == "loader":
+        on_device = first.kind is Kind.DATASET and first.item is not None and first.item.on_device
+        batch = sequence_of(first.item or UNKNOWN) if on_device else tensor(Place.HOST, sure=False)
+        return Value(Kind.LOADER, name=name, item=batch, node=node, pinned=_is_pinned(node, arguments))
+    if kind in ("dataset", "iterable-dataset"):
+        inner = join_all(given)
+        return Value(Kind.DATASET, name=name, item=inner if inner.kind is Kind.TENSOR else None)
+    if kind == "distribution":
+        return Value(Kind.OTHER, common_place([v for v in arguments.all if v.kind is Kind.TENSOR]), name="distribution")
+    if kind == "optimizer":
+        return Value(Kind.OPTIMIZER, name=name)
+    if kind == "parameter":
+        return tensor(evaluator.module_place)
+    if kind == "tensor-type":
+        is_mask = name.endswith(("BoolTensor", "ByteTensor"))  # uint8 selects like bool, and was there before it
+        return tensor(Place.DEVICE if ".cuda." in name else Place.HOST, dtype="bool" if is_mask else "")
+    return Value(Kind.OTHER, name=kind)
+
+
+# -- what is special about a function
+
+
+def _first(evaluator: Evaluator, arguments: Arguments) -> Value:
+    return arguments.first
+
+
+def _device(evaluator: Evaluator, arguments: Arguments) -> Value:
+    target = arguments.get(0, "device") or UNKNOWN
+    on_host = isinstance(target.literal, str) and target.literal.startswith("cpu")
+    return Value(Kind.DEVICE, Place.HOST if on_host else Place.DEVICE)
+
+
+def _variable(evaluator: Evaluator, arguments: Arguments) -> Value:
+    wrapped = arguments.first
+    return wrapped._replace(sure=True, name="") if wrapped.kind is Kind.TENSOR else wrapped  # which takes nothing else
+
+
+def _partial(evaluator: Evaluator, arguments: Arguments) -> Value:
+    return arguments.first._replace(item=mapping(arguments.keywords.items(), complete=not arguments.open))
+
+
+def _chain(evaluator: Evaluator, arguments: Arguments) -> Value:
+    loader = next((value for value in arguments.positional if value.kind is Kind.LOADER), None)
+    return loader or sequence_of(join_all(map(element_of, arguments.positional)))
+
+
+def _unpacked(evaluator: Evaluator, arguments: Arguments) -> Value:
+    packed = arguments.first
+    return sequence((packed._replace(sure=True) if packed.kind is Kind.TENSOR else packed, HOST_TENSOR))
+
+
+_HANDLERS: dict[str, Callable[[Evaluator, Arguments], Value]] = {
+    **dict.fromkeys(
+        (
+            *("torch.compile", "torch.jit.script", "tqdm.*", "copy.deepcopy", "copy.copy", "itertools.islice"),
+            *("itertools.cycle", "rich.progress.track"),
+        ),
+        _first,
+    ),
+    "torch.device": _device,
+    "torch.autograd.Variable": _variable,
+    "torch.from_numpy": lambda evaluator, arguments: HOST_TENSOR,
+    "torch.nn.utils.clip_grad_norm_": lambda evaluator, arguments: tensor(evaluator.module_place),
+    # its attribute `data` is a tensor
+    "torch.nn.utils.rnn.pack_padded_sequence": lambda evaluator, arguments: arguments.first._replace(sure=False),
+    "torch.nn.utils.rnn.pad_packed_sequence": _unpacked,
+    "torch.cuda.is_available": lambda evaluator, arguments: NUMBER,
+    "functools.partial": _partial,
+    "itertools.chain": _chain,
+    "itertools.count": lambda evaluator, arguments: sequence_of(NUMBER),
+    "argparse.ArgumentParser": lambda evaluator, arguments: Value(Kind.OTHER, name="argparse.ArgumentParser"),
+}
 
 
 def call_value(evaluator: Evaluator, node: ast.Call) -> Value:

@@ -12,7 +12,7 @@ from perflint import torch_ops
 from perflint.analysis.links import HotCall
 from perflint.analysis.values.hints import Usage
 from perflint.analysis.values.values import Kind, Value, join
-from perflint.syntax.arguments import defaults_of, handed_on
+from perflint.syntax.scopes import defaults_of, handed_on
 from perflint.syntax.walk import Function, own_nodes, path_of
 
 _INHERITED = frozenset(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.links import Says
-from perflint.analysis.values.call_targets import ELSEWHERE
+from perflint.analysis.values.codes import ELSEWHERE
 from perflint.syntax.module import Module
 from perflint.syntax.scopes import bound_names
 from perflint.syntax.walk import TRIES, path_of

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from perflint.analysis.links import HotCall
-from perflint.analysis.values.arguments import Arguments, received
-from perflint.analysis.values.call_targets import arguments_of
 from perflint.analysis.values.calls import call_value
 from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo, joined, kind_of_base, names_module
+from perflint.analysis.values.codes import arguments_of
 from perflint.analysis.values.evaluate import Evaluator, is_vague
-from perflint.analysis.values.operators import arithmetic
+from perflint.analysis.values.operators import Arguments, arithmetic, received
 from perflint.analysis.values.parameters import annotated_fields, parameter_values
 from perflint.analysis.values.refine import moved_by_choice, refined
 from perflint.analysis.values.values import (

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from perflint.analysis.autograd.effects import Effects, is_loss
 from perflint.analysis.autograd.found import GradMode
-from perflint.analysis.autograd.graph_use import GraphUses
-from perflint.analysis.autograd.observers import needs_gradients
+from perflint.analysis.autograd.graph_use import GraphUses, needs_gradients
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.attributes import edits_of
 from perflint.analysis.data.restarts import rewalked
@@ -22,12 +21,11 @@ from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.call_targets import ELSEWHERE, named_functions
-from perflint.analysis.values.codes import SHARED, argument_code, result_code
+from perflint.analysis.values.codes import ELSEWHERE, SHARED, argument_code, named_functions, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import handed_on, is_static, parameters_of
+from perflint.syntax.scopes import handed_on, is_static, parameters_of
 from perflint.syntax.walk import path_of
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes

@@ -6,10 +6,9 @@ import ast
 from collections.abc import Callable
 
 from perflint import torch_ops
-from perflint.analysis.values.arguments import Arguments
 from perflint.analysis.values.evaluate import Evaluator
 from perflint.analysis.values.hints import is_tensor_only
-from perflint.analysis.values.operators import common_place
+from perflint.analysis.values.operators import Arguments, common_place
 from perflint.analysis.values.values import (
     DEVICE_TENSOR,
     GUESSED,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import Bound, bind
+from perflint.syntax.scopes import Bound, bind
 from perflint.syntax.walk import integer, path_of
 
 _DEVICE = re.compile(r"(?i)dev|cuda|gpu|rank")  # what people call one

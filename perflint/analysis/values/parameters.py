@@ -25,7 +25,7 @@ from perflint.analysis.values.values import (
     sequence_of,
     tensor,
 )
-from perflint.syntax.arguments import is_static
+from perflint.syntax.scopes import is_static
 from perflint.syntax.walk import path_of
 
 STEP_METHODS = frozenset({"forward", "training_step", "validation_step", "test_step", "predict_step", "train_step"})

@@ -11,9 +11,9 @@ from typing import Any
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
-from perflint.analysis.loops.found import LoopKind
+from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import GUESSED, Kind, Place
-from perflint.syntax.arguments import parameters_of
+from perflint.syntax.scopes import parameters_of
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, bindings_of, own_nodes, path_of, returned_values
 
 _READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())

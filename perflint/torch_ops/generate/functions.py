@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perflint.torch_ops import METHODS, short_name
 from perflint.torch_ops.generate import by_hand, memory, probe
 from perflint.torch_ops.generate.probe import Operator, operators, schemas
 from perflint.torch_ops.generate.signatures import (
@@ -21,7 +22,6 @@ from perflint.torch_ops.generate.signatures import (
     properties_of_stub,
     result_kind,
 )
-from perflint.torch_ops.table import METHODS, short_name
 
 # Modules whose public functions are in the table, and what their operators' names begin with.
 MODULES = {
@@ -280,7 +280,7 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """The outcome as table.py reads it."""
+        """The outcome as `perflint.torch_ops` reads it."""
         words = [self.result]
         words += [f"dtype={self.dtype}"] if self.dtype else []
         words += ["syncs"] if self.syncs else []

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from perflint.torch_ops import METHODS
 from perflint.torch_ops.generate import by_hand
 from perflint.torch_ops.generate.probe import INDICES, packet_of
 from perflint.torch_ops.generate.signatures import Overload, Parameter, of_callable
-from perflint.torch_ops.table import METHODS
 
 _SHAPES = ((4, 4), (2, 4, 4), (1, 2, 4, 4), (4,))
 _DTYPES = ("float32", "int64")
@@ -31,7 +31,7 @@ _KEYS = ("views", "may", "writes")
 
 @dataclass
 class Memory:
-    """The arguments, as table.py reads them, by what happens to them."""
+    """The arguments, as `perflint.torch_ops` reads them, by what happens to them."""
 
     views: dict[str, None] = field(default_factory=dict)
     may: dict[str, None] = field(default_factory=dict)

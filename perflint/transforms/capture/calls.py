@@ -10,15 +10,14 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_abstract, is_metadata
 from perflint.analysis.memory.dispatch import Modules
-from perflint.analysis.memory.python import FILLS, HOLDS, TAKES
+from perflint.analysis.memory.roles import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
-from perflint.analysis.values.call_targets import ELSEWHERE
+from perflint.analysis.values.codes import ELSEWHERE
 from perflint.analysis.values.values import Kind, Place, Value
-from perflint.syntax.arguments import keyword_of
+from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import FUNCTIONS, elements_of, path_of
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked
-from perflint.transforms.shown import shown
+from perflint.transforms.blocked import Blocked, shown
 
 MODES = frozenset(  # of torch, which a program switches on around its code
     "torch.no_grad torch.inference_mode torch.enable_grad torch.set_grad_enabled torch.autocast torch.amp.autocast"

@@ -1,27 +1,35 @@
-"""The fix that captures a loop which must stay: the function around it as one CUDA graph, or the loop in chunks."""
+"""The fixes that capture: a function as one CUDA graph, a loop in chunks, or outlined, and a training loop's steps."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from contextlib import suppress
 
+from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.heat.scale import Heat
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Says
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.device_use import scripting
-from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import PlainLoop, path_of
+from perflint.syntax.source import Fix, Safety
+from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, path_of
 from perflint.transforms.aliases import check_aliases
-from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, RUNTIME, handed_over
+from perflint.transforms.blocked import Blocked, shown
+from perflint.transforms.capture.calls import MODES, called
+from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, RUNTIME, handed_over, is_captured
 from perflint.transforms.capture.course import Exit, end_of
+from perflint.transforms.capture.host_part import Around
 from perflint.transforms.capture.obstacles import Obstacles
-from perflint.transforms.capture.outlined_loop import outlined
+from perflint.transforms.capture.outline import Outline
+from perflint.transforms.capture.parts import steps
+from perflint.transforms.capture.region import Region, region_with, regions, shortened
 from perflint.transforms.capture.step_function import stepped
-from perflint.transforms.imports import importing
+from perflint.transforms.names import importing, taken_around
 from perflint.transforms.operations import Decorate
+from perflint.transforms.remedy import TrainingStep
 from perflint.transforms.rewrite import rewrite
-from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
 
 _NOT_CAPTURED = ("torch.autograd", "torch.jit")
@@ -130,3 +138,174 @@ def _check_scripted(program: Program, loop: PlainLoop) -> None:
     compiler = scripting(program)
     if compiler is not None:
         raise Blocked("this file compiles with torch.jit: no graph can capture what is scripted", compiler)
+
+
+def outlined(program: Program, loop: PlainLoop) -> Fix:
+    """The fix for a loop in another one or in a function, with as little around it as will do; raises Blocked."""
+    first: Blocked | None = None
+    for inner in _statements(program, loop):
+        found = _try(program, inner)
+        if isinstance(found, Fix):
+            return found
+        first = first or found
+    assert first is not None
+    raise first
+
+
+def _statements(program: Program, loop: PlainLoop) -> Iterator[ast.stmt]:
+    """The loop, and the statements around it in its function, from the inside out."""
+    yield loop
+    for each in program.ancestors(loop):
+        if isinstance(each, FUNCTIONS):
+            break
+        if isinstance(each, ast.stmt):
+            yield each
+
+
+def _try(program: Program, inner: ast.stmt) -> Fix | Blocked:
+    try:
+        return _outlined(program, inner)
+    except Blocked as reason:
+        return reason
+
+
+def _outlined(program: Program, inner: ast.stmt) -> Fix:
+    around = around_of(program, program.block_of(inner))
+    if isinstance(around, LOOPS) and not is_often_run(program, inner):
+        raise Blocked("it runs once, and a graph is of use from the third time on", inner)
+    region = region_with(program, inner, around)
+    if region.recorded and isinstance(around, LOOPS):
+        reason = "gradients may be recorded, and a replay would record none: put it under `torch.no_grad()`"
+        raise Blocked(reason, inner)
+    for distribution in region.unchecked:
+        raise Blocked("it checks its arguments on the host: pass `validate_args=False`", distribution)
+    name, imported = importing(program, RUNTIME, "cuda_graph" if region.recorded else "graphed_step")
+    operations = Outline(program, region, taken_around(program, region.scope)).operations(name)
+    safety = Safety.ROUNDING if region.recorded else Safety.EXACT  # of gradients that several uses add up
+    return Fix("run the loop as one CUDA graph", safety, rewrite(program, *imported, *operations), DISTRIBUTION)
+
+
+_DECORATOR = "graphed_step"
+_EXACT = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
+
+
+def training_steps(program: Program) -> list[TrainingStep]:
+    """The hot training steps of a program that may use a device, each with its fix or what stands in the way."""
+    found = []
+    for block, backward in training_blocks(program):
+        if is_captured(program, backward):
+            continue
+        try:
+            found.append(TrainingStep(backward, (_fix(program, block, backward),), ""))
+        except Blocked as reason:
+            found.append(TrainingStep(backward, (), str(reason)))
+    return found
+
+
+def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
+    """The fix of one block; raises Blocked."""
+    _check_order(program, block, backward)
+    _check_given(program, backward)
+    found = regions(program, block, around_of(program, block))
+    name, imported = importing(program, RUNTIME, _DECORATOR)
+    outlines = _outlines(program, found)
+    found = [each.region for each in outlines]
+    changes = [each for outline in outlines for each in outline.operations(name)]
+    optimizers = {program.value(each.func.value).name for region in found for each in region.steps
+                  if isinstance(each.func, ast.Attribute)}  # fmt: skip
+    is_exact = optimizers <= _EXACT and not any(region.kept for region in found)
+    safety = Safety.EXACT if is_exact else Safety.ROUNDING  # of an optimizer in its capturable form, say
+    if any(each.scales for region in found for each in region.fetched):
+        safety = Safety.PRECISION  # the numbers have the bits of torch's default type
+    title = "run the training step as one CUDA graph"
+    if eager := found[0].eager:
+        title = f"run the forward and backward passes as one CUDA graph, but not the optimizer's step ({eager})"
+    if any(region.unchecked for region in found):
+        safety, title = Safety.BEHAVIOUR, f"{title}, with distributions that no longer check their arguments"
+    return Fix(title, safety, rewrite(program, *imported, *changes), DISTRIBUTION)
+
+
+def around_of(program: Program, block: list[ast.stmt]) -> Around:
+    """The loop around a step in its function, or else that function; raises Blocked."""
+    around = next(each for each in program.ancestors(block[0]) if isinstance(each, (*LOOPS, *FUNCTIONS, ast.Module)))
+    if isinstance(around, LOOPS):
+        return around
+    if not isinstance(around, ast.FunctionDef):
+        raise Blocked("the step isn't in a loop, and in no function of its own", block[0])
+    for each in around.decorator_list:
+        if program.qualified(called(each)) not in MODES:
+            raise Blocked("what decorates the function may do more than call it: decorate its step by hand", each)
+    return around
+
+
+def _outlines(program: Program, found: list[Region]) -> list[Outline]:
+    """The regions that can be functions, or as much of them as can be one; raises Blocked where there is none."""
+    outlines, reasons = [], []
+    taken = taken_around(program, found[0].scope)  # by the functions of one block, too
+    for region in found:
+        for part in shortened(program, region):
+            try:
+                outlines.append(Outline(program, part, taken))
+                break
+            except Blocked as reason:
+                reasons.append(reason)
+    if not outlines:
+        raise reasons[0]
+    return outlines
+
+
+def _check_given(program: Program, backward: ast.Call) -> None:
+    """Raise Blocked where callers compute what is differentiated."""
+    loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
+    if isinstance(loss, ast.Name):
+        given = program.get(Flow).graph(loss).definitions(loss)
+        if given and all(isinstance(each, Definition) and isinstance(each.node, ast.arg) for each in given):
+            reason = (
+                "is computed by callers, and a step begins with a forward pass: compute it in the function that steps"
+            )
+            raise Blocked(f"`{loss.id}` {reason}", backward)
+
+
+def _check_order(program: Program, block: list[ast.stmt], backward: ast.Call) -> None:
+    """Raise Blocked where the optimizer steps in the next iteration: in front of the backward pass, in its loop."""
+    nodes = [backward, *program.ancestors(backward)]
+    at = next(each for each in block if each in nodes)
+    if isinstance(at, LOOPS) and not any(steps(program, each) for each in block[block.index(at) + 1 :]):
+        raise Blocked("the optimizer steps in front of it, for the next time: step behind it, in its block", backward)
+
+
+_OFTEN = 20  # steps: fewer are over before a graph is of use
+
+
+def training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Call]]:
+    """The blocks that hold a backward pass and the step of an optimizer behind it, each with its first such pass."""
+    seen: set[ast.stmt] = set()
+    for call in sorted(program.of_type(ast.Call), key=lambda each: (each.lineno, each.col_offset)):
+        if runs_backward(program, call) and (program.hot_by(call) is not None or is_often_run(program, call)):
+            block = _block_of(program, call)
+            if block and block[0] not in seen:
+                seen.add(block[0])
+                yield block, call
+
+
+def is_often_run(program: Program, node: ast.AST) -> bool:
+    """Does a loop of its function run it often, as one over epochs with all of the data in one batch?"""
+    loop = next((each for each in program.ancestors(node) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
+    if not isinstance(loop, LOOPS) or program.is_tried_out(node):
+        return False
+    counted = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else None
+    is_range = isinstance(counted, ast.Call) and program.qualified(counted.func) == "builtins.range"
+    steps = integer(counted.args[-1]) if isinstance(counted, ast.Call) and is_range and counted.args else None
+    return steps is None or steps >= _OFTEN
+
+
+def _block_of(program: Program, call: ast.Call) -> list[ast.stmt]:
+    """The innermost block around a backward pass that steps an optimizer behind it."""
+    statement: ast.AST | None = program.statement_of(call)
+    while statement is not None and not isinstance(statement, (*FUNCTIONS, ast.Module)):
+        if isinstance(statement, ast.stmt):
+            block = program.block_of(statement)
+            if any(steps(program, each) for each in block[block.index(statement) :]):
+                return block
+        statement = program.parent(statement)
+    return []

@@ -14,13 +14,12 @@ from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, integer, operands, own_nodes, path_of, receiver_of
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, may_read
 from perflint.transforms.capture.results import lengthened
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.operations import derived
-from perflint.transforms.shown import shown
 from perflint.transforms.template import expression, number
 
 _SMALL = 128

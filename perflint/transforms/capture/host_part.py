@@ -13,7 +13,7 @@ from perflint.analysis.ir.graph import Graph
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import move
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.arguments import keyword_of
+from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import (
     COMPREHENSIONS,
     FUNCTIONS,

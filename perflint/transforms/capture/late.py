@@ -16,7 +16,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.arguments import arguments_of, bind
+from perflint.syntax.scopes import arguments_of, bind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.meters import PURE, is_differentiated_once, is_meters

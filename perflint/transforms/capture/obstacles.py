@@ -13,11 +13,11 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.hooks import may_be_hooked
 from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.program import GradMode, Program
-from perflint.analysis.values.call_targets import named_functions
+from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import (
     MODES,
     argument_names,
@@ -27,7 +27,6 @@ from perflint.transforms.capture.calls import (
     is_tensor,
     works_in_place,
 )
-from perflint.transforms.shown import shown
 
 _OTHER_CODE = {
     **dict.fromkeys(TRIES, "handles errors"),

@@ -17,15 +17,13 @@ from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
 from perflint.syntax.walk import own_nodes, reachable, receiver_of, root_of
 from perflint.transforms.aliases import is_own, written_names
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part, written_directly
 from perflint.transforms.capture.region import Region
-from perflint.transforms.capture.scope import check_scope
-from perflint.transforms.capture.step_name import step_name
-from perflint.transforms.capture.tape import check_tape, is_cut
+from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, step_name
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
@@ -38,7 +36,6 @@ from perflint.transforms.operations import (
     in_rows,
     new,
 )
-from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, reference, statement, tuple_of
 
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)

@@ -15,8 +15,9 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import MODES, called
+from perflint.transforms.capture.captured import check_file
 from perflint.transforms.capture.host_part import (
     Around,
     Fetched,
@@ -31,8 +32,6 @@ from perflint.transforms.capture.kept import Kept, kept
 from perflint.transforms.capture.late import Late, late
 from perflint.transforms.capture.parts import Part, names_in, runs, steps, sunk
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
-from perflint.transforms.capture.uncaptured import check_file
-from perflint.transforms.shown import shown
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,11 @@ from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, elements_of, nodes_of_body, own_nodes, path_of, receiver_of
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.joined import growth
 from perflint.transforms.names import check_alone
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
-from perflint.transforms.shown import shown
 from perflint.transforms.template import reference
 from perflint.transforms.template import statement as statement_of
 

@@ -1,20 +1,25 @@
-"""Tells whether what a training step sets may be set by a function of its own: who else reads it, and when."""
+"""What a step that becomes a function of its own leaves to the code around: variables, the tape; and its name."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from perflint import torch_ops
+from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition, Phi, sources_of
-from perflint.analysis.program import Program
+from perflint.analysis.ir.graph import Definition, Phi, Value, sources_of
+from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.program import Effect, GradMode, Program
+from perflint.analysis.values.operations import move
+from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable
-from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.host_part import Around
+from perflint.transforms.blocked import Blocked, shown
+from perflint.transforms.capture.host_part import Around, detaches, is_within
 from perflint.transforms.capture.late import changed_by
 from perflint.transforms.capture.region import Region
-from perflint.transforms.names import check_alone
-from perflint.transforms.shown import shown
+from perflint.transforms.capture.step_obstacles import is_model
+from perflint.transforms.names import Taken, check_alone
 
 _SCOPES = (*FUNCTIONS, ast.ClassDef)
 _OF_SCOPE = frozenset("builtins.locals builtins.vars builtins.dir".split())  # without arguments
@@ -81,3 +86,171 @@ def _looks_up(program: Program, region: Region, outermost: Around) -> Iterator[a
         is_before = is_own and not graph.is_within(call, outermost) and not graph.runs_after(call, outermost)
         if (looks_here or name in _OF_ANY) and not is_before:
             yield call
+
+
+_DIFFERENTIATING = frozenset({"torch.autograd.grad"})
+
+
+def check_tape(
+    program: Program, region: Region, outermost: Around, reads: Iterable[tuple[ast.Name, list[Value]]]
+) -> None:
+    """Raise Blocked where `region` differentiates what is computed before it, or others what it computes.
+
+    `reads` are the names that it reads, with their values.
+    """
+    tape = _Tape(program, region, outermost)
+    tape.check_before(reads)
+    tape.check_behind()
+
+
+class _Tape:
+    def __init__(self, program: Program, region: Region, outermost: Around) -> None:
+        self._program, self._region, self._outermost = program, region, outermost
+        self._graph = program.get(Flow).graph(region.scope)
+
+    def check_before(self, reads: Iterable[tuple[ast.Name, list[Value]]]) -> None:
+        """Raise Blocked where what is differentiated is computed in front of the region."""
+        if not (self._records() or self._is_computed_inside()):
+            first = self._region.parts[0]
+            before = [each.blocked for each in self._region.block[: self._region.block.index(first)] if each.blocked]
+            none = Blocked("it runs no model that is known: a step begins with a forward pass", first.statement)
+            raise before[-1] if before else none
+        runs_model = self._records()
+        given = (value for name, values in reads if not is_cut(self._program, name) for value in values)
+        for value in reachable(given, lambda each: self._computed_of(each) if self._may_have_graph(each) else []):
+            if isinstance(value, Definition) and value.source is not None and self._may_have_graph(value):
+                is_run = self._program.effects(value.source, Effect.RECORDS) or _runs(self._program, value.source)
+                if is_run or self._may_record(value.source) or not (runs_model or self._is_moved(value)):
+                    raise self._reason(value.source)
+
+    def _is_moved(self, value: Definition) -> bool:
+        """Is it no tensor, nor a list of some, as far as is known, or one that was only copied to the device?"""
+        kinds = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING)
+        is_tensor = isinstance(value.node, ast.Name) and self._program.value(value.node).kind in kinds
+        moves = [each for each in own_nodes(value.source or value.node) if isinstance(each, ast.Call)]
+        return not is_tensor or (bool(moves) and all(move(self._program, each) for each in moves))
+
+    def _records(self) -> bool:
+        """Does the region run a model with gradients?"""
+        return any(
+            self._program.effects(each, Effect.RECORDS) or _runs(self._program, each) for each in self._region.captured
+        )
+
+    def _is_computed_inside(self) -> bool:
+        """Does the region compute all that it differentiates, be it of parameters alone?"""
+        calls = [
+            each for each in self._region.nodes if isinstance(each, ast.Call) and runs_backward(self._program, each)
+        ]
+        values = [self._values_in(each) for each in calls]
+        return bool(values) and all(each and all(map(self._is_inside, each)) for each in values)
+
+    def _may_have_graph(self, value: Value) -> bool:
+        """Is it computed in front of the region, in the same iteration, and its graph neither cut nor switched off?"""
+        source = value.source if isinstance(value, Definition) else None
+        if source is None or self._is_inside(value) or not is_within(self._graph, source, self._region.around):
+            return False
+        is_cut = detaches(self._program, self._program.statement_of(source))
+        return not is_cut and self._program.grad_mode(source, callers=False) is not GradMode.OFF
+
+    def _may_record(self, source: ast.expr) -> bool:
+        """Does it call what isn't known, and give it tensors?"""
+        for call in (each for each in own_nodes(source) if isinstance(each, ast.Call)):
+            value = self._program.value(call.func)
+            known = self._program.callee(call) is not None or value.kind in (Kind.LIBRARY, Kind.CLASS)
+            of_tensor = isinstance(call.func, ast.Attribute) and torch_ops.of_method(call.func.attr) is not None
+            given = [*call.args, *(each.value for each in call.keywords)]
+            if not known and not of_tensor and any(self._program.value(each).kind is Kind.TENSOR for each in given):
+                return True
+        return False
+
+    def _reason(self, node: ast.expr) -> Blocked:
+        """Why the region doesn't begin before `node`."""
+        parts = self._region.block
+        for part in parts[: parts.index(self._region.parts[0])]:
+            if part.blocked is not None and (part.statement.end_lineno or 0) >= node.lineno:
+                return part.blocked
+        return Blocked("it runs a model with gradients, and a graph can't begin before it", node)
+
+    def check_behind(self) -> None:
+        """Raise Blocked where a result is differentiated behind the step: a replay records nothing."""
+        for call in (each for each in own_nodes(self._outermost) if isinstance(each, ast.Call)):
+            differentiates = (
+                runs_backward(self._program, call) or self._program.qualified(call.func) in _DIFFERENTIATING
+            )
+            if differentiates and call not in self._region.nodes and self._comes_from_inside(call):
+                reason = "differentiates what the step before it computes, and a replay records nothing for that"
+                raise Blocked(f"it {reason}: compute that again behind the step", call)
+
+    def _comes_from_inside(self, node: ast.expr) -> bool:
+        """May `node` be computed of what the region sets?"""
+        return any(map(self._is_inside, reachable(self._values_in(node), self._computed_of)))
+
+    def _computed_of(self, value: Value) -> list[Value]:
+        """The values that the expression names which gives this one."""
+        return self._values_in(value.source) if isinstance(value, Definition) and value.source is not None else []
+
+    def _values_in(self, node: ast.expr) -> list[Value]:
+        names = (each for each in ast.walk(node) if isinstance(each, ast.Name) and not is_cut(self._program, each))
+        return [value for name in names for value in self._graph.definitions(name)]
+
+    def _is_inside(self, value: Value) -> bool:
+        return isinstance(value, Definition) and value.node in self._region.nodes
+
+
+def is_cut(program: Program, name: ast.Name) -> bool:
+    """Is no more read of a tensor than values without their history, or its shape?"""
+    around = program.parent(name)
+    call = program.parent(around) if isinstance(around, ast.Attribute) else None
+    is_shape = any(isinstance(each, ast.expr) and is_metadata(each) for each in (around, call))
+    return is_shape or any(_detaches(program, each) for each in program.ancestors(name))
+
+
+def _detaches(program: Program, node: ast.AST) -> bool:
+    """Is it what `.detach()` is called on?"""
+    around = program.parent(node) if isinstance(node, ast.Attribute) and node.attr == "detach" else None
+    return isinstance(around, ast.Call) and around.func is node
+
+
+def _runs(program: Program, node: ast.AST) -> bool:
+    """Does it run a module of another file?"""
+    return any(isinstance(each, ast.Call) and is_model(program, each.func) for each in own_nodes(node))
+
+
+_NAMES = ("step", "train_step", "training_step", "graphed")
+_WORDS = ("optimizer", "optimiser", "optim", "opt")
+
+
+def step_name(program: Program, region: Region, owner: str, results: Sequence[str], taken: Taken) -> str:
+    """What to call the function: by its optimizer, where that is one of several, or by its first result.
+
+    `owner` is `self` or the like where it becomes a method. Raises Blocked where no name is free.
+    """
+    paths = {ast.unparse(each.func.value) for each in region.steps if isinstance(each.func, ast.Attribute)}
+    last = paths.pop().rpartition(".")[2].lower() if len(paths) == 1 else ""
+    word = next((each for each in _WORDS if each in last), "")
+    stem = last.replace(word, "").strip("_")
+    names = [f"{stem}_step", *_NAMES] if word and stem.isidentifier() else list(_NAMES)
+    if region.eager:
+        names = ["compute_gradients"]
+    if region.pure:
+        names = [f"compute_{results[0]}" if results else _NAMES[-1]]
+    if isinstance(region.around, ast.FunctionDef):
+        function = region.around.name.strip("_")
+        is_named = region.pure or function.endswith(names[0])
+        private = "__" if owner else "_"  # a method's is mangled: a class below may have one like it
+        names = [f"{private}graphed_{function}" if is_named else f"{private}{function}_{names[0]}"]
+        if names[0] in program.text or _is_defined_again(program, region.around):
+            raise Blocked(f"there is a `{names[0]}` already: decorate the step by hand", region.scope)
+    return taken.fresh(next((each for each in names if each not in taken.names), names[0]))
+
+
+def _is_defined_again(program: Program, function: ast.FunctionDef) -> bool:
+    """Is another function of its scope called so, too?"""
+
+    def scope(node: ast.AST) -> ast.AST:
+        return next(
+            each for each in program.ancestors(node) if isinstance(each, (*FUNCTIONS, ast.ClassDef, ast.Module))
+        )
+
+    others = (each for each in program.of_type(ast.FunctionDef) if each.name == function.name and each is not function)
+    return any(scope(each) is scope(function) for each in others)

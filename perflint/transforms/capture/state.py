@@ -16,12 +16,11 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes
 from perflint.transforms.aliases import ELSEWHERE, aliases, names_of, written_names
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.course import Course
 from perflint.transforms.capture.results import Collected
 from perflint.transforms.names import taken_around
-from perflint.transforms.shown import shown
 
 _SKIPPED = "by what the test skips in the last step: set it before the test"
 _ONLY_LOCAL = "and not handed from step to step: append it to a list that is stacked"

@@ -13,8 +13,7 @@ from perflint.analysis.memory.hooks import is_scripted
 from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import integer
-from perflint.transforms.blocked import Blocked
-from perflint.transforms.shown import shown
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.template import call_like, expression
 from perflint.transforms.vectorize import inline
 from perflint.transforms.vectorize.axes import (

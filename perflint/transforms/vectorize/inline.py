@@ -9,10 +9,9 @@ from dataclasses import replace
 from perflint.analysis.memory.hooks import may_be_wrapped
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import defaults_of
+from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import own_nodes
-from perflint.transforms.blocked import Blocked
-from perflint.transforms.shown import shown
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.template import reference
 from perflint.transforms.vectorize.scope import Callee, Scope
 from perflint.transforms.vectorize.values import Batched, Invariant, Value

@@ -11,10 +11,9 @@ from perflint.analysis.memory.hooks import may_be_hooked
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import keyword_of
+from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import is_false, operands, path_of
-from perflint.transforms.blocked import Blocked
-from perflint.transforms.shown import shown
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import Invariant
 

@@ -13,17 +13,15 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Seen
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.shapes import Shapes
-from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of, root_of, variables_in
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.host_part import draws
 from perflint.transforms.names import check_alone, of_torch
 from perflint.transforms.operations import Operation, ReplaceStatements, derived, located, new, same_code
 from perflint.transforms.rewrite import rewrite
-from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, number
-from perflint.transforms.vectorize.body import inner_statements, lift_body
-from perflint.transforms.vectorize.expressions import lift
+from perflint.transforms.vectorize.body import inner_statements, lift, lift_body
 from perflint.transforms.vectorize.indexing import with_targets
 from perflint.transforms.vectorize.inline import intercepts
 from perflint.transforms.vectorize.modules import is_told_by_class

@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping
 from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import bind
-from perflint.syntax.scopes import bound_names
+from perflint.syntax.scopes import bind, bound_names
 from perflint.syntax.walk import integer
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.gradients import may_be_transformed
 from perflint.transforms.operations import in_rows
-from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, number, reference, statement
 from perflint.transforms.vectorize.modules import Module, called_module
 from perflint.transforms.vectorize.results import is_own_list

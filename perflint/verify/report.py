@@ -1,17 +1,22 @@
-"""The charts of reports: SVG elements, axes whose positions are percentages, and what a verdict is drawn by."""
+"""The HTML report on a verification, with charts: one file that needs neither network nor scripts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from statistics import median
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from perflint.report.style import printable
 from perflint.report.words import count
-from perflint.verify import statistics
+from perflint.verify import statistics, summary
 from perflint.verify.agent.timeline import DEVICE, LANES, Timeline
+from perflint.verify.grade import Outcome
 from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Estimate, Samples
 from perflint.verify.summary import percent, ratio, ratio_with_interval, seconds
 from perflint.verify.verdict import FixVerdict, Verdict
@@ -121,7 +126,7 @@ def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Itera
             points = []
 
 
-def ratios(samples: Samples) -> Markup | None:
+def _ratios(samples: Samples) -> Markup | None:
     """The paired ratios of a race: a dot for each pair, a row for each round; None without pairs."""
     patch, aa = statistics.against_original(samples, PATCHED), statistics.itself(samples)
     if patch is None or aa is None:
@@ -163,7 +168,7 @@ def rounds(samples: Samples) -> Sequence[tuple[int, int, str, str]]:
     return [(each + 1, len(patch[each]), ratio(median(patch[each])), ratio(median(aa[each]))) for each in both]
 
 
-def timelines(before: Timeline | None, after: Timeline | None) -> Sequence[tuple[str, Markup]]:
+def _timelines(before: Timeline | None, after: Timeline | None) -> Sequence[tuple[str, Markup]]:
     """The timelines that were observed, each with its title, on one time scale."""
     named = {name: each for name, each in (("Before", before), ("After", after)) if each}
     axis = Axis(0.0, max((each.seconds for each in named.values()), default=0.0))
@@ -262,3 +267,52 @@ class Axis:
         steps = (step * 10.0 ** (power + more) for more in (0, 1) for step in _STEPS)
         step = next(step for step in steps if step * most >= self.high - self.low)
         return [number * step for number in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+
+
+_FOLDER = Path(__file__).parent
+_LOOKS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # of lines of a diff
+
+
+def page(verdict: Verdict) -> str:
+    """The report; users' text is escaped, and encodes in UTF-8."""
+    return template(_FOLDER / "page.html").render(
+        verdict=verdict,
+        figures=list(summary.figures(verdict)),
+        open=(Outcome.LEVEL, Outcome.UNSURE, Outcome.UNFIXED),
+        style=style(),
+        charts={
+            "ratios": _ratios(verdict.samples),
+            "timelines": _timelines(verdict.before.timeline, verdict.after.timeline),
+            "losses": losses(verdict),
+        },
+        rounds=rounds(verdict.samples),
+        gains=gains(verdict.fixes),
+        lines=_lines,
+        words=summary,
+        count=count,
+    )
+
+
+def style() -> Markup:
+    """The style sheet of all pages: for light and dark screens, and for paper."""
+    return Markup((_FOLDER / "style.css").read_text(encoding="utf-8"))
+
+
+@cache
+def template(path: Path) -> Template:
+    """The template in a file, which may use the macros here; what it is given is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader([path.parent, _FOLDER]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    return environment.get_template(path.name)
+
+
+def _lines(text: str) -> Iterator[tuple[str, str]]:
+    """Each line of a hunk with its look."""
+    for line in text.removesuffix("\n").split("\n"):
+        yield _LOOKS.get(line[:1], "kept"), line.removesuffix("\r").expandtabs(8)

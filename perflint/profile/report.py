@@ -1,17 +1,24 @@
-"""The charts of a profile's page: shares of a step, costs of lines, and the roofline."""
+"""The HTML page of a profile and its charts: one file that needs neither network nor scripts."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 from markupsafe import Markup
 
+from perflint.documents.disk import Unreadable
+from perflint.documents.document import read
 from perflint.engine.results import figure
-from perflint.profile.kinds import Regime
 from perflint.profile.result import LineCost, Profile
-from perflint.profile.roofline import Point, Roofline
-from perflint.verify.report.charts import Axis, drawing, element
+from perflint.profile.roofline import Point, Regime, Roofline
+from perflint.profile.summary import Report, finding_place, place
+from perflint.report.words import count
+from perflint.verify import report
+from perflint.verify.report import Axis, drawing, element
 
 _SHARES, _BAR = 34, 10  # pixels, here and below
 _PLOT = 300
@@ -132,3 +139,45 @@ def _dot(across: Axis, up: Axis, point: Point, longest: float, *, named: bool) -
         far = across.place(point.intensity) > 70
         shift = {"dx": -(radius + 3) if far else radius + 3, "dy": 4}
         yield element("text", point.name, class_="last" if far else "first", x=x, y=y, **shift)
+
+
+_FOLDER = Path(__file__).parent
+_LINES = 40  # that are shown
+_LEAST = 0.002  # of a step is worth a line
+
+
+def page(profiled: Report) -> str:
+    """The page; users' text is escaped, and encodes in UTF-8."""
+    profile = profiled.profile
+    lines = [each for each in profile.lines if each.own_ms >= _LEAST * profile.step_ms or each.launches >= 1][:_LINES]
+    return report.template(_FOLDER / "page.html").render(
+        report=profiled,
+        profile=profile,
+        lines=lines,
+        regimes=[regime.value for regime in Regime],
+        style=report.style() + Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
+        look=look,
+        shares=shares,
+        bars=bars(lines),
+        roofline=roofline(profile.roofline),
+        source=_source,
+        figure=figure,
+        place=place,
+        finding_place=finding_place,
+        count=count,
+        basename=os.path.basename,
+    )
+
+
+def _source(line: LineCost) -> str:
+    """The text of a line, as it is now."""
+    texts = _texts(line.path)
+    return texts[line.line - 1].strip() if 0 < line.line <= len(texts) else ""
+
+
+@cache
+def _texts(path: str) -> list[str]:
+    try:
+        return read(Path(path)).text.splitlines()
+    except Unreadable:
+        return []

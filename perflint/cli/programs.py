@@ -1,0 +1,294 @@
+"""The commands that run the user's program, run, profile, verify and tune: options, what they print, and exit codes."""
+
+from __future__ import annotations
+
+import gc
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perflint.cli import options
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from perflint.cli.verify_session import Session
+    from perflint.engine.rule import Safety
+    from perflint.tune.trials import Trials
+    from perflint.verify.recordings import Tell
+    from perflint.verify.runs import Course
+    from perflint.verify.verdict import Verdict
+
+
+@click.command(
+    short_help="Run a program with the fixes applied in memory.", context_settings={"allow_interspersed_args": False}
+)
+@options.MODULE
+@click.option("--dry-run", is_flag=True, help="Print what would be applied, and run nothing.")
+@click.option("--tune-loader", is_flag=True, help="Measure how many workers loaders need; later runs have them.")
+@click.option("--compile", is_flag=True, help="Compile modules that are called again and again, which may not pay.")
+@click.option("--tuned", is_flag=True, help="Run what `perflint tune` has found to be the best, instead of the fixes.")
+@click.option("--last", is_flag=True, help="Print the summary of the latest run that was killed, or still goes on.")
+@click.option("-q", "--quiet", is_flag=True, help="No summary.")
+@options.UNSAFE
+@options.SELECTION
+@options.JOBS
+@options.CACHE
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def run(
+    program: tuple[str, ...], is_module: bool, dry_run: bool, last: bool, quiet: bool, **typed: Any
+) -> int | Callable[[], None]:
+    """Run SCRIPT with ARGS as python would, with the fixes for all files that it can import applied in memory.
+
+    These are the exact and rounding ones, unless --unsafe. With PERFLINT_DISABLE=1 the program runs unchanged.
+    """
+    from perflint.cli import run_request
+    from perflint.shim.running import Program
+
+    if last:
+        return _printed(run_request.last_lines(program[0] if program else ""))
+    if not program:
+        raise click.UsageError("Missing argument 'SCRIPT [ARGS]...'.")
+    named = Program(program[0], program[1:], is_module, quiet)
+    return _printed(run_request.preview(named, typed)) if dry_run else run_request.launcher(named, typed)
+
+
+def _printed(lines: Iterable[str]) -> int:
+    click.echo("".join(f"{line}\n" for line in lines), nl=False)
+    return DONE
+
+
+@click.command(
+    short_help="Measure where the time of a program's steps goes.",
+    context_settings={"allow_interspersed_args": False},
+)
+@options.MODULE
+@click.option("--steps", type=click.IntRange(1, 1000), default=10, show_default=True, help="Steps that are traced.")
+@click.option("--warm-up", type=click.IntRange(1), default=10, show_default=True, help="Steps before the first one.")
+@click.option("--stop", is_flag=True, help="End the program as soon as its steps are recorded.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; the program prints to standard error.")
+@click.option("--trace", type=options.FILE, help="Write a trace of a few steps for Perfetto to this file.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the summary.")
+@options.SELECTION
+@options.JOBS
+@options.CACHE
+@options.COLOR
+@options.PROGRAM
+def profile(program: tuple[str, ...], **typed: Any) -> int:
+    """Run SCRIPT with ARGS as it is, and say where the time of its steps goes: by regime, by line and by finding.
+
+    Behind a warm-up some steps are timed, some traced line by line, and a few looked at for shapes; then the program
+    goes on to its end, or until Ctrl-C. A step is one of an optimizer, a batch of a loader, a backward pass or, where
+    there are none of these, a call of the outermost module. With torchrun all ranks are compared.
+
+    The shares of a step add up to its wall time: overhead (the GPU idles while the host works), input (it waits for a
+    loader), host reads (it idles because the host waited for it), compute, memory and communication. The profile is
+    kept in .perflint, where `perflint check` finds what each finding costs. Exits with 0, or with 2 if nothing was
+    profiled.
+    """
+    options.check_environment("profile")
+    from perflint.cli import console
+    from perflint.cli.profile_session import Session
+    from perflint.engine import UserError
+    from perflint.profile.result import as_json
+    from perflint.profile.summary import summary
+    from perflint.report.style import Style
+
+    def tell(line: str) -> None:
+        if not typed["quiet"]:
+            click.echo(f"perflint: {line}", err=True)
+
+    trace: Path | None = typed["trace"]
+    session = Session(program[0], program[1:], typed)
+    try:
+        report = session.report(tell, str(trace.absolute()) if trace else "")
+    except UserError:
+        if hint := options.misplaced(program):
+            tell(hint)
+        raise
+    if typed["as_json"]:
+        console.emit(as_json(report.profile).encode())
+    else:
+        style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
+        console.show(summary(report, style))
+    tell(f"the page is {session.page}")
+    return DONE
+
+
+DONE, UNPROVED, FAILED = 0, 1, 2
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """Seconds, such as 90s, 5m or 1h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds of a text."""
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
+        if not found:
+            self.fail(f"{value!r} is no time: write 90s, 5m or 1h", param, ctx)
+        seconds = float(found[1]) * _UNITS[found[2] or "s"]
+        if not seconds:
+            self.fail("there is nothing to be measured in no time", param, ctx)
+        return seconds
+
+
+@click.command(
+    short_help="Prove on this machine that the fixes keep the results and gain time.",
+    context_settings={"allow_interspersed_args": False},
+)
+@options.MODULE
+@click.option("--call", is_flag=True, help="Call PACKAGE.MODULE:FUNCTION, without arguments, each call a step.")
+@click.option(
+    "--budget",
+    type=Duration(),
+    default="2m",
+    help="The time that it may take, after which it says what is known by then; 2m is the default.",
+)
+@click.option("--warm-up", type=click.IntRange(1), help="Steps before the first that is measured.")
+@click.option("--window", type=click.IntRange(1), help="Steps that are timed together.")
+@click.option("--pairs", type=click.IntRange(1), help="Windows of each process.")
+@click.option("--rounds", type=click.IntRange(3), help="Fresh processes of each variant, at most.")
+@click.option("--horizon", type=click.IntRange(2), help="Steps that are compared one by one; 20 is the default.")
+@click.option("--compile", is_flag=True, help="Try what compiling modules gains, as `perflint run --compile` does it.")
+@click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need; `fix` writes it.")
+@options.RACE
+@options.SELECTION
+@options.JOBS
+@options.CACHE
+@options.COLOR
+@options.PROGRAM
+def verify(program: tuple[str, ...], **typed: Any) -> int:
+    """Run SCRIPT with ARGS as it is and with every fix that there is, and compare: same results? faster? by which fix?
+
+    What won is kept in .perflint/verdicts.json, and `perflint fix --apply --verified` applies it. Exits with 0 if the
+    program is the same and faster, with 1 if not, with 2 if it could not be run.
+    """
+    from perflint.shim.plan import COMPILE
+    from perflint.tune.trials import Trials
+
+    trials = Trials((COMPILE,) if typed["compile"] else ())
+    return examined(program, typed, lambda *_: trials)
+
+
+def examined(
+    program: tuple[str, ...],
+    typed: Mapping[str, Any],
+    trials: Callable[[Course, Path, Tell], Trials],
+    *,
+    allowed: Collection[Safety] | None = None,
+    to_do: Callable[[Session, Verdict], str] | None = None,
+    tail: Callable[[Verdict], Iterable[str]] | None = None,
+) -> int:
+    """Verify a program, print the summary, and return the exit code; raises UserError.
+
+    `trials` chooses what is tried besides fixes; `allowed`: the classes of promises, all of them by default.
+    `to_do` says what to do now, and `tail` what comes after the summary; each class is raced then.
+    """
+    begin = time.monotonic()  # what is imported here takes its time as well
+    options.check_environment("verify")
+    from perflint.cli import console
+    from perflint.cli.verify_session import Session
+    from perflint.engine.rule import Safety
+    from perflint.report.style import Style
+    from perflint.verify.grade import Outcome
+    from perflint.verify.summary import spent, summary
+
+    def tell(line: str) -> None:
+        if not typed["quiet"]:
+            click.echo(f"perflint: {time.monotonic() - begin:.0f} s: {line}", err=True)
+
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch can do without
+    kinds = frozenset(Safety) if allowed is None else allowed
+    session = Session(program[0], program[1:], typed, trials, kinds, by_class=tail is not None)
+    verdict = session.verdict(tell, begin)
+    style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
+    console.show(summary(verdict, style, to_do=to_do(session, verdict) if to_do else ""))
+    for line in tail(verdict) if tail else ():
+        console.show(f"{line}\n")
+    for line in spent(verdict) if typed["verbose"] else ():
+        tell(line)
+    tell(f"the report is {session.report}")
+    gc.freeze()  # what is loaded by now is left to the end of the process, and not searched for garbage
+    if verdict.outcome is Outcome.FAILED:
+        if hint := options.misplaced(program):
+            tell(hint)
+        return FAILED
+    least = typed["fail_under"]
+    is_enough = least is None or (verdict.speed is not None and verdict.speed.low >= least)
+    return DONE if verdict.outcome is Outcome.FASTER and is_enough else UNPROVED
+
+
+_NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "rounds", "horizon"))
+
+
+@click.command(
+    short_help="Race what an expert would try, and keep the best that is proved.",
+    context_settings={"allow_interspersed_args": False},
+)
+@options.MODULE
+@click.option("--budget", type=Duration(), default="5m", help="The time that it may take; 5m is the default.")
+@click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["precision", "behaviour"]),
+    help="Try what is proved statistically alike only: other number formats, or other random streams.",
+)
+@click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need.")
+@options.RACE
+@options.SELECTION
+@options.JOBS
+@options.CACHE
+@options.COLOR
+@options.PROGRAM
+def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
+    """Race SCRIPT with ARGS against itself with settings and fixes that an expert would try, and keep the best.
+
+    Those are the fixes of findings, the whole step as one CUDA graph, more workers, compiled modules, fused optimizers,
+    channels_last, cudnn.benchmark, and with --allow precision TF32 and bfloat16. A profile says which of them may gain.
+    `perflint run --tuned SCRIPT` then runs the best, without touching a file. Exits with 0 if the program is the same
+    and faster, with 1 if not, with 2 if it could not be run.
+    """
+    from perflint.engine.rule import Safety
+    from perflint.tune.kept import keep
+    from perflint.tune.ladder import ladder
+    from perflint.tune.trials import Trials, fresh, trials
+    from perflint.verify.grade import Outcome
+    from perflint.verify.summary import advice
+
+    allowed = frozenset({Safety.EXACT, Safety.ROUNDING, *map(Safety, allow)})
+
+    chosen = Trials()
+
+    def choose(course: Course, root: Path, tell: Tell) -> Trials:
+        nonlocal chosen
+        from perflint.tune.profiled import profiled  # here: once its packages are known to be there
+
+        profile = fresh(root, str(course.program))
+        if profile is None:
+            tell("profiling a few steps")
+            profile = profiled(course, root)
+        chosen = trials(allowed, profile)
+        return chosen
+
+    def to_do(session: Session, verdict: Verdict) -> str:
+        if verdict.outcome is not Outcome.FASTER:
+            return advice(verdict).replace("Verify again", "Tune again")
+        keep(session.root, program[0], verdict.fixes)
+        return f"Run it so: perflint run --tuned {'-m ' if typed['is_module'] else ''}{' '.join(program)}"
+
+    def tail(verdict: Verdict) -> list[str]:
+        left_out = [f"  {chosen.note}"] if chosen.note else []
+        return ["", "best of each class", *(f"  {line}" for line in ladder(verdict, allowed)), *left_out]
+
+    asked = {**_NOT_ASKED, "call": False, **typed}
+    return examined(program, asked, choose, allowed=allowed, to_do=to_do, tail=tail)
