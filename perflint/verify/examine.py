@@ -289,8 +289,7 @@ class Examination(Planned):
             if run:
                 graded[fix.name] = self._alone(fix, run)
             elif fix.activations:
-                crowded = self._alone(fix, whole)
-                graded[fix.name] = replace(crowded, likeness=crowded.likeness.crowded)
+                graded[fix.name] = replace(fix, likeness=self._crowded(fix, ran, whole))
             else:
                 graded[fix.name] = replace(fix, reason="there was no time to record it")
         return [graded.get(fix.name, fix) for fix in fixes]
@@ -323,6 +322,13 @@ class Examination(Planned):
         if not fix.activations:  # the first candidate of its finding was run in its place
             fix = self._fix(fix.name, self._keys[fix.name], self._patched([fix]), run)
         return replace(fix, likeness=self._graded([fix], run)) if fix.activations else fix
+
+    def _crowded(self, fix: FixVerdict, ran: Sequence[FixVerdict], run: Recorded) -> Likeness:
+        """What a run with all that `ran` tells of one: nothing where they differ by what others of them promised."""
+        alike, own = self._graded([fix], run), self._records.own.grade
+        if not alike.keeps(fix.safety, own) and self._graded(ran, run).keeps(weakest(ran), own):
+            return Likeness(Grade.UNKNOWN, ("there was no time to record it alone",), is_crowded=True)
+        return alike.crowded
 
     def _fix(self, name: str, key: FixKey, variant: Variant, run: Recorded) -> FixVerdict:
         """What a run of a variant with a fix shows of it."""
