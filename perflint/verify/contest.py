@@ -64,7 +64,7 @@ class Settled:
             return None
         raced, idle = {fix.name: fix for fix in self.fixes}, [fix for fix in fixes if fix.reason]
         right = [
-            replace(raced[fix.name], activations=fix.activations, likeness=fix.likeness)
+            replace(raced[fix.name], activations=fix.activations, likeness=fix.likeness, safety=fix.safety)
             for fix in fixes
             if not fix.reason
         ]
