@@ -335,6 +335,7 @@ def _do_each(work: Work, todo: Mapping[str, _Seen], jobs: int | None) -> Generat
     if useful < 2:
         yield from ((name, work(task)) for name, task in zip(names, tasks, strict=True))
         return
+    import perflint.engine.check  # noqa: F401  # which forked workers share rather than import it each
     from perflint.project import workers  # here: a commit hook's few files do without
     from perflint.project.cores import available_cores
 

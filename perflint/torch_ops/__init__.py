@@ -65,6 +65,7 @@ def of_distribution(name: str) -> Operation | None:
     return _operation("distribution", name)
 
 
+@functools.cache
 def of_forward(qualified: str) -> Operation | None:
     """What calling an instance of a module's class does; None if its name is not known."""
     text: str | None = _table()["classes"].get(qualified)

@@ -192,6 +192,7 @@ class Effects:
         self._graph, self._modes = program.get(ModuleCalls), program.get(GradModes)
         self._reached: dict[tuple[ast.AST, bool, bool], Sequence[ast.AST]] = {}
         self._known: dict[tuple[ast.AST, Effect], list[ast.AST]] = {}
+        self._running: dict[ast.AST, bool] = {}
 
     def of(self, root: ast.AST, effect: Effect) -> list[ast.AST]:
         """The nodes that have `effect`, of those that running `root` may reach in this file."""
@@ -214,6 +215,13 @@ class Effects:
         }
         return list(filter(has[effect], self.reached(root)))
 
+    def runs_model(self, root: ast.AST) -> bool:
+        """Does running `root` run any module? The first that is reached tells."""
+        if root not in self._running:
+            nodes = self._reach(root, inside=False, recorded=False)
+            self._running[root] = any(isinstance(each, ast.Call) and self._runs_model(each) for each in nodes)
+        return self._running[root]
+
     def records(self, function: Function) -> bool:
         """Does a call of `function` run modules, and record gradients in all of them?"""
         recorded = self.of(function, Effect.RECORDS)
@@ -232,15 +240,16 @@ class Effects:
     def _reach(self, root: ast.AST, inside: bool, recorded: bool) -> Iterator[ast.AST]:
         pending, seen = [root], {root}
         for each in pending:
+            calls = list[ast.Call]()  # followed at last, for those who look for the first node of a kind
             for node in own_nodes(each):
-                if node.__class__ is not ast.Call:
-                    yield node
-                    continue
-                if recorded and self._is_quiet(node):
-                    continue
+                if isinstance(node, ast.Call):
+                    if recorded and self._is_quiet(node):
+                        continue
+                    calls.append(node)
                 yield node
-                if inside or not (runs_module(self._program, node) and _gives_results(self._program, node)):
-                    new = [callee for callee in self._graph.callees(node) if callee not in seen]
+            for call in calls:
+                if inside or not (runs_module(self._program, call) and _gives_results(self._program, call)):
+                    new = [callee for callee in self._graph.callees(call) if callee not in seen]
                     pending += new
                     seen.update(new)
 

@@ -109,7 +109,7 @@ def _may_be_helper(program: Program, call: ast.Call) -> bool:
 def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
     """The calls of modules of which `node` is computed, in its function or in what the file gives that."""
     scopes = (program.function_of(each) or program.tree for each in callers(program, node))
-    if not any(program.effects(each, Effect.RUNS_MODULE) for each in scopes):
+    if not any(map(program.get(Effects).runs_model, scopes)):
         return []
     runs, level, seen = list[ast.Call](), [node], {node}
     for _ in range(_DEPTH):

@@ -181,6 +181,8 @@ class ClassInfo:
 
     def method(self, name: str) -> FunctionInfo | None:
         """The method called `name`, inherited ones included."""
+        if name in self.methods or not self.bases:
+            return self.methods.get(name)
         return next((info.methods[name] for info in self.lineage() if name in info.methods), None)
 
     def overriding(self, name: str) -> Iterator[FunctionInfo]:
@@ -192,6 +194,8 @@ class ClassInfo:
 
     def attribute(self, name: str) -> Value | None:
         """What is known of an attribute of the instances."""
+        if name in self.attributes or not self.bases:
+            return self.attributes.get(name)
         return next((info.attributes[name] for info in self.lineage() if name in info.attributes), None)
 
     def assign(self, name: str, value: Value) -> None:

@@ -23,7 +23,7 @@ _BUILDS = re.compile(r"DataLoader\(|\bnn\b")
 _TRAINING = ("backward(", "DataLoader(", ".zero_grad(", ".step(")  # of these there are words where it may train
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
 # What differentiates twice, forward or by torch.vmap, unless that is about a loss alone.
-_TWICE = re.compile(r"create_graph|gradient_penalty|hessian|hvp|jvp|vmap|is_grads_batched")
+_TWICE = ("create_graph", "gradient_penalty", "hessian", "hvp", "jvp", "vmap", "is_grads_batched")
 _OF_LOSS = re.compile(r"torch\.vmap\([\w.]*(loss|criterion|entropy)\w*\b", re.IGNORECASE)
 _COMPILING = frozenset("script script_method script_if_tracing _script_if_tracing trace trace_module freeze".split())
 _SCRIPTS = tuple(f".jit.{name}" for name in _COMPILING)
@@ -32,8 +32,12 @@ _SCRIPTS = tuple(f".jit.{name}" for name in _COMPILING)
 def says_of(program: Module) -> Says:
     """What a file says: of a device above all."""
     compiles = Says.COMPILES if scripting(program) is not None else Says.NOTHING
-    twice = _TWICE.search(program.text) and _TWICE.search(_OF_LOSS.sub("", program.text))
+    twice = _differentiates_twice(program.text) and _differentiates_twice(_OF_LOSS.sub("", program.text))
     return _of_place(program) | compiles | (Says.TRANSFORMS if twice else Says.NOTHING)
+
+
+def _differentiates_twice(text: str) -> bool:
+    return any(word in text for word in _TWICE)
 
 
 def scripting(program: Module) -> ast.expr | None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from perflint import torch_ops
 from perflint.analysis.values.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
 from perflint.syntax.scopes import local_names
-from perflint.syntax.walk import FUNCTIONS, Walk, path_of, receiver_of, spans_an_axis
+from perflint.syntax.walk import FUNCTIONS, Walk, path_of, spans_an_axis
 
 _LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)$")
 _OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
@@ -59,8 +59,8 @@ def usages(file: Walk) -> dict[ast.AST | None, Usage]:
         if node.value.__class__ is ast.Name:
             found[file.definition_around(node)][node.value.id].add(node.attr)
     for call in file.of_type(ast.Call):
-        if (sized := receiver_of(call, "size")) is not None:
-            found[file.definition_around(call)][path_of(sized)].add("size()")
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "size":
+            found[file.definition_around(call)][path_of(call.func.value)].add("size()")
     for part in file.of_type(ast.Subscript):
         if part.value.__class__ is ast.Name and spans_an_axis(part.slice):
             found[file.definition_around(part)][part.value.id].add("[:, ]")

@@ -96,7 +96,7 @@ def _summary(
 
 def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     """The code for what it returns: of a generator that hands on what it is given, the place of that argument."""
-    if "yield" in program.text and (name := handed_on(function)):
+    if program.get(_may_yield) and (name := handed_on(function)):
         skipped = program.class_of(function) is not None and not is_static(function)
         return str([each.arg for each in parameters_of(function)].index(name) - skipped)
     return result_code(program.returned(function))
@@ -113,6 +113,10 @@ def _start_queries(program: Program) -> set[str]:
     """The functions of other files that decide whether the file, run as a script, starts processes."""
     program.get(Starts).first()
     return program.get(Starts).queried
+
+
+def _may_yield(program: Program) -> bool:
+    return "yield" in program.text
 
 
 def _may_start(program: Program) -> bool:

@@ -37,6 +37,7 @@ _CLASSES = {
     "Optimizer": Value(Kind.OPTIMIZER),
     "ndarray": NUMPY,
 }
+_SPREAD, _SPREAD_KEYWORDS = sequence_of(UNKNOWN), mapping((), complete=False)  # of `*args` and `**kwargs`
 _TOLD = frozenset({"int", "bool", "str"})  # by fields; a loss may be kept in what is annotated as a float
 
 
@@ -60,9 +61,9 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     if info.owner is not None and is_bound and parameters[0].arg not in values:
         values[parameters[0].arg] = info.owner.instance
     if arguments.vararg is not None:
-        values[arguments.vararg.arg] = sequence_of(UNKNOWN)
+        values[arguments.vararg.arg] = _SPREAD
     if arguments.kwarg is not None:
-        values[arguments.kwarg.arg] = mapping((), complete=False)
+        values[arguments.kwarg.arg] = _SPREAD_KEYWORDS
     return values
 
 

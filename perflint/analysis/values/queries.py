@@ -17,6 +17,7 @@ from perflint.syntax.scopes import parameters_of
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, bindings_of, own_nodes, path_of, returned_values
 
 _READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())
+_BRANCHES, _VARIABLES = (ast.If, ast.While), (ast.Name, ast.Attribute)
 _MOVES = (".to(", ".cuda(")
 _OPEN = frozenset({Kind.UNKNOWN, Kind.METHOD, Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING})  # what may be a tensor
 
@@ -51,7 +52,7 @@ def _is_looped(program: Program, node: ast.Call) -> bool:
 
 def _hot_reads(program: Program) -> Iterator[ast.expr]:
     """The expressions whose values hot code may read."""
-    kinds: tuple[type[ast.AST], ...] = (ast.Call, ast.FormattedValue, ast.If, ast.While)
+    kinds: tuple[type[ast.AST], ...] = (ast.Call, ast.FormattedValue, *_BRANCHES)
     for node in (node for kind in kinds for node in program.of_type(kind)):  # in any order, which takes no sorting
         read = [each for each in _read_by(program, node) if program.value(each).kind in _OPEN]
         if read and program.heat(node) is not Heat.ONCE:
@@ -90,7 +91,7 @@ def _is_of_module(program: Program, node: ast.AST) -> bool:
 def _read_by(program: Program, node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.FormattedValue):
         return [node.value]
-    if isinstance(node, ast.If | ast.While):
+    if isinstance(node, _BRANCHES):
         return [] if path_of(node.test).startswith("self.") else [node.test]  # which is a flag
     assert isinstance(node, ast.Call)
     if isinstance(node.func, ast.Attribute) and torch_ops.does(node.func.attr, "to_host"):
@@ -115,7 +116,7 @@ class _Sources:
             bindings: list[Any] = node.generators if isinstance(node, COMPREHENSIONS) else [node]
             for target, value in (pair for binding in bindings for pair in bindings_of(binding)):
                 for part in [target] if isinstance(target, ast.Name) else ast.walk(target):
-                    if isinstance(part, ast.Name | ast.Attribute):
+                    if isinstance(part, _VARIABLES):
                         found[self._key(part)].append(value)
         return found
 
@@ -127,7 +128,7 @@ class _Sources:
                 if node in self._seen:
                     continue
                 self._seen.add(node)
-                if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                if isinstance(node, _VARIABLES) and isinstance(node.ctx, ast.Load):
                     found = self._bound.get(self._key(node)) or self._handed(node)
                     pending += found or self._bound.get((None, path_of(node)), ())
                 elif isinstance(node, ast.Call):

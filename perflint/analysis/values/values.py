@@ -118,6 +118,7 @@ LOADER = Value(Kind.LOADER, item=LIKELY_HOST_TENSOR)
 LIKELY_LOADER = LOADER._replace(sure=False)
 
 
+@lru_cache(maxsize=256)
 def tensor(place: Place, *, sure: bool = True, dtype: str = "") -> Value:
     """A tensor at `place`."""
     return Value(Kind.TENSOR, place, sure, dtype=dtype)
