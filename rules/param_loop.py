@@ -59,7 +59,7 @@ _CLAMPS = frozenset({"clamp_", "clip_"})
 _REDUCED = re.compile(r"norm|(?=.*'sum')(?=.*('grad'|'pow'|'square'|'abs'|Pow\(\)))")
 _NORM = re.compile(r"'norm'|'abs'.*'max'|'max'.*'abs'")
 _STEPS = re.compile(  # behind the class, if there is one
-    r"[._]ema($|_)|moving_average|momentum_update|soft_update|polyak|grad_norm|clip_grad|\.zero_grad$|(EMA|Average)\.update"
+    r"[._]ema($|_)|moving_average|momentum_update|soft_update|polyak|grad_norm|clip_grad|\.zero_grad$|(EMA|ema|Average)\.update"
 )
 _COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp", "update_average"})
 _HARMLESS = _COMPUTED | frozenset("detach float to type_as view_as numel norm sum item items pow square abs".split())
@@ -100,7 +100,7 @@ def _runs_each_step(program: Program, loop: ast.AST, kind: str) -> bool:
 def _walks_parameters(program: Program, walked: ast.expr) -> bool:
     """Does it walk parameters, by what they are called, or a dictionary that is made of them?"""
     keyed = walked.func.value if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) else walked
-    made = api.origins(program, keyed) if isinstance(keyed, ast.Name) else []
+    made = api.origins(program, keyed) if isinstance(keyed, ast.Name | ast.Attribute) else []
     calls = [each for each in made if isinstance(each, ast.Call)]
     tables = [each for each in calls if getattr(each.func, "attr", program.qualified(each.func)) in _TABLES]
     nodes = (each for part in (walked, *tables) for each in ast.walk(part))
@@ -130,7 +130,10 @@ def _kind(program: Program, loop: _Loop) -> str:
             is_own = not own.isdisjoint(api.path_of(node.target).split("."))
             updates |= {"update"} if is_own else {"norm"} if _REDUCED.search(ast.dump(node.value)) else set()
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            own.add(node.targets[0].id)
+            adds = isinstance(node.value, ast.BinOp) and api.path_of(node.value.left) == node.targets[0].id
+            is_norm = adds and node.targets[0].id not in own and _REDUCED.search(ast.dump(node.value))
+            updates |= {"norm"} if is_norm else set()
+            own |= set() if is_norm else {node.targets[0].id}
         elif isinstance(node, ast.Assign):
             value, target = node.value, node.targets[0]
             computed = isinstance(value, ast.BinOp) or getattr(getattr(value, "func", None), "attr", "") in _COMPUTED

@@ -111,12 +111,15 @@ def _joined(program: Program, parts: ast.expr, move: ast.Call, around: tuple[ast
 
 
 def _is_size(program: Program, node: ast.expr) -> bool:
-    is_shape = isinstance(node, ast.Attribute) and node.attr == "shape"
-    return (
-        is_shape
-        or program.value(node).kind is Kind.NUMBER
-        or (isinstance(node, ast.Call) and name_called(node) == "size")
-    )
+    return program.value(node).kind is Kind.NUMBER or _is_shape(node)
+
+
+def _is_shape(node: ast.expr) -> bool:
+    """Is it `x.shape`, `x.size(0)`, or `x.size() + (n,)`?"""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _is_shape(node.left) or _is_shape(node.right)
+    is_attribute = isinstance(node, ast.Attribute) and node.attr == "shape"
+    return is_attribute or (isinstance(node, ast.Call) and name_called(node) == "size")
 
 
 def _of_parts(

@@ -7,10 +7,10 @@ import math
 import operator
 import re
 
+from perflint import torch_ops
 from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.memory.roles import is_view
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.operations import Move, move
@@ -43,16 +43,23 @@ _OPERATORS = {
 
 
 def moved_at_once(program: Program, call: ast.Call) -> Move | None:
-    """What moves the tensor, or a view of it, to the device at once."""
+    """What moves the tensor, or a view of it, to the device at once, cast or not."""
     made: ast.AST = call
-    while isinstance(method := program.parent(made), ast.Attribute) and (outer := program.parent(method)) is not None:
-        found = move(program, outer)
-        if found is not None and found.tensor is made:
-            return found
-        if not isinstance(outer, ast.Call) or not is_view(method.attr):
+    for outer in program.ancestors(call):
+        if isinstance(outer, ast.Call) and outer.func is made:
+            found = move(program, outer)
+            if found is not None or not _keeps_numbers(made):
+                return found
+        elif not isinstance(outer, ast.Attribute | ast.Subscript) or outer.value is not made:
             return None
         made = outer
     return None
+
+
+def _keeps_numbers(method: ast.AST) -> bool:
+    """Is it a method that gives a view of the tensor, or converts it to another type?"""
+    name = method.attr if isinstance(method, ast.Attribute) else ""
+    return torch_ops.does(name, "view") or (torch_ops.does(name, "cast") and not torch_ops.does(name, "to_device"))
 
 
 def moved_later(program: Program, call: ast.Call) -> Move | None:

@@ -7,8 +7,9 @@ import re
 
 from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.program import Kind, Program
+from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import own_nodes, path_of
 
@@ -55,11 +56,12 @@ def is_number(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
 def _is_left_out(program: Program, node: ast.AST) -> bool:
     """Is it an argument that is None unless it is given, in whose place a number stands?"""
     found = program.get(Origins).of(node) if isinstance(node, ast.Name) else [node]
-    defaults = [_default(program, each) if isinstance(each, ast.arg) else each for each in found]
+    defaults = [default_of(program, each) if isinstance(each, ast.arg) else each for each in found]
     return bool(found) and all(isinstance(each, ast.Constant) and each.value is None for each in defaults)
 
 
-def _default(program: Program, parameter: ast.arg) -> ast.expr | None:
+def default_of(program: Program, parameter: ast.arg) -> ast.expr | None:
+    """The parameter's default, if it has one."""
     function = program.function_of(parameter)
     return defaults_of(function).get(parameter.arg) if function is not None else None
 
@@ -67,7 +69,7 @@ def _default(program: Program, parameter: ast.arg) -> ast.expr | None:
 def _is_given_number(program: Program, parameter: ast.arg) -> bool:
     if isinstance(parameter.annotation, ast.Name) and parameter.annotation.id in ("int", "float"):
         return True
-    default = _default(program, parameter)
+    default = default_of(program, parameter)
     is_made = getattr(program.function_of(parameter), "name", "") == "__init__"
     has_number = isinstance(default, ast.Constant) and type(default.value) in (int, float)
     return (is_made and has_number) or _is_size(program, parameter)

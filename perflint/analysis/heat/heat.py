@@ -7,16 +7,17 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.freshness import evaluates_each
-from perflint.analysis.heat.rarity import is_escape, makes_rare
+from perflint.analysis.heat.rarity import is_escape, is_mostly_true, is_periodic, makes_rare
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.links import HotPlace
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.parameters import STEP_METHODS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, stores
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, own_nodes, stores
 
 
 class Switch(NamedTuple):
@@ -142,7 +143,12 @@ class Heats:
             return name == "step"
         if owner.is_a("differentiable"):
             return name in ("forward", "backward")
-        return name in STEP_METHODS and self._program.is_module(owner)
+        return name in STEP_METHODS and self._program.is_module(owner) and not self._trains_in_loop(function)
+
+    def _trains_in_loop(self, function: Function) -> bool:
+        """Does it step an optimizer in a loop of its own? Then it is no step, but trains."""
+        loops = (each for each in own_nodes(function) if isinstance(each, LOOPS))
+        return any(steps_optimizer(self._program, each) for loop in loops for each in ast.walk(loop))
 
 
 _INITIALISING = re.compile(r"(^|_)init(iali[sz]\w*)?(_|$)")
@@ -187,4 +193,6 @@ def _may_turn_on(program: Program, site: ast.Call, function: Function, flag: Swi
         return True
     bound = program.arguments(site, function)
     given = bound.get(flag.parameter) or (None if bound.is_open else defaults_of(function).get(flag.parameter))
+    if isinstance(given, ast.Name):
+        return not (is_periodic(program, given) if flag.wanted else is_mostly_true(program, given))
     return not isinstance(given, ast.Constant) or bool(given.value) is flag.wanted

@@ -276,9 +276,11 @@ def _is_rare_flag(program: Program, test: ast.expr) -> bool:
 
 
 def _compares_a_period(program: Program, test: ast.expr) -> bool:
-    """Is the test periodic, and made of comparisons alone? A flag, set by a flag, may be set by itself."""
-    parts = test.values if isinstance(test, ast.BoolOp) else [test]
-    return all(isinstance(part, ast.Compare) for part in parts) and is_periodic(program, test)
+    """Is the test periodic by its comparisons alone? A flag, set by a flag, may be set by itself."""
+    if isinstance(test, ast.BoolOp):
+        parts = [_compares_a_period(program, each) for each in test.values]
+        return any(parts) if isinstance(test.op, ast.And) else all(parts)
+    return isinstance(test, ast.Compare) and is_periodic(program, test)
 
 
 def _stays_on_host(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:

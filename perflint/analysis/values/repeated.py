@@ -6,12 +6,15 @@ import ast
 import re
 from dataclasses import dataclass
 
+from perflint.analysis.data.attributes import Attributes
+from perflint.analysis.data.numbers import default_of, is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of, variables_in
 
 _FIXED = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.Attribute, ast.Name, ast.expr_context)
+_OF_NUMPY = re.compile(r"numpy\.(log(2|10|1p)?|exp(m1)?|sqrt|square|abs|sin|cos|tan|tanh|floor|ceil|prod|float(32|64))")
 _OPTIONS = re.compile(r"(self\.)?_?(args|opts?|options|cfg|config|hparams|hps|flags)\.", re.IGNORECASE)
 
 
@@ -47,7 +50,7 @@ def numbers(program: Program, data: ast.expr) -> Numbers | None:
         return Numbers(None, inner, is_range=True) if inner is not None else None
     if is_option(program, data) or _is_constant(program, data):
         return Numbers(None, None)
-    return Numbers(data, None, is_scalar=True) if program.value(data).kind is Kind.NUMBER else None
+    return Numbers(data, None, is_scalar=True) if _is_number(program, data) else None
 
 
 def is_option(program: Program, node: ast.expr) -> bool:
@@ -68,20 +71,54 @@ def _is_looked_up(node: ast.expr) -> bool:
     return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and bool(path_of(node.value))
 
 
+def _is_number(program: Program, node: ast.expr) -> bool:
+    return program.value(node).kind is Kind.NUMBER or _is_computed(program, node)
+
+
+def _is_computed(program: Program, node: ast.expr) -> bool:
+    """Is it a number that numpy computes of numbers, as in `np.log(self.high / self.low)`?"""
+    if isinstance(node, ast.BinOp):
+        return all(_is_computed(program, each) for each in (node.left, node.right))
+    if isinstance(node, ast.UnaryOp):
+        return _is_computed(program, node.operand)
+    if not isinstance(node, ast.Call) or not _OF_NUMPY.fullmatch(program.qualified(node.func)) or len(node.args) != 1:
+        return is_number(program, node)
+    given = program.value(node.args[0])
+    is_shape = given.kind is Kind.SEQUENCE and given.item is not None and given.item.kind is Kind.NUMBER
+    return is_shape if path_of(node.func).endswith("prod") else _is_computed(program, node.args[0])
+
+
 def _is_constant(program: Program, data: ast.expr) -> bool:
-    """Is it a name for a tuple of numbers, or a list that the module makes, of which all callers are in sight?"""
-    sources = program.get(Origins).of(data) if isinstance(data, ast.Name) else []
-    return bool(sources) and all(
+    """Is it a name for a tuple of numbers, or a list that the module makes, of which all callers are in sight?
+
+    Or what the methods of a class keep, such as the default of a parameter, and only read.
+    """
+    if isinstance(data, ast.Attribute):
+        attributes = program.get(Attributes)
+        if not attributes.is_own(data) or not all(_is_read(program, each) for each in attributes.readers(data)):
+            return False
+    sources = program.get(Origins).of(data) if isinstance(data, ast.Name | ast.Attribute) else []
+    defaults = [default_of(program, each) if isinstance(each, ast.arg) else each for each in sources]
+    return bool(defaults) and all(
         isinstance(each, ast.Tuple | ast.List)
         and _is_fixed(program, each)
-        and (isinstance(each, ast.Tuple) or program.function_of(each) is None)
-        for each in sources
+        and (isinstance(each, ast.Tuple) or isinstance(data, ast.Attribute) or program.function_of(each) is None)
+        for each in defaults
     )
+
+
+def _is_read(program: Program, node: ast.Attribute) -> bool:
+    """Is what the attribute holds only read: by a function of a library, for an item or two, or in a loop?"""
+    around = program.parent(node)
+    if isinstance(around, ast.Call):
+        return program.qualified(around.func).partition(".")[0] in ("torch", "numpy", "builtins")
+    is_walked = isinstance(around, ast.For | ast.comprehension)
+    return is_walked or (isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Load))
 
 
 def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
     """Of numbers that are written out: one, or several that don't change from step to step."""
-    is_one = len(elements) == 1 and program.value(elements[0]).kind is Kind.NUMBER
+    is_one = len(elements) == 1 and _is_number(program, elements[0])
     if not is_one and not (elements and all(_is_fixed(program, each) for each in elements)):
         return None
     is_same = len({ast.dump(each) for each in elements}) == 1 and not isinstance(elements[0], ast.List | ast.Tuple)

@@ -109,6 +109,7 @@ OTHER = Value(Kind.OTHER)
 PERIODIC = Value(Kind.NUMBER, periodic=True)
 NUMPY = Value(Kind.NUMPY)
 DEVICE_TENSOR = Value(Kind.TENSOR, Place.DEVICE)
+_CONSTANTS = frozenset(f"{module}.{name}" for module in ("math", "numpy", "torch") for name in "pi e inf nan".split())
 GUESSED = "guessed"  # the name of a tensor that may be a number: what an unknown call gave, an untyped parameter
 GUESSED_TENSOR = Value(Kind.TENSOR, Place.DEVICE, sure=False, name=GUESSED)
 HOST_TENSOR = Value(Kind.TENSOR, Place.HOST)
@@ -135,8 +136,8 @@ def literal(constant: Constant) -> Value:
 
 @lru_cache(maxsize=4096)
 def library(name: str) -> Value:
-    """The module, class or function of a library with this qualified name."""
-    return Value(Kind.LIBRARY, name=name)
+    """The module, class, function or constant of a library with this qualified name."""
+    return NUMBER if name in _CONSTANTS else Value(Kind.LIBRARY, name=name)
 
 
 def sequence(items: Iterable[Value]) -> Value:
