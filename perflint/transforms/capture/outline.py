@@ -18,6 +18,7 @@ from perflint.syntax.scopes import surely_bound_names
 from perflint.syntax.walk import own_nodes, reachable, receiver_of, root_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.by_name import check_by_name
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late, only_reads
@@ -200,6 +201,9 @@ class Outline:
 
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
+        points = self.program.get(Memory).points_to(self.region.scope)
+        if not self.region.pure:
+            check_by_name(self.program, self.region, self.parameters)
         written = written_directly if self.region.pure else written_names
         for each in self.region.captured:
             for name in written(self.program, each):
@@ -208,7 +212,6 @@ class Outline:
                     if self.program.value(name).kind is not Kind.TENSOR:
                         does = "is filled: make it right in front of the loop, empty"
                     raise Blocked(f"`{name.id}`, of which a graph has a copy, {does}", name)
-        points = self.program.get(Memory).points_to(self.region.scope)
         for name in (each for each in self._stores if each.id in self.results):
             places = points.held(self._graph.values[name])
             is_filled = self.region.pure and self.program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING)
