@@ -119,17 +119,26 @@ def _fused(torch: Any, tally: Tally) -> Undo:
 
 
 def _channels_last(torch: Any, tally: Tally) -> Undo:
+    """Arrange weights at the first call: random numbers with which a program fills them come in the order of memory."""
+
+    def arrange(conv: Any, inputs: Any) -> None:
+        if type(conv.weight) is not torch.nn.Parameter:  # but a replica's, or a functional call's
+            return
+        for number in [number for number, hook in conv._forward_pre_hooks.items() if hook is arrange]:
+            del conv._forward_pre_hooks[number]
+        with torch.inference_mode(False):
+            conv.weight.data = conv.weight.data.to(memory_format=torch.channels_last)
+        tally.add()
+
     def made(init: Any) -> Any:
         @functools.wraps(init)
-        def arranged(self: Any, *args: Any, **given: Any) -> None:
+        def watched(self: Any, *args: Any, **given: Any) -> None:
             init(self, *args, **given)
-            if type(self.weight) is torch.nn.Parameter:  # and not one that is to be made later
-                self.weight.data = self.weight.data.to(memory_format=torch.channels_last)
-                tally.add()
+            self.register_forward_pre_hook(arrange)
 
-        return arranged
+        return watched
 
-    tally.remark("the program makes no convolution")
+    tally.remark("the program calls no convolution")
     kinds = [getattr(torch.nn, name) for name in _CONVOLUTIONS]
     return undo_all([replace(kind, "__init__", made(kind.__init__)) for kind in kinds])
 

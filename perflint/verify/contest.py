@@ -14,7 +14,7 @@ from perflint.verify.budget import Budget
 from perflint.verify.grade import Grade, Likeness, Outcome
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import AT_ONCE, Protocol, Schedule
-from perflint.verify.race import Enough, Race
+from perflint.verify.race import Enough, Race, Room
 from perflint.verify.statistics import (
     AGAIN,
     KEPT,
@@ -32,7 +32,7 @@ from perflint.verify.summary import ratio_with_interval
 from perflint.verify.verdict import FixVerdict
 
 Fixes = Sequence[FixVerdict]
-Hold = Callable[[Sequence[Variant], Protocol, Enough, str], Race]  # holds a race
+Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]  # holds a race
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
 _FAST = 0.5  # of the time that is left for races, where others compile
@@ -64,7 +64,7 @@ class Settled:
             return None
         raced, idle = {fix.name: fix for fix in self.fixes}, [fix for fix in fixes if fix.reason]
         right = [
-            replace(raced[fix.name], activations=fix.activations, likeness=fix.likeness)
+            replace(raced[fix.name], activations=fix.activations, likeness=fix.likeness, safety=fix.safety)
             for fix in fixes
             if not fix.reason
         ]
@@ -169,7 +169,7 @@ class Contest:
 
         Where programs run one after the other, it is the first of them that is faster.
         """
-        groups = [[fix] for fix in slow] if self._races and self._races[-1].apart else [slow]
+        groups = [[fix] for fix in slow] if self._room.processes == 1 else [slow]
         for group in groups:
             together = {more(fix.name): [fix] for fix in group if self.patched([*chosen, fix], WHOLE)}
             if together and self._join(chosen, together, self.budget.left * _COMPILING) is None:
@@ -304,12 +304,17 @@ class Contest:
             self.look_around()
             return not budget.left or _is_decided(samples, list(patches))
 
-        race = self.hold(variants, protocol, is_enough, self._races[-1].apart if self._races else "")
+        race = self.hold(variants, protocol, is_enough, self._room)
         self._each = budget.spent / len(variants)
         self._races.append(race)
-        if race.apart:
-            self.schedule = replace(self.schedule, beside=1)
+        self.schedule = replace(
+            self.schedule, beside=min(self.schedule.beside, race.room.processes or self.schedule.beside)
+        )
         return race
+
+    @property
+    def _room(self) -> Room:
+        return self._races[-1].room if self._races else Room()
 
 
 def _classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:

@@ -276,7 +276,8 @@ class Examination(Planned):
         if len(tried) == 1:
             graded = {tried[0].name: self._alone(tried[0], whole)}
             return [graded.get(fix.name, fix) for fix in fixes]
-        graded = self._by_promise([fix for fix in tried if fix.activations], whole)
+        ran = [fix for fix in tried if fix.activations]
+        graded = self._by_promise(ran, whole) if ran else {}
         rest = [fix for fix in tried if fix.name not in graded]
         runs: Sequence[Recorded | None] = [None] * len(rest)
         if rest and self._records.seconds(len(rest)) <= self._comparing.left:
@@ -298,16 +299,16 @@ class Examination(Planned):
         """Those of `fixes`, all together in the run `whole`, that need no run alone.
 
         They keep their promise in a run with all that promise no less: what is kept in the end is compared once more.
+        Where there is no time for these, and some lower the precision, rounding is lost in that: all promise no more.
         """
-        if not fixes:
-            return {}
         promises = [safety for safety in Safety if any(fix.safety is safety for fix in fixes)]
         groups = [[fix for fix in fixes if fix.safety in promises[:number]] for number in range(1, len(promises))]
         together = self._graded(fixes, whole)
         if together.grade is Grade.BITWISE:
             return {fix.name: replace(fix, likeness=together) for fix in fixes}
-        if self._records.seconds(len(groups)) > self._comparing.left:
-            return {}
+        if self._records.seconds(len(groups) + 1) > self._comparing.left:  # and that in double precision
+            is_kept = together.keeps(promises[-1], self._records.own.grade) and promises[-1] is Safety.PRECISION
+            return {fix.name: replace(fix, likeness=together, safety=promises[-1]) for fix in fixes if is_kept}
         pairs = zip(groups, self._records.add([self._patched(group) for group in groups]), strict=True)
         unknown = Likeness(Grade.UNKNOWN)
         likenesses = [unknown if run.is_lost else self._graded(group, run) for group, run in pairs]
@@ -393,7 +394,7 @@ def left_out(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator
     """What the race could not take in, in words."""
     if race.unsteady:
         yield f"{count(race.unsteady, 'pair')} of windows in which something was compiled or captured"
-    if race.apart:
-        yield f"the programs ran one after the other, for they have no room beside each other: {race.apart}"
+    if most := race.room.processes:
+        yield f"programs ran {most} at a time, for more have no room beside each other: {race.room.reason}"
     if gpus and any(side.busy is None for side in sides):
         yield "how busy the GPU was: it could not be observed"

@@ -124,7 +124,7 @@ class Planned:
     def _comparing(self) -> Budget:
         """The time there is to compare results: races that come after that need some, too."""
         left = self._budget.left
-        if self._raced_first and self._is_tight:
+        if self._raced_first:
             return self._budget.part(left)
         kept = min(self._schedule.least(3), Share.RACE * left, max(0.0, left - self._schedule.recorded))
         return self._budget.part(left - kept)

@@ -1,6 +1,6 @@
 """Races variants of a program: window by window in turn, each in a process of its own, the others paused.
 
-Where the processes don't fit beside each other they run one after the other; very short programs are timed as a whole.
+Where they have no room beside each other, fewer run at a time; very short programs are timed as a whole.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import psutil
 
@@ -30,6 +29,23 @@ _SAID = (*ORIGINALS, PATCHED, WHOLE)  # the variants whose output is compared
 _SHOWN = (ORIGINAL, PATCHED, WHOLE)  # whose start is timed, and which are observed
 
 Enough = Callable[[Samples], bool]
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many processes have room beside each other, None if all that were tried, and why no more have."""
+
+    processes: int | None = None
+    reason: str = ""
+
+    def groups(self, variants: Sequence[Variant]) -> list[Sequence[Variant]]:
+        """The variants that run at a time, group after group."""
+        most = self.processes or len(variants)
+        return [variants[start : start + most] for start in range(0, len(variants), most)]
+
+    def less(self, variants: int, reason: str) -> Room:
+        """Half as much as now, where so many variants have shown that there is too little."""
+        return Room(max(1, min(self.processes or variants, variants) // 2), reason)
 
 
 class Crowded(Exception):
@@ -67,15 +83,15 @@ class Race:
     """All that a race or a round of it showed, without variants that have `faults`.
 
     `unsteady` pairs of windows are left out, as something was compiled or captured in them. The `protocol` is that of
-    the end: windows are made shorter where the program ends before the first one. `apart` is why its processes ran one
-    after the other. It began at the time `since`, in seconds since 1970. `printed` is the output of the originals and
-    the patch in each round, over their common steps.
+    the end: windows are made shorter where the program ends before the first one, and so is the `room`, for fewer
+    processes at a time. It began at the time `since`, in seconds since 1970. `printed` is the output of the originals
+    and the patch in each round, over their common steps.
     """
 
     samples: Samples = field(default_factory=Samples)
     starts: tuple[Start, ...] = ()
     unsteady: int = 0
-    apart: str = ""
+    room: Room = field(default_factory=Room)
     protocol: Protocol = field(default_factory=Protocol)
     faults: Mapping[str, Fault] = field(default_factory=dict)
     since: float = field(default_factory=time.time)
@@ -115,14 +131,18 @@ class Race:
         return bool(self.faults) and {variant.name for variant in variants} <= {*ORIGINALS, *self.faults}
 
 
-def race(course: Course, variants: Sequence[Variant], protocol: Protocol, enough: Enough, apart: str = "") -> Race:
+def race(
+    course: Course, variants: Sequence[Variant], protocol: Protocol, enough: Enough, room: Room | None = None
+) -> Race:
     """Time the windows of all variants until it is `enough`, which is asked after each round when no program is left.
 
-    There are three rounds at least, unless the time is up before. Processes take turns, unless there is a reason to
-    keep them `apart`, or one is found. Variants with faults are dropped; raises the Fault of an original.
+    There are three rounds at least, unless the time is up before. Processes take turns, those for which there is
+    `room` at a time. Variants with faults are dropped; raises the Fault of an original.
     """
     course = course.within(course.budget.part(protocol.seconds))
-    return _Racing(course, variants, random.Random(course.seed)).race(Race(apart=apart, protocol=protocol), enough)
+    return _Racing(course, variants, random.Random(course.seed)).race(
+        Race(room=room or Room(), protocol=protocol), enough
+    )
 
 
 @dataclass(frozen=True)
@@ -150,7 +170,7 @@ class _Racing:
             part = self._held(sound, race, number)
         except Crowded as crowded:
             fault = crowded.fault and self._fault_alone(crowded.fault, sound, race, number)
-            race = race.without(fault) if fault else replace(race, apart=str(crowded))
+            race = race.without(fault) if fault else replace(race, room=race.room.less(len(sound), str(crowded)))
         except Fault as fault:
             if isinstance(fault, Parted):
                 self._confirm(fault, sound, race, number)
@@ -162,17 +182,17 @@ class _Racing:
         return self._round(race, number)
 
     def _held(self, variants: Sequence[Variant], race: Race, number: int, rng: random.Random | None = None) -> Race:
-        protocol, rng = race.protocol, rng or self.rng
-        with self.course.undone():
-            if not protocol.unit:
-                return _whole(partial(self._alone, unit=NOTHING), variants, protocol, number, rng)
-            begin = partial(self._alone if race.apart else self.course.running, unit=protocol.unit)
-            return _windowed(begin, variants, protocol, number, rng, apart=bool(race.apart))
+        rng = rng or self.rng
+        order = rng.sample(variants, len(variants))
+        if not race.protocol.unit:
+            return _whole(self._together, order, race.protocol, number)
+        return _windowed(self._together, race.room.groups(order), race.protocol, number, rng)
 
     @contextmanager
-    def _alone(self, variant: Variant, unit: str) -> Iterator[Running]:
-        with self.course.undone(), self.course.running(variant, unit) as running:
-            yield running
+    def _together(self, unit: str) -> Iterator[Begin]:
+        """Begins processes, which end together, and then their files are restored."""
+        with self.course.undone(), ExitStack() as stack:
+            yield lambda variant: stack.enter_context(self.course.running(variant, unit))
 
     def _confirm(self, parted: Parted, variants: Sequence[Variant], race: Race, number: int) -> None:
         """Raise a fault of the original unless the programs part at the same windows in another round.
@@ -200,7 +220,8 @@ class _Racing:
         return None
 
 
-Begin = Callable[[Variant], AbstractContextManager[Running]]
+Begin = Callable[[Variant], Running]
+Together = Callable[[str], AbstractContextManager[Begin]]
 
 
 @dataclass(frozen=True)
@@ -265,24 +286,23 @@ class _Lane:
 
 
 def _windowed(
-    begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, rng: random.Random, *, apart: bool
+    together: Together, groups: Sequence[Sequence[Variant]], protocol: Protocol, number: int, rng: random.Random
 ) -> Race:
-    """A round of processes that take turns, or, `apart`, run one after the other.
+    """A round of processes that take turns within each group.
 
     It is empty for programs that end before they are warm, and shorter where the time is up. Raises Fault, or Crowded
     where that may be due to the other processes.
     """
-    order = rng.sample(variants, len(variants))
     laps: list[_Lap] = []
     starts: list[Start] = []
     passed: dict[str, int] = {}
     printed: dict[str, str] = {}
     is_cut = False
-    for group in [[variant] for variant in order] if apart else [order]:
-        with ExitStack() as stack:
+    for group in groups:
+        with together(protocol.unit) as begin:
             lanes: list[_Lane] = []
             try:
-                _warm_up(lanes, stack, begin, group, protocol, number)
+                _warm_up(lanes, begin, group, protocol, number)
                 laps += _in_turn(lanes, protocol.pairs, rng)
             except TimeUp:
                 is_cut = True
@@ -296,19 +316,20 @@ def _windowed(
             starts += [lane.start(observed=number == 0 and not is_cut) for lane in lanes if lane.is_warm]
     if not is_cut:
         _check_lengths(passed)
-    if len(starts) < len(variants):
+    if len(starts) < sum(map(len, groups)):
         return Race()
     said = () if is_cut else (printed,)  # not all have come equally far
     return replace(_paired(laps, starts, number, protocol.window), printed=said)
 
 
-def _whole(begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, rng: random.Random) -> Race:
+def _whole(together: Together, variants: Sequence[Variant], protocol: Protocol, number: int) -> Race:
     """A round of whole runs, one after the other, which is empty if the time is up before its end; raises Fault."""
     windows, starts = [], []
     printed: dict[str, str] = {}
-    for variant in rng.sample(variants, len(variants)):
+    for variant in variants:
         since = time.monotonic()
-        with begin(variant) as running:
+        with together(NOTHING) as begin:
+            running = begin(variant)
             try:
                 code = running.finish(protocol.patience)
             except TimeUp:
@@ -322,15 +343,13 @@ def _whole(begin: Begin, variants: Sequence[Variant], protocol: Protocol, number
     return Race(Samples(tuple(windows)), tuple(starts), printed=(printed,))
 
 
-def _warm_up(
-    lanes: list[_Lane], stack: ExitStack, begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int
-) -> None:
+def _warm_up(lanes: list[_Lane], begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int) -> None:
     """Add warm lanes, started side by side, but in the first round one by one where the start is timed."""
     is_timed = number == 0 and protocol.times_starts
     first = [variant for variant in group if is_timed and variant.name in _SHOWN]
     rest = [variant for variant in group if variant not in first]
     for some in [*([variant] for variant in first), rest]:
-        begun = [_Lane(variant, stack.enter_context(begin(variant)), protocol) for variant in some]
+        begun = [_Lane(variant, begin(variant), protocol) for variant in some]
         for lane in begun:
             lane.warm_up(alone=len(some) == 1)
             lanes.append(lane)

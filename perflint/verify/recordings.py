@@ -54,7 +54,7 @@ class Records:
         self._beside, self._patience, self._horizon = 1, protocol.patience, protocol.horizon
         begin = time.monotonic()
         (run,) = self._record([self._job(original, first=True)], self._part(_FOR_ONE))
-        self.one = time.monotonic() - begin  # seconds of a recording
+        self.one = self._slowest = time.monotonic() - begin  # seconds of a recording
         self._beside, self._patience = run.beside, max(self._patience, patience(self.one))
         if run.is_cut:
             self._horizon = run.last
@@ -62,10 +62,11 @@ class Records:
 
     def add(self, variants: Sequence[Variant]) -> list[Recorded]:
         """Record variants, and at first the original once more."""
-        jobs = [self._job(variant) for variant in variants]
+        jobs, begin = [self._job(variant) for variant in variants], time.monotonic()
         if self.standard.again:
             return self._record(jobs)
         again, *runs = self._hurried(jobs) or self._record([self._job(self._original, clock=_CLOCK), *jobs])
+        self._slowest = max(self._slowest, time.monotonic() - begin)
         self.standard = replace(self.standard, again=again)
         self.standard = replace(self.standard, own=(self._compared(again),))
         if self.own.grade is Grade.ALIKE and not self._reads_other_data:
@@ -89,9 +90,9 @@ class Records:
         return [*self._record([self._job(self._original, clock=_CLOCK)]), *runs]
 
     def seconds(self, variants: int) -> float:
-        """About how long it takes to record so many variants."""
+        """About how long it takes to record so many variants, each of which may compile."""
         beside = self._beside if self.course.side_by_side else 1
-        return math.ceil(variants / beside) * self.one * max(1.0, min(variants, beside) / available_cores())
+        return math.ceil(variants / beside) * self._slowest * max(1.0, min(variants, beside) / available_cores())
 
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
         """How alike a run of `variant`, which has promised so much, is to the original."""
@@ -133,7 +134,11 @@ class Records:
     def _over_seeds(self, variant: Variant, reason: str, *, formats: bool = False) -> Likeness:
         """How alike a variant is to the original over more and more seeds, which the `reason` is for."""
         beside = min(self._beside, available_cores(), _GAINFUL)
-        budget, each, runs = self.course.budget.part(self._seconds), 2 * self.one / beside, list[Recorded]()
+        budget, each, runs = (
+            self.course.budget.part(self._seconds),
+            (self.one + self._slowest) / beside,
+            list[Recorded](),
+        )
         needed = f"{SEEDS[0]} seeds would take about {SEEDS[0] * each:.0f} s"
         found = Likeness(Grade.UNKNOWN, (f"{reason}, and {needed}: a larger budget may tell",))
         for seeds in SEEDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,24 @@ def made(folder: Path, *names: str) -> tuple[Any, dict[str, tuple[int, str]]]:
     return (conv, optimizers, autocast), {each.name: (each.times, each.remark) for each in tallied(folder, SETTINGS)}
 
 
-def test_convolutions_get_weights_in_channels_last(tmp_path: Path) -> None:
-    (conv, _, _), tallies = made(tmp_path, "channels-last")
-    assert conv.weight.is_contiguous(memory_format=torch.channels_last)
-    assert tallies["channels-last"][0] == 1
-    assert nn.Conv2d(3, 4, 3).weight.is_contiguous()
+def test_convolutions_get_weights_in_channels_last_as_they_are_called(tmp_path: Path) -> None:
+    (conv, _, _), _ = made(tmp_path, "channels-last")
+    assert nn.Conv2d(3, 4, 3)._forward_pre_hooks == {}
+    copied = copy.deepcopy(conv)
+    with torch.inference_mode():
+        copied(torch.ones(1, 3, 5, 5))
+    assert copied.weight.is_contiguous(memory_format=torch.channels_last) and not copied.weight.is_inference()
+    assert copied._forward_pre_hooks == {} and conv.weight.is_contiguous()
+    assert {each.name: each.times for each in tallied(tmp_path, SETTINGS)} == {"channels-last": 1}
+
+
+def test_convolutions_in_channels_last_are_filled_with_the_same_random_numbers(tmp_path: Path) -> None:
+    convs = [nn.Conv2d(3, 4, 3), made(tmp_path, "channels-last")[0][0]]
+    for conv in convs:
+        torch.manual_seed(0)
+        nn.init.kaiming_normal_(conv.weight)
+        conv(torch.ones(1, 3, 5, 5))
+    assert torch.equal(convs[0].weight, convs[1].weight)
 
 
 def test_optimizers_are_fused_unless_the_program_chooses(tmp_path: Path) -> None:

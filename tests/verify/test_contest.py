@@ -18,7 +18,7 @@ from perflint.verify.contest import Contest, Settled
 from perflint.verify.grade import Grade
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Protocol
-from perflint.verify.race import Enough, Race, Start
+from perflint.verify.race import Enough, Race, Room, Start
 from perflint.verify.running import Fault
 from perflint.verify.statistics import ORIGINALS, PATCHED, WHOLE, Samples, against_original, more, only
 from perflint.verify.verdict import FixVerdict
@@ -51,16 +51,16 @@ class Simulated:
         noise: Noise,
         seed: int,
         crashes: Collection[frozenset[str]],
-        apart: str = "",
+        room: Room | None = None,
         takes: float = 0.0,
     ) -> None:
         self._speed, self._noise, self._seed, self._crashes = speed, noise, seed, crashes
-        self._apart, self._takes = apart, takes
+        self._room, self._takes = room or Room(), takes
         self.clock = Clock()
         self.races: list[list[str]] = []
         self.variants = 0
 
-    def race(self, variants: Sequence[Variant], protocol: Protocol, enough: Enough, apart: str) -> Race:
+    def race(self, variants: Sequence[Variant], protocol: Protocol, enough: Enough, room: Room) -> Race:
         self.races.append([each.name for each in variants if each.name not in ORIGINALS])
         self.variants += len(variants)
         names = {each.name: frozenset(each.plan.files) for each in variants if each.name not in ORIGINALS}
@@ -73,7 +73,7 @@ class Simulated:
         enough(samples)
         self.clock.now += self._takes * len(variants)
         starts = tuple(Start(name, 1.0, 0, 0) for name in (*ORIGINALS, *speedups))
-        return Race(samples, starts, apart=self._apart, faults=faults)
+        return Race(samples, starts, room=self._room, faults=faults)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def settled(
     rivals: frozenset[str] = frozenset(),
     size: tuple[int, int] = (5, 5),
     variants: int = 10**6,
-    apart: str = "",
+    room: Room | None = None,
     takes: float = 0.0,
 ) -> tuple[Settled, list[list[str]]]:
     """What comes of a contest, and the variants of each of its races; `rivals` can't be had together."""
@@ -116,7 +116,7 @@ def settled(
         plan = Plan("", cast(Any, files), (), (), {}, False, False, "")
         return None if len(rivals & files.keys()) > 1 else Variant(name, plan)
 
-    course = Simulated(speed, noise, seed, crashes, apart, takes)
+    course = Simulated(speed, noise, seed, crashes, room, takes)
     schedule = cast(Any, Fixed(course, *size, variants))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "time", course.clock)
@@ -162,7 +162,7 @@ def test_fixes_that_compile_are_raced_beside_each_other_on_top_of_the_others() -
 
 def test_where_programs_run_one_after_the_other_the_first_that_compiles_and_gains_is_kept() -> None:
     result, races = settled(
-        gains(1.5, 1.6, 1.2), (FIXES[0], *COMPILED), rivals=frozenset((B, C)), apart="they have no room"
+        gains(1.5, 1.6, 1.2), (FIXES[0], *COMPILED), rivals=frozenset((B, C)), room=Room(1, "they have no room")
     )
     assert races == [[only(A)], ["the fixes kept so far", more(B)], [PATCHED]]
     assert kept(result) == [A, B]

@@ -12,7 +12,7 @@ import pytest
 
 from perflint.verify.messages import Arrival, Platform, Variant
 from perflint.verify.protocol import Protocol
-from perflint.verify.race import Race, race
+from perflint.verify.race import Race, Room, race
 from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
 from perflint.verify.runs import Course
 from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS
@@ -81,7 +81,7 @@ def test_what_fails_is_tried_by_itself_and_then_left_out(tmp_path: Path) -> None
     assert {each.round for each in race.samples.windows} == {0, 1, 2}
     assert {each.variant for each in race.starts} == {*ORIGINALS, "fine"}
     assert begun.count("bad") == 2
-    assert not race.apart  # the others need not make room for it
+    assert race.room == Room()  # the others need not make room for it
     assert race.printed == ({name: f"{name}\n" for name in ORIGINALS},) * 3
 
 
@@ -103,14 +103,23 @@ def test_what_hangs_is_not_waited_for_twice(tmp_path: Path) -> None:
     )
     assert [str(fault) for fault in race.faults.values()] == [f"the program with bad {hung}"]
     assert begun.count("bad") == 1
-    assert not race.apart
+    assert race.room == Room()
 
 
 def test_what_fails_only_beside_others_races_apart(tmp_path: Path) -> None:
     race, _ = raced(tmp_path, lambda name, step, alive: ended(name) if alive > 2 else None, "fine")
     assert not race.faults
-    assert race.apart.endswith("ended")
+    assert race.room.reason.endswith("ended")
     assert {each.variant for each in race.samples.windows} == {*ORIGINALS, "fine"}
+
+
+def test_as_many_run_at_a_time_as_have_room(tmp_path: Path) -> None:
+    names = [str(number) for number in range(6)]
+    race, _ = raced(tmp_path, lambda name, step, alive: ended(name) if alive > 4 else None, *names)
+    assert not race.faults
+    assert race.room == Room(4, race.room.reason)
+    assert {each.variant for each in race.samples.windows} == {*ORIGINALS, *names}
+    assert {each.round for each in race.samples.windows} == {0, 1, 2}
 
 
 @pytest.mark.parametrize("name", ORIGINALS)

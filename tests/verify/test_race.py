@@ -12,7 +12,7 @@ import pytest
 from perflint.verify.agent.timeline import HOST, LOADER
 from perflint.verify.messages import OPTIMIZER
 from perflint.verify.protocol import Protocol
-from perflint.verify.race import race
+from perflint.verify.race import Room, race
 from perflint.verify.statistics import AGAIN, ORIGINAL
 from tests.verify.courses import course, original
 
@@ -25,7 +25,7 @@ def test_a_race_times_pairs_of_windows_and_observes_what_follows_them(tmp_path: 
         found = race(races, [first, replace(first, name=AGAIN)], SHORT, lambda _: True)
     assert [(each.number, each.steps) for each in found.samples.windows] == [(0, 2), (0, 2), (1, 2), (1, 2)]
     assert {each.variant for each in found.samples.windows} == {ORIGINAL, AGAIN}
-    assert not found.apart
+    assert found.room == Room()
     (printed,) = found.printed
     assert printed.keys() == {ORIGINAL, AGAIN}
     assert [len(text.splitlines()) for text in printed.values()] == [5, 5]  # the sixth comes after the last window
@@ -49,7 +49,7 @@ def test_programs_without_memory_for_each_other_run_one_after_the_other(tmp_path
     with course("crowded.py", str(tmp_path / "alive")) as races:
         found = race(races, [first, replace(first, name=AGAIN)], SHORT, lambda _: True)
     assert len(found.samples.windows) == 4
-    assert "OutOfMemoryError: CUDA out of memory." in found.apart
+    assert "OutOfMemoryError: CUDA out of memory." in found.room.reason
 
 
 def test_programs_that_would_use_up_the_memory_of_the_host_are_not_started_side_by_side(
@@ -59,5 +59,5 @@ def test_programs_that_would_use_up_the_memory_of_the_host_are_not_started_side_
     first = original(tmp_path)
     with course("train.py", "100") as races:
         found = race(races, [first, replace(first, name=AGAIN)], SHORT, lambda _: True)
-    assert "1 more would take" in found.apart
+    assert "1 more would take" in found.room.reason
     assert len(found.samples.windows) == 4

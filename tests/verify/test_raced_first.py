@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
 from perflint.verify.budget import Budget
 from perflint.verify.contest import Contest, Settled
@@ -136,3 +137,21 @@ def test_without_time_to_race_each_a_crash_is_told_from_the_others_by_recordings
     found = verdict(monkeypatch, lambda names: 1.5 if B in names else 1.0, crashes, wrong=[A], variants=6)
     assert [each.kept for each in found.fixes] == [False, True]
     assert found.outcome is Outcome.FASTER
+
+
+@pytest.mark.parametrize(("grade", "kept"), [(Grade.ALIKE, [A, B]), (Grade.DIFFERENT, [])])
+def test_without_time_to_compare_what_keeps_the_precision_all_promise_what_the_patch_does(
+    grade: Grade, kept: list[str]
+) -> None:
+    tuned = Tuned(lambda _: 1.0, (), (), (), 10**6)
+    vars(tuned).update(
+        _records=SimpleNamespace(own=BITWISE, seconds=lambda _: LONG),
+        _comparing=Budget(1.0),
+        _graded=lambda *_: Likeness(grade, ("over 6 seeds the loss is the same",)),
+    )
+    promised = [
+        replace(each, safety=safety) for each, safety in zip(FIXES, (Safety.ROUNDING, Safety.PRECISION), strict=True)
+    ]
+    found = tuned._by_promise(promised, RUN)
+    assert list(found) == kept
+    assert all(each.safety is Safety.PRECISION and each.likeness.grade is grade for each in found.values())
