@@ -202,8 +202,6 @@ class Outline:
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
         points = self.program.get(Memory).points_to(self.region.scope)
-        if not self.region.pure:
-            check_by_name(self.program, self.region, self.parameters)
         written = written_directly if self.region.pure else written_names
         for each in self.region.captured:
             for name in written(self.program, each):
@@ -244,6 +242,8 @@ class Outline:
                 values = list(self._graph.definitions(tensor)) if isinstance(tensor, ast.Name) else []
                 if not (is_made or self._is_own_memory(tensor) or self._is_part_of_output(tensor, values)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
+        if not self.region.pure:
+            check_by_name(self.program, self.region, self.parameters)
 
     def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
         """What the region appends to a list, or the list where it is filled otherwise."""
