@@ -22,13 +22,13 @@ from perflint.verify.monitor import disturbances, facts
 from perflint.verify.planned import Planned
 from perflint.verify.protocol import HORIZON
 from perflint.verify.race import Race, race
-from perflint.verify.recordings import Further, beyond_horizon
+from perflint.verify.recordings import Further, beyond_horizon, reach_of
 from perflint.verify.running import Fault
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, step_seconds
 from perflint.verify.summary import seconds
 from perflint.verify.variants import FixKey, hunks
-from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, weakest
+from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict, weakest
 
 _NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
 
@@ -373,13 +373,6 @@ def _disproved(fix: FixVerdict, later: Mapping[str, Likeness]) -> FixVerdict:
     """A fix that was kept, and computes something else beyond the first steps."""
     found = replace(fix, kept=False, likeness=later[fix.name])
     return replace(found, reason=wrong(found, Grade.BITWISE))
-
-
-def reach_of(run: Recorded, other: Recorded | None = None) -> Reach:
-    """How far a run of the original was recorded, and another one as well, if there was time for any of it."""
-    if other and other.is_cut and not other.is_lost:
-        return Reach(min(run.last, other.last), unseen=run.unseen, elsewhere=run.elsewhere)
-    return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)
 
 
 def side_of(race: Race, variant: str, recorded: Recorded | None) -> Side:

@@ -21,7 +21,7 @@ from perflint.verify.protocol import Protocol, patience
 from perflint.verify.runs import Course, Job, Recorded
 from perflint.verify.seeds import SEEDS, over_seeds
 from perflint.verify.statistics import PATCHED
-from perflint.verify.verdict import FixVerdict
+from perflint.verify.verdict import FixVerdict, Reach
 
 _MORE = 3  # further runs of an original that differs from itself, to see by how much
 _GAINFUL = 3  # runs beside each other, for a guess at the time of many: they share the cores, or the GPU
@@ -282,3 +282,10 @@ def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) ->
     found = dict(zip(names, alone, strict=True))
     is_known = any(likeness.grade is whole.grade for likeness in alone)
     return found if is_known else dict.fromkeys(names, whole)
+
+
+def reach_of(run: Recorded, other: Recorded | None = None) -> Reach:
+    """How far a run of the original was recorded, and another one as well, if there was time for any of it."""
+    if other and other.is_cut and not other.is_lost:
+        return Reach(min(run.last, other.last), unseen=run.unseen, elsewhere=run.elsewhere)
+    return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)

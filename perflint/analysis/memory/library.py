@@ -192,6 +192,9 @@ class LibraryCalls(ABC):
             return NOWHERE
         if func.attr in _OF_SCALERS and receiver and all(map(self._is_scaler, receiver)):
             return self._given(call) | {made(call)}  # it keeps none of that
+        if value.kind is Kind.STRING and value.sure:
+            self.write(call, self._given(call), deep=True)  # by their own `__format__`
+            return NOWHERE
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
             func.attr in FILLS | TAKES | HOLDS and (value.kind is not Kind.TENSOR or operation is None)
         ):

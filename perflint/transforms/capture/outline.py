@@ -18,6 +18,7 @@ from perflint.syntax.scopes import surely_bound_names
 from perflint.syntax.walk import own_nodes, reachable, receiver_of, root_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked, shown
+from perflint.transforms.capture.by_name import check_by_name
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late, only_reads
@@ -197,6 +198,7 @@ class Outline:
 
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
+        points = self.program.get(Memory).points_to(self.region.scope)
         written = written_directly if self.region.pure else written_names
         for each in self.region.captured:
             for name in written(self.program, each):
@@ -205,7 +207,6 @@ class Outline:
                     if self.program.value(name).kind is not Kind.TENSOR:
                         does = "is filled: make it right in front of the loop, empty"
                     raise Blocked(f"`{name.id}`, of which a graph has a copy, {does}", name)
-        points = self.program.get(Memory).points_to(self.region.scope)
         for name in (each for each in self._stores if each.id in self.results):
             places = points.held(self._graph.values[name])
             is_filled = self.region.pure and self.program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING)
@@ -238,6 +239,8 @@ class Outline:
                 values = list(self._graph.definitions(tensor)) if isinstance(tensor, ast.Name) else []
                 if not (is_made or self._is_own_memory(tensor) or self._is_part_of_output(tensor, values)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
+        if not self.region.pure:
+            check_by_name(self.program, self.region, self.parameters)
 
     def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
         """What the region appends to a list, or the list where it is filled otherwise."""
