@@ -2,9 +2,9 @@
 
 ## What it does
 
-Reports `torch.nn.DataParallel`, and `torch.nn.parallel.data_parallel`, in files that train. Left alone are
-models that are given a single device, files that also offer `DistributedDataParallel`, so that their users can choose,
-classes derived from it, and tests.
+Reports `torch.nn.DataParallel`, and `torch.nn.parallel.data_parallel`, in files that train, or that neither train nor
+evaluate: another file trains what they make. Left alone are models that are given a single device, files that also
+offer `DistributedDataParallel`, so that their users can choose, classes derived from it, and tests.
 
 ## Why it is slow
 
@@ -45,6 +45,7 @@ from perflint.api import Finding, Options, Program, Rule, Severity
 
 _WRAPPERS = re.compile(r"torch\.nn\.(parallel\.(data_parallel\.)?)?(DataParallel|data_parallel)")
 _TRAINS = re.compile(r"backward\(|\.zero_grad\(|optimizer\.step\(|\.train\(")
+_EVALUATES = re.compile(r"\.eval\(|no_grad|inference_mode")
 _OTHERS = re.compile(r"DistributedDataParallel|\bDDP\b|\bAccelerator\(|FullyShardedDataParallel")
 
 
@@ -57,7 +58,9 @@ class DataParallel(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each call that divides batches among devices."""
-        is_left_alone = program.is_test or not _TRAINS.search(program.text) or _OTHERS.search(program.text)
+        text = program.text
+        trains = _TRAINS.search(text) or not _EVALUATES.search(text)  # another file may train what it makes
+        is_left_alone = program.is_test or not trains or _OTHERS.search(text)
         for call in () if is_left_alone else program.of_type(ast.Call):
             if not _WRAPPERS.fullmatch(program.qualified(call.func)):
                 continue

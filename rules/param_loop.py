@@ -104,8 +104,8 @@ def _walks_parameters(program: Program, walked: ast.expr) -> bool:
     calls = [each for each in made if isinstance(each, ast.Call)]
     tables = [each for each in calls if getattr(each.func, "attr", program.qualified(each.func)) in _TABLES]
     nodes = (each for part in (walked, *tables) for each in ast.walk(part))
-    words = (getattr(e, "attr", getattr(e, "id", getattr(e, "value", ""))) for e in nodes)
-    return any(_WALKED.search(word) for word in words if isinstance(word, str))
+    words = [str(getattr(e, "attr", getattr(e, "id", getattr(e, "value", "")))) for e in nodes]
+    return any(map(_WALKED.search, words)) and not any("emb" in word for word in words)  # embeddings have one
 
 
 def _kind(program: Program, loop: _Loop) -> str:
@@ -118,22 +118,20 @@ def _kind(program: Program, loop: _Loop) -> str:
     own = api.variables_in(loop.target)
     updates, computes = set[str](), False
     for node in (each for part in loop.body for each in ast.walk(part)):
+        computes |= isinstance(node, ast.BinOp)
         if isinstance(node, ast.Call):
             method = getattr(node.func, "attr", "")
             if method not in _UPDATES | _HARMLESS and program.qualified(node.func) not in _HARMLESS:
                 return ""
             updates |= {method} & _UPDATES
             computes |= method in _COMPUTED
-        elif isinstance(node, ast.BinOp):
-            computes = True
         elif isinstance(node, ast.AugAssign):
             is_own = not own.isdisjoint(api.path_of(node.target).split("."))
             updates |= {"update"} if is_own else {"norm"} if _REDUCED.search(ast.dump(node.value)) else set()
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             adds = isinstance(node.value, ast.BinOp) and api.path_of(node.value.left) == node.targets[0].id
             is_norm = adds and node.targets[0].id not in own and _REDUCED.search(ast.dump(node.value))
-            updates |= {"norm"} if is_norm else set()
-            own |= set() if is_norm else {node.targets[0].id}
+            (updates if is_norm else own).add("norm" if is_norm else node.targets[0].id)
         elif isinstance(node, ast.Assign):
             value, target = node.value, node.targets[0]
             computed = isinstance(value, ast.BinOp) or getattr(getattr(value, "func", None), "attr", "") in _COMPUTED

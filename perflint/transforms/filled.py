@@ -50,6 +50,8 @@ def moved_at_once(program: Program, call: ast.Call) -> Move | None:
             found = move(program, outer)
             if found is not None or not _keeps_numbers(made):
                 return found
+        elif _wraps(program, outer, made):
+            pass
         elif not isinstance(outer, ast.Attribute | ast.Subscript) or outer.value is not made:
             return None
         made = outer
@@ -64,13 +66,20 @@ def _keeps_numbers(method: ast.AST) -> bool:
 
 def moved_later(program: Program, call: ast.Call) -> Move | None:
     """What moves it to the device by the name that it is assigned to, in the same function."""
-    statement = program.parent(call)
-    scope = program.function_of(call) or program.tree
+    parent, scope = program.parent(call), program.function_of(call) or program.tree
+    made, statement = (parent, program.parent(parent)) if parent and _wraps(program, parent, call) else (call, parent)
     for each in own_nodes(scope) if isinstance(statement, ast.Assign) else ():
         found = move(program, each) if isinstance(each, ast.Call) else None
-        if found is not None and isinstance(found.tensor, ast.Name) and program.get(Origins).of(found.tensor) == [call]:
+        if found is not None and isinstance(found.tensor, ast.Name) and program.get(Origins).of(found.tensor) == [made]:
             return found
     return None
+
+
+def _wraps(program: Program, outer: ast.AST, made: ast.AST) -> bool:
+    """Is it `Variable(made)`, the tensor itself?"""
+    if not isinstance(outer, ast.Call) or outer.args != [made] or outer.keywords:
+        return False
+    return program.qualified(outer.func).endswith(".Variable")
 
 
 def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:

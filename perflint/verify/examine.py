@@ -128,7 +128,8 @@ class Examination(Planned):
         self._known, self._keys = known, {fix.name: keys[fix.name] for fix in fixes}
         settled = self._settled(fixes, self._for_proof)
         if settled.fault and len(settled.patch) > 1 and self._can_race_again:
-            return self._by_recordings(replace(known, fixes=()))  # which tell which of them fails
+            self._known = known  # which blames none: recordings tell which of them fails
+            return self._by_recordings(replace(known, fixes=()))
         if settled.fault:
             return replace(self._known, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
         raced = self._timed(self._known, settled)

@@ -28,7 +28,9 @@ from perflint.analysis.values.values import (
 from perflint.syntax.scopes import is_static
 from perflint.syntax.walk import path_of
 
-STEP_METHODS = frozenset({"forward", "training_step", "validation_step", "test_step", "predict_step", "train_step"})
+STEP_METHODS = frozenset(
+    {"forward", "loss", "training_step", "validation_step", "test_step", "predict_step", "train_step"}
+)
 _ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}
 _CLASSES = {
     **dict.fromkeys(("Tensor", "FloatTensor", "LongTensor", "BoolTensor"), TENSOR),
