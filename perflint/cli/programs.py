@@ -124,7 +124,7 @@ DONE, UNPROVED, FAILED = 0, 1, 2
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]
+class _Duration(click.ParamType):  # type: ignore[type-arg]
     """Seconds, such as 90s, 5m or 1h."""
 
     name = "duration"
@@ -150,7 +150,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 @click.option("--call", is_flag=True, help="Call PACKAGE.MODULE:FUNCTION, without arguments, each call a step.")
 @click.option(
     "--budget",
-    type=Duration(),
+    type=_Duration(),
     default="2m",
     help="The time that it may take, after which it says what is known by then; 2m is the default.",
 )
@@ -177,10 +177,10 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     from perflint.tune.trials import Trials
 
     trials = Trials((COMPILE,) if typed["compile"] else ())
-    return examined(program, typed, lambda *_: trials)
+    return _examined(program, typed, lambda *_: trials)
 
 
-def examined(
+def _examined(
     program: tuple[str, ...],
     typed: Mapping[str, Any],
     trials: Callable[[Course, Path, Tell], Trials],
@@ -236,7 +236,7 @@ _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "round
     context_settings={"allow_interspersed_args": False},
 )
 @options.MODULE
-@click.option("--budget", type=Duration(), default="5m", help="The time that it may take; 5m is the default.")
+@click.option("--budget", type=_Duration(), default="5m", help="The time that it may take; 5m is the default.")
 @click.option(
     "--allow",
     multiple=True,
@@ -291,4 +291,4 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
         return ["", "best of each class", *(f"  {line}" for line in ladder(verdict, allowed)), *left_out]
 
     asked = {**_NOT_ASKED, "call": False, **typed}
-    return examined(program, asked, choose, allowed=allowed, to_do=to_do, tail=tail)
+    return _examined(program, asked, choose, allowed=allowed, to_do=to_do, tail=tail)

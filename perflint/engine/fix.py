@@ -50,7 +50,7 @@ def _comments(source: Source) -> Iterator[Comment]:
             yield Comment(start, start + len(token.string), token.string.rstrip())
 
 
-def flaw(before: str, after: str, dropped: Iterable[Comment] = ()) -> str:
+def _flaw(before: str, after: str, dropped: Iterable[Comment] = ()) -> str:
     """What `after` lost of what `before` was, apart from the comments `dropped` on purpose; empty where nothing."""
     sound, message = _soundness(after)
     if sound < _soundness(before)[0]:
@@ -217,19 +217,19 @@ def _size(fix: Fix) -> int:
 def _sound(text: str, batch: Sequence[Applied]) -> list[Applied]:
     """As much of `batch` as leaves `text` sound together, at least the first; raises DefectError for what breaks it."""
     taken: list[Applied] = []
-    for item in batch if _flaw(text, batch) else ():
-        if reason := _flaw(text, [item]):
+    for item in batch if _flaw_of(text, batch) else ():
+        if reason := _flaw_of(text, [item]):
             raise DefectError(f"a fix of {item.finding.rule} fails: {reason}")
-        if not _flaw(text, [*taken, item]):
+        if not _flaw_of(text, [*taken, item]):
             taken.append(item)
     return taken or list(batch)
 
 
-def _flaw(text: str, batch: Sequence[Applied]) -> str:
+def _flaw_of(text: str, batch: Sequence[Applied]) -> str:
     dropped = [
         comment for item in batch if _is_about_comment(text, item.finding) for comment in _touched(text, item.fix)
     ]
-    return flaw(text, apply_fixes(text, [item.fix for item in batch]), dropped)
+    return _flaw(text, apply_fixes(text, [item.fix for item in batch]), dropped)
 
 
 def _touched(text: str, fix: Fix) -> list[Comment]:

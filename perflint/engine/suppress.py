@@ -15,7 +15,7 @@ from perflint.engine.rule import Edit, Finding, Fix, Rule, Safety, Severity
 from perflint.engine.unused_ignore import UnusedIgnore
 from perflint.syntax.source import Source
 
-MARK = "perflint:"
+_MARK = "perflint:"
 
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _NEXT_PART = re.compile(r"(?<=\s)#(?=\s|[\w-]+:|noqa\b)")
@@ -25,7 +25,7 @@ _LAYOUT = {*(tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, to
 
 
 @dataclass(frozen=True)
-class Name:
+class _Name:
     """One name in a pragma's brackets, at the characters [start, end) of the text."""
 
     text: str
@@ -34,7 +34,7 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Pragma:
+class _Pragma:
     """A comment addressed to perflint, at the characters [start, end), reason and all.
 
     It speaks for the lines `first` to `last`. `names` is None where it ignores every rule; `inner` is what stands
@@ -45,7 +45,7 @@ class Pragma:
     start: int
     end: int
     cut: tuple[int, int]
-    names: tuple[Name, ...] | None
+    names: tuple[_Name, ...] | None
     inner: tuple[int, int] | None
     first: int
     last: int
@@ -54,7 +54,7 @@ class Pragma:
 
 
 @dataclass(frozen=True)
-class LogicalLine:
+class _LogicalLine:
     """A simple statement or the header of a compound one: its lines `first` to `last`, and the `end` of its code.
 
     `block_last` is the last line of the function or class that it opens or decorates, else `last`.
@@ -67,18 +67,18 @@ class LogicalLine:
 
 
 @dataclass(frozen=True)
-class Comments:
+class _Comments:
     """The logical lines and the pragmas of a text, in order."""
 
-    lines: tuple[LogicalLine, ...] = ()
-    pragmas: tuple[Pragma, ...] = ()
+    lines: tuple[_LogicalLine, ...] = ()
+    pragmas: tuple[_Pragma, ...] = ()
 
 
 @dataclass
 class _Reader:
     source: Source
     blocks: Mapping[int, int]  # the last line of what a line opens or decorates
-    lines: list[LogicalLine] = field(default_factory=list)
+    lines: list[_LogicalLine] = field(default_factory=list)
     comments: list[tuple[tokenize.TokenInfo, bool]] = field(default_factory=list)  # and whether it is within a line
     first: int = 0  # of the logical line that is being read
     ahead: tokenize.TokenInfo | None = None  # its last token so far
@@ -89,14 +89,14 @@ class _Reader:
         elif token.type == tokenize.NEWLINE and self.ahead:
             last, column = self.ahead.end
             block_last = max(last, self.blocks.get(self.first, last))
-            self.lines.append(LogicalLine(self.first, last, self.source.line_start(last) + column, block_last))
+            self.lines.append(_LogicalLine(self.first, last, self.source.line_start(last) + column, block_last))
             self.ahead = None
         elif token.type not in _LAYOUT:
             self.first = self.first if self.ahead else token.start[0]
             self.ahead = token
 
 
-def read(text: str) -> Comments:
+def _read(text: str) -> _Comments:
     """The logical lines and pragmas of `text`; raises ValueError where it is no Python."""
     try:
         reader = _Reader(Source(text), dict(_blocks(ast.parse(text))))
@@ -106,7 +106,7 @@ def read(text: str) -> Comments:
     except (tokenize.TokenError, SyntaxError) as error:
         raise ValueError("not Python that can be split into tokens") from error
     pragmas = (pragma for comment, inside in reader.comments for pragma in _pragmas_of(comment, inside, reader))
-    return Comments(tuple(reader.lines), tuple(pragmas))
+    return _Comments(tuple(reader.lines), tuple(pragmas))
 
 
 def _blocks(tree: ast.Module) -> Iterator[tuple[int, int]]:
@@ -117,8 +117,8 @@ def _blocks(tree: ast.Module) -> Iterator[tuple[int, int]]:
                 yield opening.lineno, node.end_lineno or node.lineno
 
 
-def _pragmas_of(comment: tokenize.TokenInfo, inside: bool, reader: _Reader) -> Iterator[Pragma]:
-    if MARK not in comment.string:
+def _pragmas_of(comment: tokenize.TokenInfo, inside: bool, reader: _Reader) -> Iterator[_Pragma]:
+    if _MARK not in comment.string:
         return
     source, row = reader.source, comment.start[0]
     base = source.line_start(row) + comment.start[1]
@@ -128,22 +128,22 @@ def _pragmas_of(comment: tokenize.TokenInfo, inside: bool, reader: _Reader) -> I
         if _ADDRESSED.match(part):
             cut = (place, base + end) if end < len(comment.string) else _tail(source, row, place)
             match = _READABLE.match(part)
-            names: tuple[Name, ...] | None = ()
+            names: tuple[_Name, ...] | None = ()
             inner = None
             if match:
                 listed = place + match.start("names")
                 inner = (listed, place + match.end("names")) if match["names"] is not None else None
                 names = tuple(_listed_names(match["names"], listed)) if inner else None
             lines = _covered(match["word"] if match else "", row, inside, reader)
-            yield Pragma(place, place + len(part.rstrip()), cut, names, inner, *lines, readable=bool(match))
+            yield _Pragma(place, place + len(part.rstrip()), cut, names, inner, *lines, readable=bool(match))
 
 
-def _listed_names(listed: str, start: int) -> Iterator[Name]:
+def _listed_names(listed: str, start: int) -> Iterator[_Name]:
     """The names in brackets, whose text begins at `start`."""
     for match in re.finditer(r"[^,]+", listed):
         if name := match[0].strip():
             begin = start + match.start() + len(match[0]) - len(match[0].lstrip())
-            yield Name(name, begin, begin + len(name))
+            yield _Name(name, begin, begin + len(name))
 
 
 def _covered(word: str, row: int, inside: bool, reader: _Reader) -> tuple[int, int, int | None]:
@@ -166,10 +166,10 @@ def _tail(source: Source, row: int, start: int) -> tuple[int, int]:
     return line_start + len(code), line_start + end
 
 
-__all__ = ["MARK", "UnusedIgnore", "add_ignores", "apply"]
+__all__ = ["UnusedIgnore", "add_ignores", "apply"]
 
 _UNUSED = UnusedIgnore()
-_Used = set[tuple[Pragma, str]]
+_Used = set[tuple[_Pragma, str]]
 
 
 def apply(
@@ -186,10 +186,10 @@ def apply(
     """
     found = tuple(findings)
     findings = tuple(each for each in found if not each.is_part)
-    if MARK not in text:
+    if _MARK not in text:
         return findings
     try:
-        comments = read(text)
+        comments = _read(text)
     except ValueError:
         return findings
     source, active = Source(text), {rule.name: rule for rule in active_rules}
@@ -211,7 +211,7 @@ def add_ignores(text: str, findings: Iterable[Finding]) -> str:
 
     Raises ValueError where the text cannot be split into tokens.
     """
-    source, comments = Source(text), read(text)
+    source, comments = Source(text), _read(text)
     wanted: dict[int, list[str]] = {}
     for finding in sorted(findings, key=lambda finding: (finding.start, finding.rule)):
         row = source.position(finding.start)[0]
@@ -225,7 +225,7 @@ def add_ignores(text: str, findings: Iterable[Finding]) -> str:
     return text
 
 
-def _ignore(finding: Finding, source: Source, comments: Comments, active: Mapping[str, Rule], used: _Used) -> bool:
+def _ignore(finding: Finding, source: Source, comments: _Comments, active: Mapping[str, Rule], used: _Used) -> bool:
     """Whether a comment ignores `finding`; the one that speaks for the fewest lines is then `used`."""
     row = source.position(finding.start)[0]
     group = active[finding.rule].group if finding.rule in active else ""
@@ -239,7 +239,7 @@ def _ignore(finding: Finding, source: Source, comments: Comments, active: Mappin
     return bool(matches)
 
 
-def _matching(pragma: Pragma, rule: str, group: str) -> str | None:
+def _matching(pragma: _Pragma, rule: str, group: str) -> str | None:
     """The word of `pragma` that ignores `rule`: "all" where it ignores every rule; None where it does not."""
     if rule == _UNUSED.name:  # else a comment could never be told that it is unused
         return next((name.text for name in pragma.names or () if name.text == rule), None)
@@ -249,11 +249,11 @@ def _matching(pragma: Pragma, rule: str, group: str) -> str | None:
     return next((word for word in (rule, group, "all") if word in named), None)
 
 
-def _about(comments: Comments, used: _Used, active: Mapping[str, Rule]) -> Iterator[Finding]:
+def _about(comments: _Comments, used: _Used, active: Mapping[str, Rule]) -> Iterator[Finding]:
     return (finding for pragma in comments.pragmas for finding in _about_one(pragma, used, active))
 
 
-def _about_one(pragma: Pragma, used: _Used, active: Mapping[str, Rule]) -> Iterator[Finding]:
+def _about_one(pragma: _Pragma, used: _Used, active: Mapping[str, Rule]) -> Iterator[Finding]:
     span = (pragma.start, pragma.end)
     if not pragma.readable:
         message = "perflint cannot read this comment; write `# perflint: ignore[rule] reason`"
@@ -277,7 +277,7 @@ def _finding(span: tuple[int, int], message: str, kind: str, *, fix: Fix | None 
     return _UNUSED.finding(span, message, kind=kind, fixes=(fix,) if fix else (), blocked=blocked)
 
 
-def _removal(pragma: Pragma, unused: Sequence[Name] = ()) -> Fix:
+def _removal(pragma: _Pragma, unused: Sequence[_Name] = ()) -> Fix:
     gone = {name.text for name in unused}
     left = [name.text for name in pragma.names or () if name.text not in gone]
     if left and pragma.inner:
@@ -297,7 +297,7 @@ def _have_run(word: str, active: Mapping[str, Rule]) -> bool:
     return bool(meant) and all(rule.name in active for rule in meant)
 
 
-def _comment(line: int, rules: list[str], comments: Comments, source: Source) -> Edit:
+def _comment(line: int, rules: list[str], comments: _Comments, source: Source) -> Edit:
     """The edit that adds `rules` to the comment of logical line number `line`, or gives it one."""
     for pragma in comments.pragmas:
         if pragma.statement == line and pragma.inner:
@@ -307,4 +307,4 @@ def _comment(line: int, rules: list[str], comments: Comments, source: Source) ->
     row = comments.lines[line].last
     rest = source.text[code_end : source.line_start(row) + len(source.line_text(row).rstrip("\r\n"))]
     start = code_end + len(rest.rstrip())
-    return Edit(start, code_end + len(rest), f"  # {MARK} ignore[{', '.join(rules)}]")
+    return Edit(start, code_end + len(rest), f"  # {_MARK} ignore[{', '.join(rules)}]")

@@ -45,7 +45,7 @@ def look(regime: str) -> str:
     return f"regime-{regime.replace(' ', '-')}"
 
 
-def bars(lines: Sequence[LineCost]) -> Callable[[LineCost], Markup]:
+def _bars(lines: Sequence[LineCost]) -> Callable[[LineCost], Markup]:
     """A function that draws what a line costs by regimes, all lines on one scale."""
     axis = Axis(0.0, max((each.own_ms for each in lines), default=0.0) or 1.0)
 
@@ -62,7 +62,7 @@ def bars(lines: Sequence[LineCost]) -> Callable[[LineCost], Markup]:
     return draw
 
 
-def roofline(found: Roofline) -> Markup | None:
+def _roofline(found: Roofline) -> Markup | None:
     """The main operations by their arithmetic intensity and rate, below the roofs of the device; None without any."""
     points = [each for each in found.points if each.intensity and (each.is_counted or each.regime is Regime.MEMORY)]
     if not points:
@@ -158,8 +158,8 @@ def page(profiled: Report) -> str:
         style=report.style() + Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
         look=look,
         shares=shares,
-        bars=bars(lines),
-        roofline=roofline(profile.roofline),
+        bars=_bars(lines),
+        roofline=_roofline(profile.roofline),
         source=_source,
         figure=figure,
         place=place,

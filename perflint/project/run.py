@@ -68,7 +68,7 @@ class Checked:
     key: bytes | None = None
 
 
-class Work(Protocol):
+class _Work(Protocol):
     """Something that is done with each of many files, and remembered."""
 
     def key(self, task: Task, data: bytes) -> bytes | None:
@@ -277,7 +277,7 @@ class _Run:
     def _linked(self, names: Iterable[str], beside: Mapping[str, _Seen], contexts: Contexts) -> dict[str, Checked]:
         return self._do(self.linker, {name: beside[name].in_context(contexts.get(name, ALONE)) for name in names})
 
-    def _do(self, work: Work, seen: Mapping[str, _Seen], progress: Progress | None = None) -> dict[str, Checked]:
+    def _do(self, work: _Work, seen: Mapping[str, _Seen], progress: Progress | None = None) -> dict[str, Checked]:
         """The results of `work` by name: those that are remembered, and the others made."""
         known = self.cache.load([each.key for each in seen.values() if each.key]) if self.cache else {}
         done = {name: Checked(known[each.key], each.key) for name, each in seen.items() if each.key in known}
@@ -327,7 +327,7 @@ def _look(work: Checker | Linker, task: Task) -> _Seen:
     return _Seen(task, len(data), work.key(task, data))
 
 
-def _do_each(work: Work, todo: Mapping[str, _Seen], jobs: int | None) -> Generator[tuple[str, Checked], None, None]:
+def _do_each(work: _Work, todo: Mapping[str, _Seen], jobs: int | None) -> Generator[tuple[str, Checked], None, None]:
     """The results as they come: the largest files first, so that no core is left alone with one at the end."""
     names = sorted(todo, key=lambda name: -todo[name].size)
     tasks = [todo[name].task for name in names]

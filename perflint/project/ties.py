@@ -31,7 +31,7 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     calls, summaries = _calls(links, modules), _summaries(links, modules)
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
     host = on_host(links, imports)
-    told, edits, rebinds = _said(links, imports), _edited(links, imports), rebound(links, modules.starred(links))
+    told, edits, rebinds = _said(links, imports), _edited(links, imports), _rebound(links, modules.starred(links))
     asked, manners = _asked(links, modules), _manners(links, modules)
     derived = _derived(links, modules)
     paths = {**calls, **summaries, **host, **asked, **manners, **told, **edits, **rebinds, **derived}
@@ -312,7 +312,7 @@ def _edited(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) 
     return {path: tuple(sorted(names)) for path, names in found.items() if names}
 
 
-def rebound(
+def _rebound(
     links: Mapping[str, Links], stars: Mapping[str, Mapping[str, str]]
 ) -> dict[str, tuple[tuple[str, str], ...]]:
     """The names to which modules give another meaning, by the files that import all of these modules' names.

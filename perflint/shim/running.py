@@ -148,7 +148,7 @@ def enter() -> RunFolder:
     if os.name == "nt":
         return RunFolder(Path(tempfile.mkdtemp(prefix=_PREFIX)), None, shared=False)
     if not _is_rank():
-        return again(Path(tempfile.mkdtemp(prefix=_PREFIX)))
+        return _again(Path(tempfile.mkdtemp(prefix=_PREFIX)))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getuid()}-{os.getppid()}-{attempt}"
     lock = None
@@ -157,7 +157,7 @@ def enter() -> RunFolder:
     return RunFolder(path, lock, shared=True)
 
 
-def again(path: Path) -> RunFolder:
+def _again(path: Path) -> RunFolder:
     """The folder at `path`, which this process has made, or has used before it became another program."""
     lock = os.open(path, os.O_RDONLY)
     _locks(lock, alone=False)
@@ -309,7 +309,7 @@ def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
 
 def go_on(shim: Shim, folder: Path) -> None:
     """Resume the run that this process began before it called exec."""
-    _tell_at_end(Run(shim, again(folder), {}, {}))
+    _tell_at_end(Run(shim, _again(folder), {}, {}))
 
 
 def _begun(program: Program, find: Callable[[], Plan]) -> Run | None:

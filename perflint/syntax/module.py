@@ -9,7 +9,7 @@ from perflint.syntax.source import Source
 from perflint.syntax.walk import Walk
 
 
-def is_script(tree: ast.Module) -> bool:
+def _is_script(tree: ast.Module) -> bool:
     """Does running it do something: a main guard, or a loop or call at module level?"""
     return any(
         isinstance(statement, ast.For | ast.While | ast.With)
@@ -62,7 +62,7 @@ class Module(Walk):
     @cached_property
     def is_script(self) -> bool:
         """Does running it as a program do something?"""
-        return is_script(self.tree)
+        return _is_script(self.tree)
 
 
 def _listed(part: object) -> list[object]:

@@ -49,7 +49,7 @@ def remedies(program: Program) -> list[HostRead]:
     of_loop: dict[HotPlace | None, list[HostRead]] = defaultdict(list)
     for read in reads:
         of_loop[program.hot_by(read.sync.node)].append(read)
-    return [beside(program, read, of_loop[program.hot_by(read.sync.node)]) for read in reads]
+    return [_beside(program, read, of_loop[program.hot_by(read.sync.node)]) for read in reads]
 
 
 def _remedy(program: Program, sync: Sync, found: list[Sync]) -> HostRead:
@@ -116,7 +116,7 @@ class HostRead(NamedTuple):
     blocked: str
 
 
-def beside(program: Program, read: HostRead, of_loop: Sequence[HostRead]) -> HostRead:
+def _beside(program: Program, read: HostRead, of_loop: Sequence[HostRead]) -> HostRead:
     """`read` with fixes that say which waits `of_loop` they leave, and that are not applied without effect.
 
     Where the host waits again before it has launched anything of weight, or several times more, nothing is gained until

@@ -134,11 +134,8 @@ class Records:
     def _over_seeds(self, variant: Variant, reason: str, *, formats: bool = False) -> Likeness:
         """How alike a variant is to the original over more and more seeds, which the `reason` is for."""
         beside = min(self._beside, available_cores(), _GAINFUL)
-        budget, each, runs = (
-            self.course.budget.part(self._seconds),
-            (self.one + self._slowest) / beside,
-            list[Recorded](),
-        )
+        budget, runs = self.course.budget.part(self._seconds), list[Recorded]()
+        each = (self.one + self._slowest) / beside
         needed = f"{SEEDS[0]} seeds would take about {SEEDS[0] * each:.0f} s"
         found = Likeness(Grade.UNKNOWN, (f"{reason}, and {needed}: a larger budget may tell",))
         for seeds in SEEDS:

@@ -32,7 +32,7 @@ _STEPS = (1, 2, 5)
 _MARGIN = 0.04  # of an axis, at either end
 
 
-def gains(fixes: Sequence[FixVerdict]) -> Callable[[FixVerdict], Markup | str]:
+def _gains(fixes: Sequence[FixVerdict]) -> Callable[[FixVerdict], Markup | str]:
     """A function that draws what one of the fixes gains alone and on top of the others, all on one scale."""
     estimates = [estimate for fix in fixes for estimate in (fix.alone, fix.on_top) if estimate]
     axis = Axis.around([1.0, *(end for each in estimates for end in (each.ratio, each.low, each.high))], log=True)
@@ -55,7 +55,7 @@ def _gain(axis: Axis, look: str, gain: Estimate, top: float) -> Iterator[Markup]
     yield axis.horizontal(gain.low, gain.high, top + _BAR / 2, "whisker")
 
 
-def losses(verdict: Verdict) -> Sequence[tuple[str, str, Markup]]:
+def _losses(verdict: Verdict) -> Sequence[tuple[str, str, Markup]]:
     """Charts of the losses before and after, and of their differences: title, note and drawing of each."""
     before, after = verdict.before.losses, verdict.after.losses
     again = verdict.again.losses if verdict.again else ()
@@ -158,7 +158,7 @@ def _ratios(samples: Samples) -> Markup | None:
     return drawing(title, bottom + 20, parts)
 
 
-def rounds(samples: Samples) -> Sequence[tuple[int, int, str, str]]:
+def _rounds(samples: Samples) -> Sequence[tuple[int, int, str, str]]:
     """The same in numbers: each round's number from 1, its pairs, and the median ratios of patch and original."""
     aa, patch = (
         statistics.pair_ratios(samples, [ORIGINAL], [AGAIN]),
@@ -283,10 +283,10 @@ def page(verdict: Verdict) -> str:
         charts={
             "ratios": _ratios(verdict.samples),
             "timelines": _timelines(verdict.before.timeline, verdict.after.timeline),
-            "losses": losses(verdict),
+            "losses": _losses(verdict),
         },
-        rounds=rounds(verdict.samples),
-        gains=gains(verdict.fixes),
+        rounds=_rounds(verdict.samples),
+        gains=_gains(verdict.fixes),
         lines=_lines,
         words=summary,
         count=count,

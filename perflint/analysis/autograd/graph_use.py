@@ -22,8 +22,8 @@ _DEPTH = 6  # of calls in calls
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _INTEGRAL = ("int", "bool")
 CUTTING = frozenset({"detach", "data"})
-ASKED = frozenset({"requires_grad", "grad_fn", "needs_input_grad", "is_leaf"})  # of a tensor, about its graph
-_NEEDING = ASKED | {"grad", "register_hook", "retains_grad", "output_nr"}  # of one that was computed
+_ASKED = frozenset({"requires_grad", "grad_fn", "needs_input_grad", "is_leaf"})  # of a tensor, about its graph
+_NEEDING = _ASKED | {"grad", "register_hook", "retains_grad", "output_nr"}  # of one that was computed
 _KEEPING = frozenset({"append", "extend", "insert", "appendleft", "add", "setdefault", "update"})
 _ALSO = frozenset({"add", "update"})  # of metrics, too
 _STOPS = (ast.Compare, ast.Expr, ast.Assert, ast.While, ast.If, ast.Raise, ast.Slice)
@@ -71,7 +71,7 @@ class GraphUses:
         flow, parameter = self.program.get(Flow), next(iter(parameters_of(function)), None)
         bindings = flow.graph_of(self.program.tree).bindings.get(getattr(function, "name", ""), [])
         is_only_one = [each.node for each in bindings] == [function]
-        if parameter is None or not is_only_one or own_wrappers(self.program, function):
+        if parameter is None or not is_only_one or _own_wrappers(self.program, function):
             return False
         walk = _Walk(self.program, within=function)
         walk.uses(flow.graph_of(function).readers(parameter), ())
@@ -98,7 +98,7 @@ def _cutting(program: Program) -> set[Function | None]:
     return {program.function_of(each) for each in cuts if not program.qualified(each)}
 
 
-def own_wrappers(program: Program, function: Function) -> list[ast.expr]:
+def _own_wrappers(program: Program, function: Function) -> list[ast.expr]:
     """The decorators of `function` that may keep what it gives, or do anything else with it."""
     decorators: list[ast.expr] = getattr(function, "decorator_list", [])
     names = ((each, each.func if isinstance(each, ast.Call) else each) for each in decorators)
@@ -275,7 +275,7 @@ class _Walk:
     def _returned(self, node: ast.AST, calls: Calls) -> None:
         """Go on after the call that led here, or else each in this file."""
         function = node if isinstance(node, ast.Lambda) else self.program.function_of(node)
-        for wrapper in own_wrappers(self.program, function) if function is not None and self._returns else ():
+        for wrapper in _own_wrappers(self.program, function) if function is not None and self._returns else ():
             self._end(wrapper, Fate.OBSERVED)
         if not calls and not self._returns:
             return
@@ -320,7 +320,7 @@ def observers(program: Program, place: ast.AST) -> Iterator[GraphUse]:
     for function in (*effects.functions(place), *_properties(program, nodes)):
         if function is not around:
             uses = program.get(GraphUses).inside(function) if function is not place else []
-            yield from (*uses, *(GraphUse(each, Fate.OBSERVED) for each in own_wrappers(program, function)))
+            yield from (*uses, *(GraphUse(each, Fate.OBSERVED) for each in _own_wrappers(program, function)))
     if registers_hooks(program) or may_be_hooked(program):
         yield GraphUse(program.tree, Fate.HOOKED)
 
@@ -333,13 +333,13 @@ def needs_gradients(program: Program, function: Function) -> Likelihood:
     effects = program.get(Effects)
     if effects.of(function, Effect.DIFFERENTIATES):
         return Likelihood.CERTAIN
-    may_keep = own_wrappers(program, function) or program.get(GraphUses).inside(function)
+    may_keep = _own_wrappers(program, function) or program.get(GraphUses).inside(function)
     is_noticed = may_keep or effects.of(function, Effect.UNSEEN) or any(observers(program, function))
     return Likelihood.POSSIBLE if is_noticed else Likelihood.NO
 
 
 def _asks(program: Program, node: ast.AST) -> bool:
-    if isinstance(node, ast.Attribute) and node.attr in ASKED and isinstance(node.ctx, ast.Load):
+    if isinstance(node, ast.Attribute) and node.attr in _ASKED and isinstance(node.ctx, ast.Load):
         return True
     return isinstance(node, ast.Call) and program.qualified(node.func) in _ASKING
 

@@ -1,4 +1,4 @@
-"""Traces a value to the loaders whose batches it is taken out of, and finds the code that makes their samples."""
+"""Follows what loaders hand out: which batches a value is taken out of, and which code makes their samples."""
 
 from __future__ import annotations
 

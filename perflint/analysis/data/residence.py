@@ -1,4 +1,4 @@
-"""Where the items of a dataset may lie, and what of it workers can't unpickle or share with who made it."""
+"""What of a dataset keeps it from workers: items that may lie on the device, and what can't be pickled for them."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ def runs_often(program: Program, node: ast.AST) -> bool:
 
     Code that the file runs but to try itself out on the host does not count.
     """
-    return program.heat(node) is not Heat.ONCE and not program.is_tried_out(node) and not refreshes(program, node)
+    return program.heat(node) is not Heat.ONCE and not program.is_tried_out(node) and not _refreshes(program, node)
 
 
-def refreshes(program: Program, node: ast.AST) -> bool:
+def _refreshes(program: Program, node: ast.AST) -> bool:
     """Does `node` run to refresh what an attribute keeps?"""
     return any(isinstance(each, ast.If) and _is_kept(each) for each in program.ancestors(node))
 
@@ -98,7 +98,7 @@ def computes_for_callers(program: Program, made: ast.expr) -> bool:
     function = program.function_of(made)
     if not isinstance(function, ast.FunctionDef) or _SELDOM.search(function.name):
         return False
-    if program.is_tried_out(made) or refreshes(program, made):
+    if program.is_tried_out(made) or _refreshes(program, made):
         return False
     sites = program.call_sites(function)
     parameters = {each.arg for each in parameters_of(function)} - {"self", "cls", "model", "module", "net"}

@@ -1,4 +1,4 @@
-"""Decides whether a loop evaluates a model batch by batch, and whether each iteration gets new data."""
+"""Decides whether each iteration of a loop gets new data: drawn, taken from what it walks, or a batch to evaluate."""
 
 from __future__ import annotations
 

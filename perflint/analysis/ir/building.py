@@ -13,7 +13,7 @@ from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of, whole_of
 from perflint.syntax.walk import Loop as LoopNode
 
 
-class Variables:
+class _Variables:
     """The values of variables at the ends of blocks, while the graph is being built.
 
     All walks are loops: neither long code nor deep nesting exhausts Python's stack.
@@ -139,7 +139,7 @@ class Building(ABC):
         self._fields = {each for each in written if "." in each}
         self._bound = written | _bound(scope)
         self._outer: dict[str, Outer] = {}  # what the scope reads and never binds
-        self._variables = Variables(graph)
+        self._variables = _Variables(graph)
         self._region: Region | None = None
         self._loops: list[Loop] = []
         self._finals: list[Finally] = []

@@ -25,27 +25,27 @@ TIME = frozenset({"len", "length", "seq", "sequence"})
 OTHER_AXES = frozenset({"batch", "image", "iter", "layer", "order", "subdivision"})
 
 
-def counts_time(header: Header) -> bool:
+def _counts_time(header: Header) -> bool:
     """Does the program call what it counts, or the bound, steps of time?"""
     bounds = _counted(header) - header.indices
     return "t" in header.indices or any_of(bounds, TIME)
 
 
-def names_another_axis(header: Header, flow: LoopFlow) -> bool:
+def _names_another_axis(header: Header, flow: LoopFlow) -> bool:
     """Does the program call what it counts or iterates over batches, iterations or layers?"""
 
     lists = {each.base.rpartition(".")[2] for each in flow.slices if not each.is_tensor and _is_name(each.base)}
     return any_of(_counted(header) | _walked(header) | lists, OTHER_AXES)
 
 
-def counts_rounds(header: Header) -> bool:
+def _counts_rounds(header: Header) -> bool:
     """Does the program call what it counts batches, iterations of an optimisation or layers?"""
     return any_of(_counted(header), OTHER_AXES)
 
 
 def _counted(header: Header) -> set[str]:
     """The names of what counts the iterations, and of what bounds them."""
-    bounds = (part for bound in header.bounds for part in sizes(bound))
+    bounds = (part for bound in header.bounds for part in _sizes(bound))
     return {*header.indices, *(part.attr if isinstance(part, ast.Attribute) else part.id for part in bounds)}
 
 
@@ -60,7 +60,7 @@ def _is_name(base: str) -> bool:
     return base.replace(".", "").isidentifier()
 
 
-def words(name: str) -> set[str]:
+def _words(name: str) -> set[str]:
     """The words of a name, as they are and in the singular, and without what is glued to them: nlayers, batchsize."""
     plain = {word.lower() for word in _WORD.findall(name)}
     cores = plain | {match[1] for word in plain if (match := _GLUED.match(word))}
@@ -69,21 +69,21 @@ def words(name: str) -> set[str]:
 
 def any_of(names: Iterable[str], vocabulary: frozenset[str]) -> bool:
     """Does one of the names contain one of the words?"""
-    return any(not vocabulary.isdisjoint(words(name)) for name in names)
+    return any(not vocabulary.isdisjoint(_words(name)) for name in names)
 
 
-def sizes(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
+def _sizes(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
     """The variables that a bound is computed from, not those whose size it is."""
     if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and path_of(node)):
         yield node
     elif isinstance(node, ast.BinOp):
-        yield from sizes(node.left)
-        yield from sizes(node.right)
+        yield from _sizes(node.left)
+        yield from _sizes(node.right)
     elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         yield node.value
     elif isinstance(node, ast.Call) and name_called(node) in ("int", "min", "max"):
         for argument in node.args:
-            yield from sizes(argument)
+            yield from _sizes(argument)
 
 
 _DEPTH = 2  # functions through which a list of results is passed
@@ -248,7 +248,7 @@ class Evidence:
     @cached_property
     def counts_time(self) -> bool:
         """Does the program call what it counts steps of time?"""
-        return counts_time(self.header)
+        return _counts_time(self.header)
 
     @cached_property
     def is_prepended(self) -> bool:
@@ -278,7 +278,7 @@ class Evidence:
 
     def _covered_axes(self) -> Iterator[int]:
         """The axes whose sizes bound the loop."""
-        names = [path_of(part) for bound in self.header.bounds for part in sizes(bound)]
+        names = [path_of(part) for bound in self.header.bounds for part in _sizes(bound)]
         bounds = [self.loop.test] if isinstance(self.loop, ast.While) else [*self.header.bounds]
         bounds += [value for name in names for value in assigned_values(self.scope, name)]
         yield from (axis for bound in bounds for part in ast.walk(bound) if (axis := _sized_axis(part)) is not None)
@@ -316,7 +316,7 @@ class Evidence:
     @cached_property
     def counts_rounds(self) -> bool:
         """Does the program call what it counts batches, iterations of an optimisation or layers?"""
-        return counts_rounds(self.header)
+        return _counts_rounds(self.header)
 
     @cached_property
     def takes_chunks(self) -> bool:
@@ -329,7 +329,7 @@ class Evidence:
     @cached_property
     def names_another_axis(self) -> bool:
         """Does the program call what it counts or iterates over batches, iterations or layers?"""
-        return names_another_axis(self.header, self.flow)
+        return _names_another_axis(self.header, self.flow)
 
     def is_on_host(self, end: Trace) -> bool:
         """Do the given steps that go into it go to numpy, and to no model as they are?"""

@@ -1,4 +1,4 @@
-"""The data flow of a loop: loop-invariant, a slice of a sequence, loop-carried, or collected; and its kind."""
+"""What is known of a loop: its kind, its head, and its data flow: invariant, sliced, loop-carried, or collected."""
 
 from __future__ import annotations
 

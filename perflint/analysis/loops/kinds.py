@@ -44,7 +44,7 @@ from perflint.syntax.walk import (
 Verdict = tuple[str, str]  # a kind, and because of what
 
 
-def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
+def _time_loop(program: Program, loop: Loop) -> TimeLoop | None:
     """`loop` as a loop over time, or None if it is none."""
     header = read_header(program, loop)
     if header.is_other or never_over_time(program, loop, header) or solves(loop) or not may_compute(program, loop):
@@ -282,7 +282,7 @@ class Loops:
     def _classify(self, loop: Loop) -> LoopKind:
         if isinstance(loop, ast.For) and self._program.value(loop.iter).kind is Kind.LOADER:
             return LoopKind.STEP
-        found = time_loop(self._program, loop)
+        found = _time_loop(self._program, loop)
         if found is not None:
             self._time_loops[loop] = found
             return LoopKind.TIME

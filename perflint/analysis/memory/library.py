@@ -194,7 +194,7 @@ class LibraryCalls(ABC):
             return self._given(call) | {made(call)}  # it keeps none of that
         if value.kind is Kind.STRING and value.sure:
             self.write(call, self._given(call), deep=True)  # by their own `__format__`
-            return NOWHERE
+            return NOWHERE if self.program.value(call).kind is Kind.STRING else frozenset({made(call)})
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
             func.attr in FILLS | TAKES | HOLDS and (value.kind is not Kind.TENSOR or operation is None)
         ):

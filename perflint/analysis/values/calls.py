@@ -45,7 +45,7 @@ _TOKENIZERS = ("Tokenizer.from_pretrained", "TokenizerFast.from_pretrained", "Pr
 _MODULES = ("module", "rnn", "rnn-cell", "loss", "container", "dropout")
 
 
-def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
+def _library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
     """What a call of the library's `callee.name` gives."""
     name = callee.name
     head, _, rest = name.partition(".")
@@ -276,7 +276,7 @@ def _apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argum
     if evaluator.summaries and (result := _summarised(evaluator, callee, arguments)) is not None:
         return result
     if callee.kind is Kind.LIBRARY:
-        return library_call(evaluator, callee, node, arguments)
+        return _library_call(evaluator, callee, node, arguments)
     if callee.kind is Kind.FUNCTION and callee.node is not None:
         return _call_function(evaluator, callee, node, arguments)
     if callee.kind is Kind.CLASS and callee.node is not None:

@@ -48,7 +48,7 @@ _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.it
 _AT_HOME = str.maketrans("DdTt", "HhHh")
 _TOLD = frozenset("DdHhTnsalp")  # what says more than a caller would guess
 SHARED = frozenset({"m", "l", "p"})  # which functions are given once, and use in every step
-ON_DEVICE = frozenset({"D", "d", _GUESS})
+_ON_DEVICE = frozenset({"D", "d", _GUESS})
 
 
 def argument_code(value: Value) -> str:
@@ -73,7 +73,7 @@ def value_at_home(code: str) -> Value:
     return value_of(code.translate(_AT_HOME))
 
 
-def values_of(codes: str) -> tuple[Value, ...]:
+def _values_of(codes: str) -> tuple[Value, ...]:
     """The values of codes that follow each other."""
     return tuple(_read_elements(iter(codes), Place.UNKNOWN))
 
@@ -153,12 +153,12 @@ def _may_be_of_project(method: str, owner: Value) -> bool:
 def receives_tensors(calls: Sequence[HotCall]) -> bool:
     """Is there a tensor on the device among the arguments of the calls?"""
     codes = (code for call in calls for code in (call.positional, *(code for _, code in call.keywords)))
-    return any(not ON_DEVICE.isdisjoint(code) for code in codes)
+    return any(not _ON_DEVICE.isdisjoint(code) for code in codes)
 
 
 def arguments_of(call: HotCall) -> tuple[tuple[Value, ...], dict[str, Value]]:
     """The values of the arguments of a call from another file."""
-    return values_of(call.positional), {name: value_of(code) for name, code in call.keywords}
+    return _values_of(call.positional), {name: value_of(code) for name, code in call.keywords}
 
 
 def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:

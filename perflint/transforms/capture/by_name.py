@@ -1,4 +1,4 @@
-"""Tells by names what a step writes to in place, itself or in what it calls: also in functions that do too much."""
+"""Tells by names what a step writes to in place, itself or in what it calls, also where locations are not known."""
 
 from __future__ import annotations
 

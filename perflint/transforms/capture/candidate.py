@@ -57,7 +57,7 @@ def _beside_others(program: Program, loop: PlainLoop) -> Fix:
         _check_differentiated(program, _function(program, loop))
     if isinstance(function := program.function_of(loop), ast.FunctionDef):
         _check_sites(program, function)
-    return outlined(program, loop)
+    return _outlined(program, loop)
 
 
 def _in_chunks(program: Program, loop: PlainLoop, end: Exit) -> Fix:
@@ -140,7 +140,7 @@ def _check_scripted(program: Program, loop: PlainLoop) -> None:
         raise Blocked("this file compiles with torch.jit: no graph can capture what is scripted", compiler)
 
 
-def outlined(program: Program, loop: PlainLoop) -> Fix:
+def _outlined(program: Program, loop: PlainLoop) -> Fix:
     """The fix for a loop in another one or in a function, with as little around it as will do; raises Blocked."""
     first: Blocked | None = None
     for inner in _statements(program, loop):
@@ -164,14 +164,14 @@ def _statements(program: Program, loop: PlainLoop) -> Iterator[ast.stmt]:
 
 def _try(program: Program, inner: ast.stmt) -> Fix | Blocked:
     try:
-        return _outlined(program, inner)
+        return _outlined_at(program, inner)
     except Blocked as reason:
         return reason
 
 
-def _outlined(program: Program, inner: ast.stmt) -> Fix:
-    around = around_of(program, program.block_of(inner))
-    if isinstance(around, LOOPS) and not is_often_run(program, inner):
+def _outlined_at(program: Program, inner: ast.stmt) -> Fix:
+    around = _around_of(program, program.block_of(inner))
+    if isinstance(around, LOOPS) and not _is_often_run(program, inner):
         raise Blocked("it runs once, and a graph is of use from the third time on", inner)
     region = region_with(program, inner, around)
     if region.recorded and isinstance(around, LOOPS):
@@ -192,7 +192,7 @@ _EXACT = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
 def training_steps(program: Program) -> list[TrainingStep]:
     """The hot training steps of a program that may use a device, each with its fix or what stands in the way."""
     found = []
-    for block, backward in training_blocks(program):
+    for block, backward in _training_blocks(program):
         if is_captured(program, backward):
             continue
         try:
@@ -206,7 +206,7 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     """The fix of one block; raises Blocked."""
     _check_order(program, block, backward)
     _check_given(program, backward)
-    found = regions(program, block, around_of(program, block))
+    found = regions(program, block, _around_of(program, block))
     name, imported = importing(program, RUNTIME, _DECORATOR)
     outlines = _outlines(program, found)
     found = [each.region for each in outlines]
@@ -225,7 +225,7 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     return Fix(title, safety, rewrite(program, *imported, *changes), DISTRIBUTION)
 
 
-def around_of(program: Program, block: list[ast.stmt]) -> Around:
+def _around_of(program: Program, block: list[ast.stmt]) -> Around:
     """The loop around a step in its function, or else that function; raises Blocked."""
     around = next(each for each in program.ancestors(block[0]) if isinstance(each, (*LOOPS, *FUNCTIONS, ast.Module)))
     if isinstance(around, LOOPS):
@@ -277,18 +277,18 @@ def _check_order(program: Program, block: list[ast.stmt], backward: ast.Call) ->
 _OFTEN = 20  # steps: fewer are over before a graph is of use
 
 
-def training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Call]]:
+def _training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Call]]:
     """The blocks that hold a backward pass and the step of an optimizer behind it, each with its first such pass."""
     seen: set[ast.stmt] = set()
     for call in sorted(program.of_type(ast.Call), key=lambda each: (each.lineno, each.col_offset)):
-        if runs_backward(program, call) and (program.hot_by(call) is not None or is_often_run(program, call)):
+        if runs_backward(program, call) and (program.hot_by(call) is not None or _is_often_run(program, call)):
             block = _block_of(program, call)
             if block and block[0] not in seen:
                 seen.add(block[0])
                 yield block, call
 
 
-def is_often_run(program: Program, node: ast.AST) -> bool:
+def _is_often_run(program: Program, node: ast.AST) -> bool:
     """Does a loop of its function run it often, as one over epochs with all of the data in one batch?"""
     loop = next((each for each in program.ancestors(node) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
     if not isinstance(loop, LOOPS) or program.is_tried_out(node):

@@ -1,4 +1,4 @@
-"""Whether a part of a program is captured as a CUDA graph already, and the files of which no step can be."""
+"""Tells where no further CUDA graph can be: in what is captured already, and in files of which no step can be."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ from perflint.transforms.capture.course import Course
 from perflint.transforms.capture.results import Collected
 from perflint.transforms.names import taken_around
 
-_SKIPPED = "by what the test skips in the last step: set it before the test"
 _ONLY_LOCAL = "and not handed from step to step: append it to a list that is stacked"
 _ROWS = 2  # axes of a tensor of which steps fill the columns, such as tokens
 _LISTED = "append to a list, and stack that"
