@@ -29,6 +29,8 @@ _TIMES = CLOCKS | {"datetime.timedelta", *(f"time.{name}" for name in "ctime str
 _HOST_MATH = ("math.", "numpy.")
 _GROWS = frozenset({"append", "extend"})
 _FIXED = (Kind.NUMBER, Kind.STRING, Kind.TENSOR, Kind.LIBRARY, Kind.FUNCTION)  # what no call of the host fills
+_TEXTS = frozenset({"__str__", "__repr__", "__format__", "extra_repr"})
+_OF_WEIGHTS = frozenset("parameters named_parameters state_dict weight bias grad".split())
 _LEAVES_OR_WAITS = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
 
 
@@ -68,11 +70,22 @@ class Late:
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
     """The statement as one that may go behind the step; None where it is none of the host alone."""
+    if any(_shows_weights(program, each) for each in own_nodes(statement)):
+        return None
     if isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign):
         found = _deferred(program, statement) or _simple(program, statement)
         if found is not None or not isinstance(statement, ast.Expr):
             return found
     return _report(program, statement) if isinstance(statement, ast.If | ast.Expr) else None
+
+
+def _shows_weights(program: Program, node: ast.AST) -> bool:
+    """Is it an object of this file whose text is made of what a step changes: of weights or gradients?"""
+    owner = program.value(node).node if isinstance(node, ast.Name | ast.Attribute) else None
+    bases = program.lineage(owner) if isinstance(owner, ast.ClassDef) else ()
+    texts = (each for base in bases for each in base.body if getattr(each, "name", "") in _TEXTS)
+    parts = [each for text in texts for each in ast.walk(text) if isinstance(each, ast.Attribute)]
+    return any(each.attr in _OF_WEIGHTS or program.value(each).kind is Kind.MODULE for each in parts)
 
 
 def _deferred(program: Program, statement: ast.stmt) -> Late | None:
