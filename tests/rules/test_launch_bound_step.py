@@ -199,6 +199,8 @@ class Norm:
 def train(loader):
     model, lines = nn.Linear(4, 1).to(device), []
     norm, optimizer = Norm(model), torch.optim.SGD(model.parameters(), lr=0.1)
+    params = list(model.parameters())
+    states = model.state_dict()
     for x in loader:
         optimizer.zero_grad()
         loss = model(x.to(device)).mean()
@@ -209,7 +211,15 @@ def train(loader):
 
 
 @pytest.mark.parametrize(
-    "report", ["lines.append(str(norm))", 'lines.append("{}".format(norm))', 'lines.append(f"{norm}")', "print(norm)"]
+    "report",
+    [
+        "lines.append(str(norm))",
+        'lines.append("{}".format(norm))',
+        "print(norm)",
+        'lines.append(f"{params}")',
+        'lines.append("{bias}".format(**states))',
+        "lines.append(sum(each.norm().item() for each in params))",
+    ],
 )
 def test_what_shows_weights_is_not_moved_behind_the_step_that_changes_them(report: str) -> None:
     after = fix_text(SHOWN.replace("{report}", report), [rules_by_name()["launch-bound-step"]], {}, unsafe=True).text
