@@ -119,28 +119,53 @@ def _fused(torch: Any, tally: Tally) -> Undo:
 
 
 def _channels_last(torch: Any, tally: Tally) -> Undo:
-    """Arrange weights at the first call: random numbers with which a program fills them come in the order of memory."""
+    """Arrange weights at the first call: random numbers with which a program fills them come in the order of memory.
 
-    def arrange(conv: Any, inputs: Any) -> None:
-        if type(conv.weight) is not torch.nn.Parameter:  # but a replica's, or a functional call's
+    That gives them new memory, so those stay as they are whose memory something else has as well: a state dict, a
+    buffer of all parameters, another process, a graph that is captured. Nothing is added to the modules themselves,
+    which may be pickled or scripted.
+    """
+    seen = weakref.WeakSet[Any]()
+
+    def arrange(conv: Any) -> None:
+        weight = conv.weight
+        if type(weight) is not torch.nn.Parameter:  # but a replica's, or a functional call's
             return
-        for number in [number for number, hook in conv._forward_pre_hooks.items() if hook is arrange]:
-            del conv._forward_pre_hooks[number]
+        is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        if not is_captured and not _is_plain_call():
+            return
+        seen.add(conv)
+        if is_captured or _shares_memory(torch, weight):
+            tally.remark("the program keeps the memory of a convolution's weights elsewhere, too")
+            return
         with torch.inference_mode(False):
-            conv.weight.data = conv.weight.data.to(memory_format=torch.channels_last)
+            weight.data = weight.data.to(memory_format=torch.channels_last)
         tally.add()
 
-    def made(init: Any) -> Any:
-        @functools.wraps(init)
-        def watched(self: Any, *args: Any, **given: Any) -> None:
-            init(self, *args, **given)
-            self.register_forward_pre_hook(arrange)
+    def call(conv: Any, *args: Any, **given: Any) -> Any:
+        if not torch.compiler.is_compiling() and conv not in seen:
+            arrange(conv)
+        inherited = torch.nn.Module._compiled_call_impl  # of what else is watched
+        return inherited(conv, *args, **given) if inherited else conv._call_impl(*args, **given)
 
-        return watched
+    def undo() -> None:
+        for kind in kinds:
+            del kind._compiled_call_impl
 
     tally.remark("the program calls no convolution")
     kinds = [getattr(torch.nn, name) for name in _CONVOLUTIONS]
-    return undo_all([replace(kind, "__init__", made(kind.__init__)) for kind in kinds])
+    for kind in kinds:
+        kind._compiled_call_impl = call
+    return undo
+
+
+def _shares_memory(torch: Any, weight: Any) -> bool:
+    """Is there another tensor in the memory of a parameter, or may there be one?"""
+    if weight.dim() != 4 or (weight.is_cpu and weight.is_shared()):
+        return True
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    own = 2  # the parameter, and the storage of Python's that is asked for here
+    return count is None or count(weight.untyped_storage()._cdata) > own
 
 
 def _more_workers(torch: Any, tally: Tally) -> Undo:

@@ -25,6 +25,7 @@ from perflint.transforms.template import expression
 
 _PLAIN = frozenset({"device", "dtype", "requires_grad"})
 _PYTHONS = frozenset(f"builtins.{name}" for name in "float int bool len round".split())
+_OVERLAPPING = frozenset("expand expand_as broadcast_to unfold as_strided".split())  # of which a copy is dense
 _EXACT = 256  # up to which all number formats hold integers
 _SINGLE, _HALF, _LONG = (2 - 2**-23) * 2.0**127, 65504.0, 2**63 - 1  # the largest numbers of these dtypes
 _LARGEST = {  # the dtype is torch's own where none is told; one that isn't known may be half
@@ -122,6 +123,7 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
             raise Blocked("it isn't only moved to a device")
         keywords = [each for each in keywords if each[0] != "device"]
         keywords += _placing(to_device, None if is_told else number)
+        _check_way(program, call, to_device)
     assert isinstance(filled, ast.Call)
     filled.keywords = [ast.keyword(name, value) for name, value in keywords]
     at = to_device.call if to_device is not None and to_device.tensor is call else call
@@ -198,6 +200,18 @@ def _placing(to_device: Move, number: ast.expr | None) -> list[tuple[str, ast.ex
     if not path_of(to_device.like) or (value := integer(number)) is None or abs(value) > _EXACT:
         raise Blocked("it is converted on its way, which may round it otherwise")
     return [(name, expression(f"{{like}}.{name}", like=to_device.like)) for name in ("device", "dtype")]
+
+
+def _check_way(program: Program, call: ast.Call, to_device: Move) -> None:
+    """Raise Blocked where what happens to the tensor before its move would not be the same behind it."""
+    for each in program.ancestors(call):
+        if each is to_device.call.func:
+            return
+        name = each.attr if isinstance(each, ast.Attribute) else ""
+        if to_device.like is not None and torch_ops.does(name, "cast"):
+            raise Blocked("it is converted twice: to a type of its own, and to that of another tensor")
+        if name in _OVERLAPPING:
+            raise Blocked(f"each number of `{name}` gets memory of its own when it is moved")
 
 
 def _is_pythons(program: Program, number: ast.expr) -> bool:

@@ -179,3 +179,49 @@ def test_a_list_of_one_name_may_be_filled_later_where_nothing_else_is_known(
     rule = rules_by_name()["launch-bound-step"]
     (finding,) = check_text(SCRIPT.format(also=also), [rule], {})
     assert bool(finding.fixes) is is_fixed
+
+
+SHOWN = """
+import torch
+from torch import nn
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class Norm:
+    def __init__(self, model):
+        self.model = model
+
+    def __str__(self):
+        return "{:.4f}".format(sum(each.norm().item() for each in self.model.parameters()))
+
+
+def train(loader):
+    model, lines = nn.Linear(4, 1).to(device), []
+    norm, optimizer = Norm(model), torch.optim.SGD(model.parameters(), lr=0.1)
+    params = list(model.parameters())
+    states = model.state_dict()
+    for x in loader:
+        optimizer.zero_grad()
+        loss = model(x.to(device)).mean()
+        loss.backward()
+        {report}
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "lines.append(str(norm))",
+        'lines.append("{}".format(norm))',
+        "print(norm)",
+        'lines.append(f"{params}")',
+        'lines.append("{bias}".format(**states))',
+        "lines.append(sum(each.norm().item() for each in params))",
+    ],
+)
+def test_what_shows_weights_is_not_moved_behind_the_step_that_changes_them(report: str) -> None:
+    after = fix_text(SHOWN.replace("{report}", report), [rules_by_name()["launch-bound-step"]], {}, unsafe=True).text
+    calls = after[after.index("    for x in loader") :]
+    assert "compute_gradients(" in calls and calls.index(report) < calls.index("optimizer.step()")

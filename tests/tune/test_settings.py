@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,24 +33,59 @@ def made(folder: Path, *names: str) -> tuple[Any, dict[str, tuple[int, str]]]:
     return (conv, optimizers, autocast), {each.name: (each.times, each.remark) for each in tallied(folder, SETTINGS)}
 
 
-def test_convolutions_get_weights_in_channels_last_as_they_are_called(tmp_path: Path) -> None:
-    (conv, _, _), _ = made(tmp_path, "channels-last")
-    assert nn.Conv2d(3, 4, 3)._forward_pre_hooks == {}
+@pytest.fixture
+def channels_last(tmp_path: Path) -> Iterator[Callable[[], tuple[int, str]]]:
+    """Watches convolutions, and gives what has been tallied."""
+    undo = watch(tmp_path, ["channels-last"], torch)
+    yield lambda: next((each.times, each.remark) for each in tallied(tmp_path, SETTINGS))
+    undo()
+    assert "_compiled_call_impl" not in vars(nn.Conv2d)
+
+
+def test_convolutions_get_weights_in_channels_last_as_they_are_called(
+    channels_last: Callable[[], tuple[int, str]],
+) -> None:
+    conv = nn.Conv2d(3, 4, 3)
     copied = copy.deepcopy(conv)
     with torch.inference_mode():
         copied(torch.ones(1, 3, 5, 5))
     assert copied.weight.is_contiguous(memory_format=torch.channels_last) and not copied.weight.is_inference()
-    assert copied._forward_pre_hooks == {} and conv.weight.is_contiguous()
-    assert {each.name: each.times for each in tallied(tmp_path, SETTINGS)} == {"channels-last": 1}
+    assert conv.weight.is_contiguous() and conv._forward_pre_hooks == {} and channels_last()[0] == 1
 
 
-def test_convolutions_in_channels_last_are_filled_with_the_same_random_numbers(tmp_path: Path) -> None:
-    convs = [nn.Conv2d(3, 4, 3), made(tmp_path, "channels-last")[0][0]]
-    for conv in convs:
+def test_convolutions_in_channels_last_are_filled_with_the_same_random_numbers(
+    channels_last: Callable[[], tuple[int, str]],
+) -> None:
+    convs = [nn.Conv2d(3, 4, 3) for _ in range(2)]
+    for conv, is_called in zip(convs, (False, True), strict=True):
         torch.manual_seed(0)
         nn.init.kaiming_normal_(conv.weight)
-        conv(torch.ones(1, 3, 5, 5))
-    assert torch.equal(convs[0].weight, convs[1].weight)
+        _ = is_called and conv(torch.ones(1, 3, 5, 5))
+    assert torch.equal(convs[0].weight, convs[1].weight) and channels_last()[0] == 1
+
+
+@pytest.mark.parametrize("keep", [nn.Module.state_dict, lambda conv: conv.weight.data[0], nn.Module.share_memory])
+def test_weights_whose_memory_something_else_has_as_well_stay_there(
+    keep: Callable[[Any], Any], channels_last: Callable[[], tuple[int, str]]
+) -> None:
+    conv = nn.Conv2d(3, 4, 3)
+    kept, weight = keep(conv), conv.weight.data_ptr()
+    conv(torch.ones(1, 3, 5, 5))
+    assert kept is not None and conv.weight.data_ptr() == weight
+    assert channels_last() == (0, "the program keeps the memory of a convolution's weights elsewhere, too")
+
+
+def test_convolutions_in_channels_last_may_be_pickled_scripted_and_compiled(
+    channels_last: Callable[[], tuple[int, str]],
+) -> None:
+    conv, given = nn.Conv2d(3, 4, 3), torch.ones(1, 3, 5, 5)
+    kinds = (
+        pickle.loads(pickle.dumps(conv)),
+        torch.jit.script(conv),
+        torch.compile(copy.deepcopy(conv), backend="eager", fullgraph=True),
+    )
+    for each in (*kinds, conv):
+        torch.testing.assert_close(each(given), conv(given))
 
 
 def test_optimizers_are_fused_unless_the_program_chooses(tmp_path: Path) -> None:

@@ -93,12 +93,15 @@ def _is_constant(program: Program, data: ast.expr) -> bool:
 
     Or what the methods of a class keep, such as the default of a parameter, and only read.
     """
-    if isinstance(data, ast.Attribute):
-        attributes = program.get(Attributes)
-        if not attributes.is_own(data) or not all(_is_read(program, each) for each in attributes.readers(data)):
-            return False
     sources = program.get(Origins).of(data) if isinstance(data, ast.Name | ast.Attribute) else []
     defaults = [default_of(program, each) if isinstance(each, ast.arg) else each for each in sources]
+    if isinstance(data, ast.Attribute):
+        attributes = program.get(Attributes)
+        is_flat = not any(isinstance(each, ast.List) for table in defaults for each in getattr(table, "elts", ()))
+        if not attributes.is_own(data):
+            return False
+        if not all(_is_read(program, each, is_flat=is_flat) for each in attributes.readers(data)):
+            return False
     return bool(defaults) and all(
         isinstance(each, ast.Tuple | ast.List)
         and _is_fixed(program, each)
@@ -107,13 +110,18 @@ def _is_constant(program: Program, data: ast.expr) -> bool:
     )
 
 
-def _is_read(program: Program, node: ast.Attribute) -> bool:
-    """Is what the attribute holds only read: by a function of a library, for an item or two, or in a loop?"""
+def _is_read(program: Program, node: ast.Attribute, *, is_flat: bool) -> bool:
+    """Is what the attribute holds only read: by a function of a library, for an item or two, or in a loop?
+
+    Of what `is_flat` the items are numbers; others may be lists, which are filled by another name.
+    """
     around = program.parent(node)
     if isinstance(around, ast.Call):
-        return program.qualified(around.func).partition(".")[0] in ("torch", "numpy", "builtins")
+        name = program.qualified(around.func)
+        is_library = name.partition(".")[0] in ("torch", "numpy", "builtins") and not name.startswith("numpy.random.")
+        return is_library and (is_flat or not name.startswith("builtins."))
     is_walked = isinstance(around, ast.For | ast.comprehension)
-    return is_walked or (isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Load))
+    return is_flat and (is_walked or (isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Load)))
 
 
 def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint import torch_ops
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.heat.hot_syncs import LATER
 from perflint.analysis.heat.rarity import CLOCKS
 from perflint.analysis.heat.syncs import storage_of
@@ -17,7 +18,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import arguments_of, bind
-from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of
+from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of, variables_in
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.meters import PURE, is_differentiated_once, is_meters
 from perflint.transforms.capture.raising import raising
@@ -29,6 +30,9 @@ _TIMES = CLOCKS | {"datetime.timedelta", *(f"time.{name}" for name in "ctime str
 _HOST_MATH = ("math.", "numpy.")
 _GROWS = frozenset({"append", "extend"})
 _FIXED = (Kind.NUMBER, Kind.STRING, Kind.TENSOR, Kind.LIBRARY, Kind.FUNCTION)  # what no call of the host fills
+_TEXTS = frozenset({"__str__", "__repr__", "__format__", "extra_repr"})
+_OF_WEIGHTS = frozenset("parameters named_parameters state_dict weight bias grad".split())
+_COPIES = frozenset({"builtins.list", "builtins.tuple", "builtins.dict"})
 _LEAVES_OR_WAITS = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
 
 
@@ -68,11 +72,40 @@ class Late:
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
     """The statement as one that may go behind the step; None where it is none of the host alone."""
+    if any(_shows_weights(program, each) for each in own_nodes(statement)):
+        return None
     if isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign):
         found = _deferred(program, statement) or _simple(program, statement)
         if found is not None or not isinstance(statement, ast.Expr):
             return found
     return _report(program, statement) if isinstance(statement, ast.If | ast.Expr) else None
+
+
+def _shows_weights(program: Program, node: ast.AST) -> bool:
+    """Is it what a step changes, weights or gradients, or an object of this file whose text is made of such?"""
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    if isinstance(node, ast.Name) and any(_is_of_weights(program, each) for each in program.get(Origins).of(node)):
+        return not is_metadata(node)
+    owner = program.value(node).node
+    bases = program.lineage(owner) if isinstance(owner, ast.ClassDef) else ()
+    texts = (each for base in bases for each in base.body if getattr(each, "name", "") in _TEXTS)
+    parts = [each for text in texts for each in ast.walk(text) if isinstance(each, ast.Attribute)]
+    return any(each.attr in _OF_WEIGHTS or program.value(each).kind is Kind.MODULE for each in parts)
+
+
+def _is_of_weights(program: Program, source: ast.AST) -> bool:
+    """Is it `model.weight`, `model.state_dict()`, or a list of `model.parameters()`?"""
+    while isinstance(source, ast.Call) and program.qualified(source.func) in _COPIES and source.args:
+        source = source.args[0]
+    return getattr(source.func if isinstance(source, ast.Call) else source, "attr", "") in _OF_WEIGHTS
+
+
+def _is_for_each(statement: ast.stmt, reads: Iterable[ast.AST]) -> bool:
+    """Does a comprehension of the statement read something for each item?"""
+    generators = (each for each in ast.walk(statement) if isinstance(each, ast.comprehension))
+    own = {name for each in generators for name in variables_in(each.target)}
+    return any(isinstance(part, ast.Name) and part.id in own for each in reads for part in ast.walk(each))
 
 
 def _deferred(program: Program, statement: ast.stmt) -> Late | None:
@@ -97,7 +130,7 @@ def _simple(program: Program, statement: ast.Expr | ast.Assign | ast.AugAssign) 
     reads += [each for each in kept if each not in terms]
     inside = {node for each in reads for node in own_nodes(each)}
     rest = [node for node in own_nodes(statement) if node not in inside]
-    if not reads and not terms and not _counts(program, statement):
+    if _is_for_each(statement, reads) or not (reads or terms or _counts(program, statement)):
         return None
     for node in rest:
         if isinstance(node, _LEAVES_OR_WAITS) or (isinstance(node, ast.Attribute) and not _is_steady(program, node)):
