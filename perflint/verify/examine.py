@@ -262,9 +262,9 @@ class Examination(Planned):
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike a run with these fixes is to the original; it may differ by what they have promised."""
-        key = (frozenset(_names(fixes)), run.folder)
-        if key not in self._grades:
-            self._grades[key] = self._records.graded(self._patched(fixes), run, weakest(fixes))
+        promise = weakest(fixes)
+        if (key := (frozenset(_names(fixes)), run.folder, promise)) not in self._grades:
+            self._grades[key] = self._records.graded(self._patched(fixes), run, promise)
         return self._grades[key]
 
     def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
@@ -299,9 +299,9 @@ class Examination(Planned):
         """Those of `fixes`, all together in the run `whole`, that need no run alone.
 
         They keep their promise in a run with all that promise no less: what is kept in the end is compared once more.
-        Where some lower the precision, and all together keep that, what would round otherwise promises no more.
+        Where some lower the precision, and all together keep that, settings that round promise no more than all do.
         """
-        promises = [safety for safety in Safety if any(fix.safety is safety for fix in fixes)]
+        promises = sorted({fix.safety for fix in fixes}, key=list(Safety).index)
         groups = [[fix for fix in fixes if fix.safety in promises[:number]] for number in range(1, len(promises))]
         together = self._graded(fixes, whole)
         if together.grade is Grade.BITWISE:
@@ -309,13 +309,13 @@ class Examination(Planned):
         own, runs = self._records.own.grade, list[Recorded]()
         if self._records.seconds(len(groups)) <= self._comparing.left:
             runs = self._records.add([self._patched(group) for group in groups])
-        recorded = zip(promises, groups, runs, strict=False)
-        known = {promise: self._graded(group, run) for promise, group, run in recorded if not run.is_lost}
+        recorded = ((group, run) for group, run in zip(groups, runs, strict=False) if not run.is_lost)
+        known = {weakest(group): self._graded(group, run) for group, run in recorded}
         kept = {each: like for each, like in {**known, promises[-1]: together}.items() if like.keeps(each, own)}
         found = {fix.name: replace(fix, likeness=kept[fix.safety]) for fix in fixes if fix.safety in kept}
         if Safety.PRECISION in kept and promises[-1] is Safety.PRECISION:
-            rest = (fix for fix in fixes if fix.name not in found and fix.safety is not Safety.EXACT)
-            found |= {fix.name: replace(fix, likeness=together, safety=Safety.PRECISION) for fix in rest}
+            rest = [fix for fix in fixes if fix.safety not in known or (fix.at_run_time and fix.safety != Safety.EXACT)]
+            found = {fix.name: replace(fix, likeness=together, safety=Safety.PRECISION) for fix in rest} | found
         return found
 
     def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
@@ -395,6 +395,6 @@ def left_out(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator
     if race.unsteady:
         yield f"{count(race.unsteady, 'pair')} of windows in which something was compiled or captured"
     if most := race.room.processes:
-        yield f"programs ran {most} at a time, for more have no room beside each other: {race.room.reason}"
+        yield f"only {most} of the programs ran at a time, for more have no room: {race.room.reason}"
     if gpus and any(side.busy is None for side in sides):
         yield "how busy the GPU was: it could not be observed"

@@ -56,7 +56,7 @@ class Planned:
         self._original, self._first, self._period = variants.with_fixes(ORIGINAL, ()), 1, 1
         self._keys: dict[str, FixKey] = {}  # by the names of the fixes
         self._left_out: list[str] = []  # for want of time
-        self._grades: dict[tuple[frozenset[str], Path], Likeness] = {}  # by the names of fixes, and of runs with them
+        self._grades: dict[tuple[frozenset[str], Path, Safety], Likeness] = {}  # of fixes in a run, by their promise
         self._known = begun(str(course.program))
 
     @property
