@@ -19,6 +19,7 @@ from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import arguments_of, bind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of, variables_in
+from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.meters import PURE, is_differentiated_once, is_meters
 from perflint.transforms.capture.raising import raising
@@ -71,8 +72,13 @@ class Late:
 
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
-    """The statement as one that may go behind the step; None where it is none of the host alone."""
-    if any(_shows_weights(program, each) for each in own_nodes(statement)):
+    """The statement as one that may go behind the step; None where it is none of the host alone.
+
+    Raises Blocked where it shows what the step changes after that.
+    """
+    if shown := next((each for each in own_nodes(statement) if _shows_weights(program, each)), None):
+        if isinstance(statement, ast.If):
+            raise Blocked("it reads what the step changes after that: read it behind the step", shown)
         return None
     if isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign):
         found = _deferred(program, statement) or _simple(program, statement)
