@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perflint.analysis.facts import Program
-from perflint.syntax.walk import LOOPS, Function, Loop, body_of, reachable
+from perflint.syntax.walk import LOOPS, Function, Loop, body_of, own_nodes, path_of, reachable
 
 Effect = Callable[..., bool]  # of a program and a call: what this does by itself, or by summaries of other files
 
@@ -23,6 +23,23 @@ def loops_around(program: Program, node: ast.AST) -> list[Loop]:
         own = (around for around in program.ancestors(each) if isinstance(around, LOOPS))
         found |= dict.fromkeys(loop for loop in own if program.function_of(loop) is program.function_of(each))
     return list(found)
+
+
+def is_abstract(function: Function) -> bool:
+    """Does it only say, by its decorator or by raising NotImplementedError, that subclasses define what it does?"""
+    if any(path_of(each).rpartition(".")[2] == "abstractmethod" for each in getattr(function, "decorator_list", ())):
+        return True
+    last = function.body[-1] if isinstance(function.body, list) else None
+    raised = last.exc if isinstance(last, ast.Raise) else None
+    name = path_of(raised.func if isinstance(raised, ast.Call) else raised) if raised is not None else ""
+    return name == "NotImplementedError" and not any(isinstance(node, ast.If) for node in own_nodes(function))
+
+
+def overridden(program: Program, node: ast.Call) -> Iterator[str]:
+    """The method that is called on an object of this file's own class, which subclasses elsewhere may override."""
+    owner = program.value(node.func).owner
+    if owner is not None and isinstance(owner.node, ast.ClassDef) and isinstance(node.func, ast.Attribute):
+        yield f"@{owner.node.name}.{node.func.attr}"
 
 
 class CallGraph:

@@ -151,6 +151,9 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
             places = modules.answering(path, target, handed_on=target in origins)
             found_there = {known[place] for place in places if place in known and place[0] != path}
             summary = _agreed(found_there if asks_effects else {each.without_effects for each in found_there})
+            if summary is None and asks_effects and target.startswith("@"):  # whichever subclass it is
+                told = [each.differentiates for each in found_there if each.differentiates is not None]
+                summary = Summary(target, differentiates=max(told, default=None))
             if summary is not None and (
                 summary.trains
                 or summary.tells_effects

@@ -68,7 +68,8 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
 def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:
     """What gives a number of the device that `statement` keeps, and nobody changes until the `loop` is over."""
     is_kept = is_new(program, node) or _is_left_alone(program, node, loop) or stays(program, node, statement, loop)
-    return (".detach()" if is_kept else ".detach().clone()") + shape_of_one(program, node)
+    quiet = "" if number_kind(program, node) == INTEGER else ".detach()"  # an integer has no gradient
+    return quiet + ("" if is_kept else ".clone()") + shape_of_one(program, node)
 
 
 def shape_of_one(program: Program, node: ast.expr) -> str:

@@ -26,8 +26,6 @@ def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse]
     Transformers may take their fast path there, also those of other files, whose text is not at hand. Raises Blocked
     where what is run asks for gradients, or keeps a graph.
     """
-    if "volatile=" in program.text:
-        raise Blocked("the file is written for torch before 0.4, which has no `no_grad`")
     found = [*uses, *program.graph_observers(place)]
     for use in found:
         if use.fate is Fate.ASKED:

@@ -11,6 +11,7 @@ from perflint.engine.catalogue import all_rules
 from perflint.engine.check import find
 from perflint.engine.rule import Finding
 from perflint.project.ties import contexts_of
+from perflint.syntax.source import Safety
 
 RULES = [rule for rule in all_rules() if rule.name == "dead-graph"]
 AGENT = """import torch
@@ -83,6 +84,47 @@ def test_a_helper_goes_below_no_grad_where_its_other_arguments_have_no_graph(cal
     assert found and [bool(each.fixes) for each in found[:1]] == [is_fixed]
 
 
+TASK = """import torch
+from torch import nn
+
+class Task(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 4)
+
+    def scores(self, x):
+        return self.net(x)
+
+    def train(self, loader, optimizer):
+        for x, y in loader:
+            scores = self.scores(x.cuda())
+            print((scores.data.argmax(1) == y.cuda()).sum())
+            self.net(x.cuda()).sum().backward()
+            optimizer.step()
+"""
+_ADAPTED = "class A(Task):\n    def scores(self, x):\n        return torch.autograd.grad(self.net(x).sum(), [x])[0]\n"
+_DOUBLED = "class D(Task):\n    def scores(self, x):\n        return 2 * x\n"
+_UNKNOWN = "class U(Task):\n    def scores(self, x):\n        return self.other(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("subclasses", "safeties"),
+    [
+        ("", [Safety.EXACT]),
+        (_DOUBLED, [Safety.EXACT]),
+        (_UNKNOWN, [Safety.BEHAVIOUR]),
+        (_DOUBLED + _UNKNOWN, [Safety.BEHAVIOUR]),
+        (_ADAPTED, []),
+        (_ADAPTED + _DOUBLED, []),
+    ],
+)
+def test_a_method_promises_no_more_than_those_of_subclasses_elsewhere(
+    subclasses: str, safeties: Sequence[Safety]
+) -> None:
+    found = _linked({"task.py": TASK, "others.py": f"import torch\nfrom task import Task\n{subclasses}"})["task.py"]
+    assert [fix.safety for each in found for fix in each.fixes] == safeties
+
+
 def _is_found(other: str, imported: str, call: str) -> bool:
     """Has the agent's file a finding, beside that other one?"""
     return bool(_findings(other, imported, call))
@@ -91,8 +133,13 @@ def _is_found(other: str, imported: str, call: str) -> bool:
 def _findings(other: str, imported: str, call: str) -> Sequence[Finding]:
     """Those of the agent's file, beside that other one."""
     files = {"agent.py": AGENT.format(imported=imported, call=call), "other.py": f"import torch\n{other}\n"}
+    return _linked(files)["agent.py"]
+
+
+def _linked(files: dict[str, str]) -> dict[str, Sequence[Finding]]:
+    """Those of each file, beside the others."""
     known: dict[str, Context] = {}
     for _ in range(5):
         found = {path: find(text, RULES, {}, known.get(path, ALONE)) for path, text in files.items()}
         known = contexts_of({path: each.links for path, each in found.items()})
-    return found["agent.py"].findings
+    return {path: each.findings for path, each in found.items()}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from perflint import torch_ops
 from perflint.analysis.autograd.found import Effect, GradMode
 from perflint.analysis.autograd.mode import GradModes
-from perflint.analysis.call_graph import CallGraph
+from perflint.analysis.call_graph import CallGraph, is_abstract, overridden
 from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
@@ -98,7 +98,9 @@ def runs_module(program: Program, node: ast.Call) -> bool:
     callee = program.value(node.func)
     if isinstance(node.func, ast.Attribute) and node.func.attr in _NO_RUNS:
         return False
-    if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
+    if callee.kind is Kind.TENSOR:  # which can't be called: a model too, or a method of what is no tensor either
+        return not isinstance(node.func, ast.Attribute) or program.value(node.func.value).kind is not Kind.TENSOR
+    if callee.kind is Kind.MODULE:
         return True
     is_method = callee.owner is not None and callee.owner.kind is Kind.MODULE
     return is_method and getattr(node.func, "attr", "") not in MODULE_SELF | _OWN_PARTS
@@ -286,7 +288,14 @@ class Effects:
             return False
         if self._trains(node) or differentiates(self._program, node):
             return True
-        return not self._graph.callees(node) and self._may_elsewhere(node)
+        if self._graph.callees(node):
+            return self._of_overriding(node) is Likelihood.CERTAIN
+        return self._may_elsewhere(node)
+
+    def _of_overriding(self, node: ast.Call) -> Likelihood | None:
+        """Does a method of subclasses in other files differentiate, which stands for that of self that is called?"""
+        is_own = isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self"
+        return self._program.differentiates_elsewhere([*overridden(self._program, node)]) if is_own else None
 
     def _may_elsewhere(self, node: ast.Call) -> bool:
         """May a call of what is not in this file differentiate, by its summary, its name, or an optimizer given?"""
@@ -316,16 +325,17 @@ class Effects:
         return self._program.value(node).kind is Kind.MODULE
 
     def _is_unseen(self, node: ast.AST) -> bool:
-        """Does a call run a module, or a part of one, that neither this file nor torch defines?"""
+        """Does a call run a module, or a part of one, that neither this file nor torch defines, or not it alone?"""
         if not isinstance(node, ast.Call):
             return False
         if self._is_replaced(node.func):
             return True
-        if self._graph.callees(node):
-            return False
+        if callees := self._graph.callees(node):
+            return bool(self._of_overriding(node)) or all(map(is_abstract, callees))
         callee = self._program.value(node.func)
         owner = callee.owner if callee.kind is Kind.METHOD and callee.owner is not None else callee
         is_open = callee.kind is Kind.UNKNOWN and not isinstance(node.func, ast.Name)
+        is_open |= owner.kind is Kind.INSTANCE and isinstance(owner.node, ast.ClassDef)  # of a base elsewhere
         gives = callee.kind in (Kind.UNKNOWN, Kind.LIBRARY) and any(map(self._is_module, node.args))
         if owner.name.startswith(KNOWN) or not (is_open or gives or runs_module(self._program, node)):
             return False

@@ -178,7 +178,7 @@ def is_mostly_true(program: Program, test: ast.expr) -> bool:
     if isinstance(test, ast.BoolOp):
         parts = [is_mostly_true(program, part) for part in test.values]
         return any(parts) if isinstance(test.op, ast.Or) else all(parts)
-    if program.value(test).name == "modulo":
+    if _is_remainder(program, test):
         return True
     if isinstance(test, ast.Call):
         return program.qualified(test.func) == "torch.cuda.is_available"  # without it, there is nothing to wait for
@@ -186,20 +186,27 @@ def is_mostly_true(program: Program, test: ast.expr) -> bool:
         isinstance(test, ast.Compare)
         and len(test.ops) == 1
         and isinstance(test.ops[0], ast.NotEq)
-        and _is_counter(program, test.left)
+        and (_is_counter(program, test.left) or _is_remainder(program, test.left))
     )
+
+
+def _is_remainder(program: Program, node: ast.expr) -> bool:
+    """Is it the remainder of a number, or of what is but guessed to be a tensor, though its truth is asked for?"""
+    value = program.value(node)
+    is_guessed = value.kind is Kind.TENSOR and value.name == "guessed"
+    return value.name == "modulo" or (is_guessed and isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod))
 
 
 def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
     op, left, right = test.ops[0], test.left, test.comparators[0]
     if isinstance(op, ast.Eq | ast.Is):
-        if program.value(left).name == "modulo" or program.value(right).name == "modulo":
+        if _is_remainder(program, left) or _is_remainder(program, right):
             return True
         return _is_counter(program, left) or _is_counter(program, right)
     if isinstance(op, ast.In):
         return _is_counter(program, left)
     if isinstance(op, ast.Gt | ast.GtE | ast.Lt | ast.LtE):
-        if program.value(left).name == "modulo":
+        if _is_remainder(program, left):
             return isinstance(op, ast.Lt | ast.LtE)
         if isinstance(op, ast.Lt | ast.LtE) and _is_few(program, right) and _is_counter(program, left):
             return True

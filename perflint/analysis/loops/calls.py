@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from perflint import torch_ops
-from perflint.analysis.call_graph import CallGraph
+from perflint.analysis.call_graph import CallGraph, is_abstract
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import lower
 from perflint.analysis.ir.graph import Definition
@@ -158,14 +158,6 @@ def _has_axis(program: Program, node: ast.Call) -> bool:
     return any(program.value(each).kind is not Kind.TENSOR for each in given) or any(
         keyword.arg in ("dim", "axis") for keyword in node.keywords
     )
-
-
-def is_abstract(function: Function) -> bool:
-    """Does it only say, by raising NotImplementedError, that subclasses define what it does?"""
-    last = function.body[-1] if isinstance(function.body, list) else None
-    raised = last.exc if isinstance(last, ast.Raise) else None
-    name = path_of(raised.func if isinstance(raised, ast.Call) else raised) if raised is not None else ""
-    return name == "NotImplementedError" and not any(isinstance(node, ast.If) for node in own_nodes(function))
 
 
 def _runs_module(program: Program, node: ast.Call) -> bool:

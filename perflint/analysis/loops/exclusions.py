@@ -17,6 +17,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, path_of, receiver_of
 
 _GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
+_ENVIRONMENT = re.compile(r"(^|_)envs?($|_)|environment", re.IGNORECASE)
 _SETUP = frozenset({"__init__", "__getitem__"})
 
 
@@ -40,7 +41,8 @@ def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
         return _fills_array(program, node)
     if not isinstance(node, ast.Call):
         return False
-    if program.get(CallGraph).has(node, differentiates):
+    graph = program.get(CallGraph)
+    if graph.has(node, differentiates) or graph.has(node, _steps_environment):
         return True
     return _steps(program, node) and not _is_told_the_step(node, header)
 
@@ -53,6 +55,12 @@ def _steps(program: Program, node: ast.Call) -> bool:
     callee = program.callee(node)
     owner = program.class_of(callee) if callee is not None else None
     return callee is None or (owner is not None and path_of(stepped) != "self" and not owner.is_a("module"))
+
+
+def _steps_environment(program: Program, node: ast.Call) -> bool:
+    """Does it step what is named after an environment?"""
+    stepped = receiver_of(node, "step")
+    return stepped is not None and _ENVIRONMENT.search(path_of(stepped).rpartition(".")[2]) is not None
 
 
 def _is_told_the_step(node: ast.Call, header: Header) -> bool:

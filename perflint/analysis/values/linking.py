@@ -10,7 +10,7 @@ from dataclasses import replace
 from perflint.analysis.autograd.effects import Effects, is_loss
 from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.autograd.graph_use import GraphUses, needs_gradients
-from perflint.analysis.call_graph import CallGraph
+from perflint.analysis.call_graph import CallGraph, overridden
 from perflint.analysis.data.attributes import edits_of
 from perflint.analysis.data.restarts import rewalked
 from perflint.analysis.data.starts import Starts
@@ -42,7 +42,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     functions = tuple(name for name, node in named if program.is_cold(node))
     bases = tuple((node.name, base) for node in program.of_type(ast.ClassDef) for base in program.base_names(node))
     summaries = (*(_summary(program, context, name, node) for name, node in named), *_loader_summaries(program))
-    called = [(node, (*program.targets(node), *_overridden(program, node))) for node in program.of_type(ast.Call)]
+    called = [(node, (*program.targets(node), *overridden(program, node))) for node in program.of_type(ast.Call)]
     reaching = [(node, targets) for node, targets in called if targets]
     heats = {node: program.heat(node) for node, _ in reaching}
     calls = nearest(_hot_calls(program, reaching, heats))
@@ -225,13 +225,6 @@ def _mode_given(program: Program, node: ast.Call) -> Manner:
     modes = program.training_modes(node)
     is_evaluated = all(modes.get(path_of(each)) is False for each in modules)
     return Manner.EVALUATED if is_evaluated else Manner.TRAINED
-
-
-def _overridden(program: Program, node: ast.Call) -> Iterator[str]:
-    """The method that is called on an object of this file's own class, which subclasses elsewhere may override."""
-    owner = program.value(node.func).owner
-    if owner is not None and isinstance(owner.node, ast.ClassDef) and isinstance(node.func, ast.Attribute):
-        yield f"@{owner.node.name}.{node.func.attr}"
 
 
 def _is_needed(program: Program, node: ast.Call) -> bool:

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import is_abstract
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.loops.calls import is_abstract, is_metadata
+from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.roles import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
