@@ -118,29 +118,17 @@ def _shows(program: Program, nodes: Sequence[ast.AST]) -> bool:
 def _is_computing(program: Program, region: Sequence[ast.stmt]) -> bool:
     """Is it sure that work is launched in the region, and that nothing behind it waits for it?"""
     is_computing = has_waited = False
-    for statement in _straight(region):
+    for statement in region:
         nodes = list(ast.walk(statement))
-        done = {_done(program, each) for each in nodes if isinstance(each, ast.Call)}
-        is_asked = isinstance(statement, ast.expr) and program.value(statement).on_device
-        if is_asked or done & {"waits", "unknown"} or _shows(program, [statement]):
+        calls = sorted((each for each in nodes if isinstance(each, ast.Call)), key=lambda each: program.span(each)[1])
+        done = [_done(program, each) for each in calls]  # in the order in which they run
+        waits = [at for at, each in enumerate(done, 1) if each in ("waits", "unknown")]
+        if waits or _shows(program, [statement]):
             if any(isinstance(each, api.LOOPS) for each in nodes):
                 return False  # most of what is timed is waited for
-            is_computing, has_waited = False, True
+            is_computing, has_waited, done = False, True, done[waits[-1] :] if waits else []
         is_computing |= "computes" in done or ("launches" in done and not has_waited)
     return is_computing
-
-
-def _straight(region: Sequence[ast.stmt]) -> Iterator[ast.AST]:
-    """The statements in the order in which they run, those below `with` and a lone `if` in the place of these."""
-    for statement in region:
-        if isinstance(statement, ast.With):
-            yield from (item.context_expr for item in statement.items)
-            yield from _straight(statement.body)
-        elif isinstance(statement, ast.If) and not statement.orelse:
-            yield statement.test
-            yield from _straight(statement.body)
-        else:
-            yield statement
 
 
 def _done(program: Program, call: ast.Call) -> str:
