@@ -349,6 +349,8 @@ def wrong(fix: FixVerdict, own: Grade) -> str:
     if fix.likeness.keeps(fix.safety, own):
         return ""
     evidence = next(iter(fix.likeness.evidence), f"the results are {fix.likeness.grade}")
+    if fix.likeness.grade is Grade.UNKNOWN:
+        return f"whether its results stay the same can't be checked: {evidence}"
     return f"it promised {fix.safety} results, but {evidence}"
 
 
@@ -377,7 +379,8 @@ def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> s
     if fix.on_top and statistics.is_slower(fix.on_top, 0.0):
         return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
     if gain := (last if was_chosen else fix.gain) or last:
-        said = "there was no time for enough rounds" if _is_short(gain) else "no gain was measured"
+        said = "it may be noise" if gain.ratio > statistics.LEAST_GAIN else "no gain was measured"
+        said = "there was no time for enough rounds" if _is_short(gain) else said
         return f"{said}: {ratio_with_interval(gain)}"
     return "there was no time to race it"
 
