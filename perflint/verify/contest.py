@@ -68,7 +68,9 @@ class Settled:
             for fix in fixes
             if not fix.reason
         ]
-        return replace(self, fixes=[*idle, *right], patch=right)
+        raced_as, promised = (_classes(patch, are_wanted=True) for patch in (self.patch, right))
+        others = {name for name, part in raced_as.items() if _names(part) != _names(promised.get(name, ()))}
+        return replace(self, fixes=[*idle, *right], patch=right, race=self.race.less(others))
 
     @property
     def fault(self) -> str:
@@ -322,6 +324,10 @@ def _classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
     order = list(Safety)
     kinds = sorted({fix.safety for fix in patch}, key=order.index)[:-1] if are_wanted else []
     return {within(str(kind)): [fix for fix in patch if order.index(fix.safety) <= order.index(kind)] for kind in kinds}
+
+
+def _names(fixes: Fixes) -> set[str]:
+    return {fix.name for fix in fixes}
 
 
 def _is_decided(samples: Samples, names: Sequence[str]) -> bool:

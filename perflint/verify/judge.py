@@ -7,7 +7,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -98,7 +98,7 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
         return Likeness(Grade.UNKNOWN, (_NO_VALUES if compared.steps else no_steps,))
     spread = standard.spread
     own = _own_errors(compared, is_repeatable=standard.is_repeatable)
-    grades = {each: _closeness(each, spread, _drift(each, own)) for each in compared.differences}
+    grades = {each: _closeness(each, spread, _drift(each, own, compared.restarted)) for each in compared.differences}
     if failed := [each for each, grade in grades.items() if grade is Grade.DIFFERENT]:
         return Likeness(Grade.DIFFERENT, tuple(map(_parting, _by_size(failed)[:_SAID])))
     if said := () if is_cut else tuple(_said_otherwise(standard, after, exact=False)):
@@ -113,7 +113,7 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     if beyond:
         words = f"{seen} are equal, or differ by no more than from run to run of the original"
         return Likeness(Grade.ALIKE, (words, _parting(first)))
-    unknown = () if compared.referenced else ("none could be compared to double precision",)
+    unknown = () if own is not None else ("none could be compared to double precision",)
     largest = max((each.error for each in compared.differences if each.error is not None), default=None)
     most = "" if largest is None else f", at most {largest:.2g} of the value"
     return Likeness(Grade.ROUNDING, (f"{seen} are equal but for rounding{most}", _parting(first), *unknown))
@@ -151,13 +151,16 @@ def _group(difference: Difference) -> str:
     return OUTPUT if difference.name.startswith(OUTPUT) else difference.name
 
 
-def _drift(difference: Difference, own: Mapping[str, float] | None) -> float:
-    """The relative error that may accumulate after the steps that double precision decides."""
-    if own is None:
+def _drift(difference: Difference, own: Mapping[str, float] | None, restarted: Collection[int]) -> float:
+    """The relative error that may accumulate after the steps that restart from the state of the original.
+
+    These are decided by double precision, or, where it draws other random numbers, by whether they are close.
+    """
+    if own is None and (not restarted or difference.step in restarted):
         return 0.0
     if difference.name.startswith(DERIVED):
         return _DERIVED_DRIFT
-    return max(_DRIFT, min(_GROWTH * own.get(_group(difference), 0.0), _MOST_DRIFT))
+    return max(_DRIFT, min(_GROWTH * (own or {}).get(_group(difference), 0.0), _MOST_DRIFT))
 
 
 def _closeness(difference: Difference, spread: _Spread, drift: float) -> Grade:
