@@ -66,12 +66,13 @@ def test_of_a_fix_that_is_kept_all_that_it_gains_is_said(alone: Estimate, on_top
 @pytest.mark.parametrize(
     ("alone", "on_top", "last", "was_chosen", "words"),
     [
-        (NOISE, None, None, False, "no gain was measured: 1.00x (0.95 to 1.05)"),
-        (GAIN, NOISE, None, False, "no gain was measured: 1.00x (0.95 to 1.05)"),
-        (WIDE, None, None, False, "it may be noise: 7.83x (0.07 to 831)"),
+        (NOISE, None, None, False, "a gain can't be told from noise: 1.00x (0.95 to 1.05)"),
+        (GAIN, NOISE, None, False, "a gain can't be told from noise: 1.00x (0.95 to 1.05)"),
+        (WIDE, None, None, False, "a gain can't be told from noise: 7.83x (0.07 to 831)"),
+        (LOSS, None, None, False, "no gain was measured: 0.80x (0.75 to 0.85)"),
         (GAIN, LOSS, None, False, "the patch is faster without it: 0.80x (0.75 to 0.85)"),
         (GAIN, None, NOISE, True, "its gain was not seen again: 1.00x (0.95 to 1.05)"),
-        (None, None, NOISE, False, "no gain was measured: 1.00x (0.95 to 1.05)"),
+        (None, None, NOISE, False, "a gain can't be told from noise: 1.00x (0.95 to 1.05)"),
         (GAIN, None, SHORT, True, "there was no time for enough rounds: 2.60x (from 1 round only)"),
         (None, None, SHORT, False, "there was no time for enough rounds: 2.60x (from 1 round only)"),
         (None, None, None, False, "there was no time to race it"),
