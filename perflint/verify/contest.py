@@ -356,7 +356,7 @@ def wrong(fix: FixVerdict, own: Grade) -> str:
         return ""
     evidence = next(iter(fix.likeness.evidence), f"the results are {fix.likeness.grade}")
     if fix.likeness.grade is Grade.UNKNOWN:
-        return f"whether its results stay the same can't be checked: {evidence}"
+        return evidence
     return f"it promised {fix.safety} results, but {evidence}"
 
 

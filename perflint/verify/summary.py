@@ -233,7 +233,7 @@ def _fix(fix: FixVerdict, *, whole: bool) -> str:
     rule, _, path = printable(fix.place).partition(" ")
     room = max(_PLACE - cells(rule) - 1, _LEAST_PATH)
     end = path if whole else crop(path, max(0, cells(path) - room), room)  # which tells more than its beginning
-    shown = f"{rule} {end}"
+    shown = f"{rule} {end}".rstrip()
     kept = f"{fix.likeness.grade}, gains with others" if fix.is_joint else str(fix.likeness.grade)
     return f"{gain:>6}  {shown}  {kept if fix.kept else fix.reason}"
 

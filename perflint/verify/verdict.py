@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -79,8 +78,8 @@ class FixVerdict:
 
     @property
     def place(self) -> str:
-        """The rule, and the place relative to the working directory."""
-        return f"{self.rule} {at_line(self.path, self.line) if self.line else os.path.relpath(self.path)}"
+        """The rule, and its place relative to the working directory, unless it is made of the whole project."""
+        return f"{self.rule} {at_line(self.path, self.line)}" if self.line else self.rule
 
     @property
     def gain(self) -> Estimate | None:
