@@ -104,8 +104,8 @@ class Contest:
     def settle(self, right: Fixes) -> Settled:
         """Choose among the fixes that are `right`.
 
-        The first is the one that gains most alone, by the lower end of its interval. Each other is raced on top of
-        those chosen by then, and joins them if it makes them faster. Where there is no time for that, all that gain
+        The first is the one that gains most alone, of those that gain for sure. Each other is raced on top of those
+        chosen by then, and joins them if it makes them faster. Where there is no time for that, all that gain
         alone are raced together. Fixes that compile are slow to start: they are raced on top of what all others make
         together, unless those gain nothing. The patch that comes of it is raced once more, and has to be faster again,
         if there is time to compile it anew; so is that of all fixes, for some gain nothing but together.
@@ -142,7 +142,7 @@ class Contest:
         In haste these are all together, if that is faster than the best of them.
         """
         sound = [fix for fix in self._sound if fix.name in {each.name for each in fixes}]
-        ordered = sorted(sound, key=lambda fix: fix.alone.low if fix.alone else 0.0, reverse=True)
+        ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
         rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
         has_time = self._has_time(budget, *[_PAIR] * (1 if in_haste else 2))
