@@ -180,5 +180,5 @@ def misplaced(program: Sequence[str]) -> str:
     own = {name for each in click.get_current_context().command.params for name in each.opts}
     name, *arguments = program
     given = [each for each in arguments if each.startswith("--") and each.partition("=")[0] in own]
-    went = "which was given them: perflint's own options stand in front of it"
+    went = "and so went to it: perflint's own options stand in front of it"
     return f"{' '.join(given)} stood behind {name}, {went}" if given else ""

@@ -54,13 +54,18 @@ class _Busy(NamedTuple):
 class Division:
     """The cells of a step of so many `seconds` on average; recorded steps took `slowdown` times as long.
 
-    `left_out` of them were much longer than the others, as where an epoch ends.
+    Those in the `windows` count; `left_out` were much longer than these, as where an epoch ends.
     """
 
     cells: tuple[Cell, ...]
     seconds: float
     slowdown: float
+    windows: tuple[Window, ...]
     left_out: int
+
+    def counts(self, moment: int) -> bool:
+        """Whether a moment is in a step that counts."""
+        return any(begin <= moment < end for begin, end in self.windows)
 
     @property
     def shares(self) -> dict[Regime, float]:
@@ -84,7 +89,8 @@ def divide(record: Record) -> Division:
     ratio = _waits(record, timed, traced)
     cells = _scaled(record, busy, idle, ratio, step * number)
     kept = (Cell(*key, nanoseconds / number / _SECOND) for key, nanoseconds in cells if nanoseconds)
-    return Division(tuple(kept), step / _SECOND, mean(traced) / (step or 1), len(record.marks) - 1 - len(traced))
+    left_out = len(record.marks) - 1 - len(traced)
+    return Division(tuple(kept), step / _SECOND, mean(traced) / (step or 1), tuple(traced), left_out)
 
 
 def _scaled(record: Record, busy: _Sums, idle: _Sums, ratio: float, wanted: float) -> Iterator[tuple[_Key, float]]:

@@ -255,26 +255,25 @@ def _chain(nodes: Sequence[Node], node: int) -> Iterator[Node]:
 
 
 def _add_work(record: Record, sums: _Costs, division: Division) -> None:
-    steps = max(len(record.marks) - 1, 1)
+    steps = max(len(division.windows), 1)
     host, calls = Host(record), {call.link: call for call in record.calls if call.link}
-    begin, end = (record.marks[0], record.marks[-1]) if record.marks else (0, 0)
 
     def at(moment: int) -> LineCost:
         node = record.nodes[host.node(moment)]
         return sums[node.path, node.line]
 
     for call in record.calls:
-        if begin <= call.begin < end and any(word in call.name for word in _LAUNCHES):
+        if division.counts(call.begin) and any(word in call.name for word in _LAUNCHES):
             at(call.begin).launches += 1 / steps
     for work in record.work:
         launched = calls[work.link].begin if work.link in calls else work.begin
-        if begin <= launched < end:
+        if division.counts(launched):
             line = at(launched)
             line.device_ms += (work.end - work.begin) / 1e6 / steps
             if work.name.startswith("Memcpy") and "DtoD" not in work.name:
                 line.copies += 1 / steps
                 line.pageable += ("Pageable" in work.name) / steps
-    for first, last, node in host.lines(begin, end):
+    for first, last, node in (part for window in division.windows for part in host.lines(*window)):
         line = sums[record.nodes[node].path, record.nodes[node].line]
         line.host_ms += (last - first) / 1e6 / steps / division.slowdown
 

@@ -179,7 +179,7 @@ def _more_workers(torch: Any, tally: Tally) -> Undo:
         seen.add(loader)
         decision = more_workers(loader)
         if not decision.arguments:
-            tally.remark(f"of a loader of the program: {decision.reason}")
+            tally.remark(f"a loader stays as it is: {decision.reason}")
             return
         loader.num_workers = decision.arguments["num_workers"]
         tally.add()

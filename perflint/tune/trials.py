@@ -39,7 +39,7 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
 
     Rules that are advice are tried only if they name regimes, and on a GPU.
     """
-    may_be_gpu = profile is None or profile.is_gpu
+    may_be_gpu = profile.is_gpu if profile else bool(gpu_names())
     possible = {name: each for name, each in KNOWN.items() if may_be_gpu or not each.needs_gpu}
     settings = {name: each.regimes for name, each in possible.items() if Safety(each.safety) in allowed}
     on_gpu = all_rules() if may_be_gpu else ()

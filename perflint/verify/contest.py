@@ -156,7 +156,7 @@ class Contest:
             if rival := self._rival(fix, chosen):
                 self._note(fix, reason=f"another candidate is faster: {rival.title}")
             elif not self._has_time(budget, _PAIR, _PAIR):
-                self._note(fix, reason="there was no time to race it on top of what is kept")
+                self._note(fix, reason="there was no time to race it on top of the fastest")
             elif self._join(chosen, {more(fix.name): [fix]}, budget.left / (len(rest) - number + 1)) is None:
                 return []
         return chosen
@@ -355,6 +355,8 @@ def wrong(fix: FixVerdict, own: Grade) -> str:
     if fix.likeness.keeps(fix.safety, own):
         return ""
     evidence = next(iter(fix.likeness.evidence), f"the results are {fix.likeness.grade}")
+    if fix.likeness.grade is Grade.UNKNOWN:
+        return evidence
     return f"it promised {fix.safety} results, but {evidence}"
 
 
@@ -383,7 +385,9 @@ def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> s
     if fix.on_top and statistics.is_slower(fix.on_top, 0.0):
         return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
     if gain := (last if was_chosen else fix.gain) or last:
-        said = "there was no time for enough rounds" if _is_short(gain) else "no gain was measured"
+        is_none = statistics.rules_out(gain, 0.0) or math.isinf(gain.high)
+        said = "no gain was measured" if is_none else "a gain can't be told from noise"
+        said = "there was no time for enough rounds" if _is_short(gain) else said
         return f"{said}: {ratio_with_interval(gain)}"
     return "there was no time to race it"
 

@@ -69,7 +69,8 @@ class Examination(Planned):
             with deadline(Budget(self._whole.left + self._whole.of(Share.OVER))):
                 verdict = self._reached(self._known)
             more = self._whole.longer(self._schedule.enough(len(verdict.fixes)))
-            return replace(verdict, excluded=(*verdict.excluded, *self._left_out), longer=more)
+            excluded = (*verdict.excluded, *self._left_out)
+            return replace(verdict, excluded=excluded, longer=more, load=self._monitor.load)
         except (Fault, TimeUp) as failure:
             return self.failed(failure)
 
@@ -78,7 +79,7 @@ class Examination(Planned):
 
         All other faults have been dealt with.
         """
-        known = self._known
+        known = replace(self._known, load=self._monitor.load)
         if isinstance(failure, Fault):
             return replace(known, failure=str(failure))
         if not known.device:

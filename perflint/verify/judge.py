@@ -38,7 +38,8 @@ _MOST_DRIFT = 0.05  # of a value, whatever the original's own error
 _DERIVED_DRIFT = 0.1  # of the largest values of the kind: Adam makes whole steps of the rounding of small gradients
 _SAID = 3  # differences that are told
 _NO_STEPS = (
-    "it has come to no step: an optimizer's, a batch of a loader, a backward pass, or a call of a function with a fix"
+    "its first process comes to no step: an optimizer's, a batch of a loader, a backward pass, or a call of a function "
+    "with a fix"
 )
 _NO_VALUES = "it has no losses, gradients or outputs, and changes no parameters, that could be compared"
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from perflint.verify.verdict import Reading, Stranger
+from perflint.verify.verdict import QUIET, Reading, Stranger
 
 _COMMAND = "nvidia-smi"
 _FORMAT = "--format=csv,noheader,nounits"
@@ -20,7 +20,6 @@ _READ = "timestamp,uuid,driver_version,clocks.sm,clocks.mem,power.draw,temperatu
 _USED = "gpu_uuid,pid,used_memory,process_name"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _EVERY = 2000  # milliseconds: to ask takes the driver's time, and a core's
-_QUIET = 0.2  # the share of the cores that others may keep busy
 _GLANCE = 0.3  # seconds in which that is seen
 _PATIENCE = 10.0  # seconds for an answer
 _LEAVING, _LOOKS = 1.0, 5  # seconds between so many looks at programs of ours that have ended and may still be listed
@@ -116,7 +115,7 @@ def facts(read: Sequence[Reading]) -> Mapping[str, str]:
 
 def disturbances(load: float, gpus: Collection[str], read: Sequence[Reading]) -> Iterator[str]:
     """What disturbed a race on these GPUs, in sentences; others kept a share of the cores busy, the `load`."""
-    if load > _QUIET:
+    if load > QUIET:
         yield f"other programs kept {100 * load:.0f} % of the cores busy"
     if gpus and not read:
         yield f"{_COMMAND} tells nothing of the clocks of the GPU, nor whether others use it"

@@ -14,13 +14,14 @@ from perflint.report.words import count
 from perflint.verify.grade import NO_TIME, Grade, Outcome
 from perflint.verify.messages import EVALUATION
 from perflint.verify.statistics import Estimate, drowns
-from perflint.verify.verdict import FixVerdict, Verdict
+from perflint.verify.verdict import QUIET, FixVerdict, Verdict
 
 _LIKENESS = {
     Grade.BITWISE: "gives bitwise the same results",
     Grade.ROUNDING: "gives the same results but for rounding",
     Grade.ALIKE: "gives statistically the same results",
 }
+_QUIETLY = "Verify again while nothing else runs on this machine"
 _NOT_COMPARED = "was raced first, and not compared,"
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ("B", "kB", "MB", "GB", "TB")
@@ -46,16 +47,15 @@ def advice(verdict: Verdict) -> str:
     if outcome is Outcome.FASTER:
         won = "the fix" if kept == 1 else f"the {kept} fixes"
         return f"Apply {won}: perflint fix --apply --verified"
-    if outcome is Outcome.FAILED:
-        return f"{again}, or less data." if again else "Have the program run by itself first."
     if outcome is Outcome.UNSURE and verdict.strangers:
         return "Verify again when nobody else uses the GPU."
+    if verdict.is_open and verdict.load > QUIET:
+        return f"{_QUIETLY}: other programs keep {percent(verdict.load)} of the cores busy."
     if outcome is Outcome.UNSURE and drowns(verdict.floor):
-        noise = f"identical runs differ by {_noise(verdict)}"
-        return f"Verify again while nothing else runs on this machine: {noise}."
-    if outcome is Outcome.UNSURE and again:
-        return f"{again}."
-    if outcome is Outcome.UNCHECKED and again and verdict.is_cut:
+        return f"{_QUIETLY}: identical runs differ by {_noise(verdict)}."
+    if outcome is Outcome.FAILED:
+        return f"{again}, or less data." if again else "Have the program run by itself first."
+    if verdict.is_open and again:
         return f"{again}."
     return "Keep the program as it is."
 
@@ -233,7 +233,7 @@ def _fix(fix: FixVerdict, *, whole: bool) -> str:
     rule, _, path = printable(fix.place).partition(" ")
     room = max(_PLACE - cells(rule) - 1, _LEAST_PATH)
     end = path if whole else crop(path, max(0, cells(path) - room), room)  # which tells more than its beginning
-    shown = f"{rule} {end}"
+    shown = f"{rule} {end}".rstrip()
     kept = f"{fix.likeness.grade}, gains with others" if fix.is_joint else str(fix.likeness.grade)
     return f"{gain:>6}  {shown}  {kept if fix.kept else fix.reason}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,6 +18,7 @@ from perflint.verify.budget import Spent
 from perflint.verify.grade import NO_TIME, Grade, Likeness, Outcome
 from perflint.verify.statistics import ORIGINALS, PATCHED, Estimate, Samples
 
+QUIET = 0.2  # the share of the cores that others may keep busy
 _UNCHECKED = Likeness(Grade.UNKNOWN)
 
 
@@ -78,8 +78,8 @@ class FixVerdict:
 
     @property
     def place(self) -> str:
-        """The rule, and the place relative to the working directory."""
-        return f"{self.rule} {at_line(self.path, self.line) if self.line else os.path.relpath(self.path)}"
+        """The rule, and its place relative to the working directory, unless it is made of the whole project."""
+        return f"{self.rule} {at_line(self.path, self.line)}" if self.line else self.rule
 
     @property
     def gain(self) -> Estimate | None:
@@ -145,9 +145,9 @@ class Verdict:
     `own` is how alike two runs of the original are, `likeness` that of original and patch, compared up to `reach`.
     `samples` are of the last race, that of the patch. `warm_up` steps came before the first measured one. `excluded`
     says in sentences what was left out or disturbed the measurement; `failure`, why there is no verdict. `readings` are
-    of the GPUs during the race; with `strangers` on them, speed can't be measured. A budget of `longer` seconds may
-    tell what this one has left open; `spent` is what each part took. It `is_shortened`: a copy of the program was timed
-    that comes to what runs late within a few steps.
+    of the GPUs during the race; with `strangers` on them, speed can't be measured; others kept a share of the cores
+    busy, the `load`. A budget of `longer` seconds may tell what this one has left open; `spent` is what each part took.
+    It `is_shortened`: a copy of the program was timed that comes to what runs late within a few steps.
     It `is_idle` if no fix took effect, each for a reason that was seen as the program ran.
     """
 
@@ -169,6 +169,7 @@ class Verdict:
     failure: str = ""
     readings: tuple[Reading, ...] = ()
     strangers: tuple[Stranger, ...] = ()
+    load: float = 0.0
     reach: Reach = Reach()
     longer: float = 0.0
     spent: tuple[Spent, ...] = ()
@@ -223,6 +224,12 @@ class Verdict:
     @property
     def _raced(self) -> Outcome:
         return statistics.speed(self.speed, self.floor) if self.speed and not self.strangers else Outcome.UNSURE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another verification may tell what this one doesn't, for want of time or of quiet."""
+        is_late = self.longer > 0 and (bool(self.failure) or (self.outcome is Outcome.UNCHECKED and self.is_cut))
+        return self.outcome is Outcome.UNSURE or is_late
 
     @property
     def is_cut(self) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from perflint.engine.results import RunResult
 from perflint.profile.record import TIMED, Owned, mean, usual
 from perflint.profile.roofline import Regime
-from perflint.profile.running import profile_of
+from perflint.profile.running import line_costs, profile_of
 from perflint.profile.summary import Report, summary
 from perflint.report.style import Style
 from tests.profile.records import FILE, Recorder, line_of
@@ -125,6 +125,15 @@ def test_the_end_of_an_epoch_is_left_out() -> None:
     program.record.marks[3:] = [mark + 50_000_000 for mark in program.record.marks[3:]]
     assert program.division.left_out == 1
     assert program.division.slowdown == pytest.approx(1.0)
+
+
+def test_what_the_host_does_in_steps_that_are_left_out_does_not_count() -> None:
+    program = Recorder(1000, steps=6)
+    program.at(0, 10)
+    program.record.marks[3:] = [mark + 50_000_000 for mark in program.record.marks[3:]]
+    program.kernel(5, 10, 510)
+    (line,) = line_costs(program.done, program.division)
+    assert (round(line.host_ms, 3), round(line.launches, 3), round(line.device_ms, 3)) == (1.0, 1.0, 0.5)
 
 
 def test_the_last_step_counts_where_the_host_was_ahead() -> None:

@@ -7,6 +7,9 @@ import os
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
+import torch
+
 from perflint.cli.profile_session import rewound, why_not, within
 from perflint.profile.record import LEAST, OPERATION_STEPS, Orders
 from perflint.profile.result import Profile, read
@@ -64,6 +67,15 @@ def test_check_says_what_findings_cost_while_the_code_is_unchanged(tmp_path: Pat
     program = tmp_path / "slow_loader.py"
     program.write_text(program.read_text() + "# changed\n")
     assert "costs: " not in python(tmp_path, *check).stdout
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="memory is pinned")
+def test_a_warning_names_the_place_that_it_names_without_a_profile(tmp_path: Path) -> None:
+    warned = [
+        [line for line in result.stderr.splitlines() if "UserWarning" in line]
+        for result in (profiled(tmp_path, "pins.py", options=QUICK), python(tmp_path, "pins.py"))
+    ]
+    assert warned[0] == warned[1] != []
 
 
 def test_a_program_that_only_asks_a_model_is_profiled_by_its_calls(tmp_path: Path) -> None:

@@ -84,6 +84,12 @@ def test_a_program_that_has_changed_is_an_error(project: Project) -> None:
         plan_of(project, "train.py")
 
 
+@pytest.fixture
+def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perflint.tune.trials.gpu_names", lambda: frozenset({"NVIDIA H100 80GB HBM3"}))
+
+
+@pytest.mark.usefixtures("_a_gpu")
 def test_precision_is_tried_only_if_it_is_allowed() -> None:
     some = trials({Safety.EXACT, Safety.ROUNDING}).settings
     assert "tf32" not in some and "fused-optimizer" in some
@@ -142,6 +148,13 @@ def test_advice_that_won_is_applied_though_nobody_selects_it(project: Project) -
     assert "@graphed_step\ndef step():" in file.text
 
 
+def test_without_a_gpu_nothing_is_tried_that_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perflint.tune.trials.gpu_names", frozenset)
+    tried = trials(frozenset(Safety))
+    assert "compile" in tried.settings and "cudnn-benchmark" not in tried.settings and not tried.rules
+
+
+@pytest.mark.usefixtures("_a_gpu")
 def test_a_profile_of_what_has_changed_prunes_nothing(project: Project) -> None:
     keep_profile(project.root, a_profile(project, Regime.COMPUTE))
     (project.root / "train.py").write_text("print()\n")

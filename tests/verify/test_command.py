@@ -91,7 +91,7 @@ def test_where_a_program_fails_options_behind_it_are_named() -> None:
     with click.Context(tune):
         assert options.misplaced(("train.py", "--epochs", "3")) == ""
         told = options.misplaced(("train.py", "--epochs", "3", "--budget=60s", "--allow", "precision"))
-    assert told.startswith("--budget=60s --allow stood behind train.py, which was given them: ")
+    assert told.startswith("--budget=60s --allow stood behind train.py, and so went to it: ")
 
 
 def test_a_module_is_verified_by_its_name(tmp_path: Path) -> None:

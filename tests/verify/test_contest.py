@@ -270,7 +270,7 @@ def test_where_time_is_short_the_best_and_the_whole_patch_are_raced_and_it_is_sa
     assert kept(result) == [A, B, C]
     assert [each.is_joint for each in result.fixes] == [False, True, True]
     result, _ = settled(gains(1.5, 1.0, 0.5), variants=9)
-    assert reasons(result)[C] == "there was no time to race it on top of what is kept"
+    assert reasons(result)[C] == "there was no time to race it on top of the fastest"
 
 
 def test_where_there_is_hardly_time_the_whole_patch_is_raced_alone() -> None:

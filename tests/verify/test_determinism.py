@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.random import bit_generator
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -15,10 +16,12 @@ from perflint.verify.agent import determinism
 from perflint.verify.grade import Grade
 from tests.verify.courses import bench
 
+RANDBITS = vars(bit_generator)["randbits"]  # draws seeds from the system
+
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(np.random, "default_rng", np.random.default_rng)  # which is put back
+    monkeypatch.setattr(bit_generator, "randbits", RANDBITS)  # which is put back
 
 
 class Fresh(Dataset[Tensor]):
@@ -32,20 +35,21 @@ class Fresh(Dataset[Tensor]):
 
 
 def drawn(seed: int, *, other_samples: bool = False) -> list[float]:
-    """What three generators draw that are made without a seed."""
+    """What generators of all kinds draw that are made without a seed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(np.random, "default_rng", np.random.default_rng)
+        patch.setattr(bit_generator, "randbits", RANDBITS)
         determinism.seed_numpy(np, seed, other_samples=other_samples)
         return [
             np.random.default_rng().random(),
             np.random.default_rng(None).random(),
-            np.random.default_rng().random(),
+            np.random.Generator(np.random.PCG64(np.random.SeedSequence())).random(),  # as gymnasium makes them
+            np.random.RandomState().random(),
         ]
 
 
 def test_generators_without_a_seed_follow_from_that_of_the_run() -> None:
     assert drawn(0) == drawn(0)
-    assert len({*drawn(0), *drawn(1), *drawn(0, other_samples=True)}) == 9
+    assert len({*drawn(0), *drawn(1), *drawn(0, other_samples=True)}) == 12
 
 
 def test_the_seed_of_a_program_is_its_own() -> None:
@@ -68,7 +72,7 @@ def test_workers_draw_other_numbers_than_each_other_but_the_same_in_each_run() -
     for _ in range(2):
         torch.manual_seed(0)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(np.random, "default_rng", np.random.default_rng)
+            patch.setattr(bit_generator, "randbits", RANDBITS)
             determinism.seed_numpy(np, 0, other_samples=False)
             runs.append(
                 [float(each) for each in DataLoader(Fresh(), None, num_workers=2, multiprocessing_context="fork")]

@@ -13,6 +13,7 @@ from perflint.verify.statistics import Estimate
 from tests.verify.verdicts import fix
 
 GAIN, LOSS, NOISE = (Estimate(ratio, ratio - 0.05, ratio + 0.05, 50, 5) for ratio in (1.3, 0.8, 1.0))
+WIDE = Estimate(7.83, 0.07, 831.0, 12, 3)
 SHORT = Estimate(2.6, 0.0, math.inf, 4, 1)
 
 
@@ -65,11 +66,13 @@ def test_of_a_fix_that_is_kept_all_that_it_gains_is_said(alone: Estimate, on_top
 @pytest.mark.parametrize(
     ("alone", "on_top", "last", "was_chosen", "words"),
     [
-        (NOISE, None, None, False, "no gain was measured: 1.00x (0.95 to 1.05)"),
-        (GAIN, NOISE, None, False, "no gain was measured: 1.00x (0.95 to 1.05)"),
+        (NOISE, None, None, False, "a gain can't be told from noise: 1.00x (0.95 to 1.05)"),
+        (GAIN, NOISE, None, False, "a gain can't be told from noise: 1.00x (0.95 to 1.05)"),
+        (WIDE, None, None, False, "a gain can't be told from noise: 7.83x (0.07 to 831)"),
+        (LOSS, None, None, False, "no gain was measured: 0.80x (0.75 to 0.85)"),
         (GAIN, LOSS, None, False, "the patch is faster without it: 0.80x (0.75 to 0.85)"),
         (GAIN, None, NOISE, True, "its gain was not seen again: 1.00x (0.95 to 1.05)"),
-        (None, None, NOISE, False, "no gain was measured: 1.00x (0.95 to 1.05)"),
+        (None, None, NOISE, False, "a gain can't be told from noise: 1.00x (0.95 to 1.05)"),
         (GAIN, None, SHORT, True, "there was no time for enough rounds: 2.60x (from 1 round only)"),
         (None, None, SHORT, False, "there was no time for enough rounds: 2.60x (from 1 round only)"),
         (None, None, None, False, "there was no time to race it"),

@@ -100,6 +100,15 @@ def noisy() -> Samples:
             "Verify again while nothing else runs on this machine: identical runs differ by 215 %.",
         ),
         (
+            verdict(samples=Samples(), longer=240.0, load=0.98),
+            "Verify again while nothing else runs on this machine: other programs keep 98 % of the cores busy.",
+        ),
+        (
+            verdict(failure="it came to no step", longer=90.0, load=0.5),
+            "Verify again while nothing else runs on this machine: other programs keep 50 % of the cores busy.",
+        ),
+        (verdict(1.0, longer=240.0, load=0.98), "Keep the program as it is."),
+        (
             verdict(strangers=(Stranger("", "12", "python"),), longer=240.0),
             "Verify again when nobody else uses the GPU.",
         ),

@@ -50,7 +50,7 @@ def test_a_program_without_a_step_is_not_checkable(tmp_path: Path) -> None:
     assert not look.passages
     with bench("trouble.py", tmp_path, "leaves", steps=1) as leaves:
         assert leaves.records.own.grade is Grade.UNKNOWN
-        assert leaves.records.own.evidence[0].startswith("it has come to no step")
+        assert leaves.records.own.evidence[0].startswith("its first process comes to no step")
 
 
 def test_a_program_that_prints_without_end_fills_neither_the_memory_nor_the_disk(tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ class Owners:
 
         for kind in (DataLoader, Optimizer):
             kind.__init__ = after(kind.__init__, self._note_place)  # type: ignore[method-assign]
-        iterator.__init__ = after(iterator.__init__, self._note_loader)  # type: ignore[method-assign]
+        DataLoader._get_iterator = after(DataLoader._get_iterator, self._note_loader)  # type: ignore[method-assign]
         iterator.__next__ = self._timed(iterator.__next__)  # type: ignore[method-assign]
         register_optimizer_step_pre_hook(self._begin)
         register_optimizer_step_post_hook(self._end)
@@ -292,7 +292,7 @@ class Owners:
     def _note_place(self, _: None, made: Any, *__: Any, **___: Any) -> None:
         self._made[made] = self._users.place(sys._getframe(1))
 
-    def _note_loader(self, _: None, iterator: Any, loader: Any, *__: Any, **___: Any) -> None:
+    def _note_loader(self, iterator: Any, loader: Any) -> None:
         self._made[iterator] = self._made.get(loader, ("", 0))
 
     def _timed(self, fetch: Any) -> Any:
