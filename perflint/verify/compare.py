@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ class Comparison:
     """What was compared: `steps`, `values`, what differs in kind (`parted`), the data's `order`, and in value.
 
     Of the state, only tensors that change count among the `values`. `referenced`: some of the steps were computed in
-    double precision, too.
+    double precision, too; `restarted` are those that it was tried for, from the state of the original.
     """
 
     steps: int
@@ -56,6 +56,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     referenced: bool = False
     order: tuple[str, ...] = ()
+    restarted: frozenset[int] = frozenset()
 
     @property
     def is_bitwise(self) -> bool:
@@ -112,14 +113,17 @@ def compare(before: Path, after: Path, reference: Path | None = None, last: int 
             evidence.add(name, digests.get(name, value))
         parting = [pair for pair in pairs if not _agree(*pair[1:3])]
         largest = _largest(old) if parting else {}
-        differences += (_difference(number, *pair, largest.get(_without_numbers(pair[0]), 0.0)) for pair in parting)
+        found = [_difference(number, *pair, largest.get(_without_numbers(pair[0]), 0.0)) for pair in parting]
+        differences += _with_errors_of_kind(found, {name for name, value, *_ in parting if _is_small(value)})
     for each in _saved(before, after) if last is None else ():
         if isinstance(each, str):
             parted.append(each)
         else:
             differences.append(each)
     order += _order(data)
-    return Comparison(min(steps), evidence.values, tuple(parted), tuple(differences), referenced, tuple(order))
+    restarted = frozenset(_numbers(reference)) if reference else frozenset()
+    kinds = tuple(parted), tuple(differences), referenced, tuple(order)
+    return Comparison(min(steps), evidence.values, *kinds, restarted)
 
 
 def losses(folder: Path) -> tuple[float, ...]:
@@ -273,6 +277,21 @@ def _largest(content: Mapping[str, Any]) -> Mapping[str, float]:
     return sizes
 
 
+def _with_errors_of_kind(differences: Sequence[Difference], small: Collection[str]) -> Iterator[Difference]:
+    """The differences of a step, `small` ones beside the original's largest error of their kind: theirs may be luck."""
+    own: dict[str, float] = {}
+    for each in differences:
+        kind = _without_numbers(each.name)
+        own[kind] = max(each.reference or 0.0, own.get(kind, 0.0))
+    for each in differences:
+        is_luck = each.reference is not None and each.name in small
+        yield replace(each, reference=own[_without_numbers(each.name)]) if is_luck else each
+
+
+def _is_small(value: Any) -> bool:
+    return not isinstance(value, str) and value.numel() < _FEW
+
+
 def _saved(before: Path, after: Path) -> Iterator[Difference | str]:
     """What differs in saved checkpoints."""
     saved = [{path.relative_to(folder) for path in folder.rglob("*.saved")} for folder in (before, after)]
@@ -325,7 +344,7 @@ def _difference(step: int, name: str, before: Any, after: Any, exact: Any, large
     rtol, atol = default_tolerances(before.dtype)
     close = torch.isclose(after, before, rtol=rtol, atol=min(whole, 1.0) * atol, equal_nan=True)
     error = _error(after, before, scale)
-    is_coarse = before.dtype in (torch.float16, torch.bfloat16) or before.numel() < _FEW
+    is_coarse = before.dtype in (torch.float16, torch.bfloat16) or _is_small(before)
     of_kind = error * (scale or 1.0) / (whole or 1.0)
     found = Difference(step, name, error, bool(close.all()), of_kind=of_kind, is_coarse=is_coarse)
     if not torch.is_tensor(exact) or not exact.isfinite().all():

@@ -68,7 +68,9 @@ class Settled:
             for fix in fixes
             if not fix.reason
         ]
-        return replace(self, fixes=[*idle, *right], patch=right)
+        raced_as, promised = (_classes(patch, are_wanted=True) for patch in (self.patch, right))
+        others = {name for name, part in raced_as.items() if _names(part) != _names(promised.get(name, ()))}
+        return replace(self, fixes=[*idle, *right], patch=right, race=self.race.less(others))
 
     @property
     def fault(self) -> str:
@@ -102,8 +104,8 @@ class Contest:
     def settle(self, right: Fixes) -> Settled:
         """Choose among the fixes that are `right`.
 
-        The first is the one that gains most alone, by the lower end of its interval. Each other is raced on top of
-        those chosen by then, and joins them if it makes them faster. Where there is no time for that, all that gain
+        The first is the one that gains most alone, of those that gain for sure. Each other is raced on top of those
+        chosen by then, and joins them if it makes them faster. Where there is no time for that, all that gain
         alone are raced together. Fixes that compile are slow to start: they are raced on top of what all others make
         together, unless those gain nothing. The patch that comes of it is raced once more, and has to be faster again,
         if there is time to compile it anew; so is that of all fixes, for some gain nothing but together.
@@ -140,7 +142,7 @@ class Contest:
         In haste these are all together, if that is faster than the best of them.
         """
         sound = [fix for fix in self._sound if fix.name in {each.name for each in fixes}]
-        ordered = sorted(sound, key=lambda fix: fix.alone.low if fix.alone else 0.0, reverse=True)
+        ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
         rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
         has_time = self._has_time(budget, *[_PAIR] * (1 if in_haste else 2))
@@ -322,6 +324,10 @@ def _classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
     order = list(Safety)
     kinds = sorted({fix.safety for fix in patch}, key=order.index)[:-1] if are_wanted else []
     return {within(str(kind)): [fix for fix in patch if order.index(fix.safety) <= order.index(kind)] for kind in kinds}
+
+
+def _names(fixes: Fixes) -> set[str]:
+    return {fix.name for fix in fixes}
 
 
 def _is_decided(samples: Samples, names: Sequence[str]) -> bool:

@@ -173,7 +173,7 @@ class Examination(Planned):
         self._known = replace(shared, likeness=worst([own, *(fix.likeness for fix in right)]))
         settled = raced.seen(fixes) if raced else None
         settled = settled or self._settled(right, self._reserve(right))
-        self._known = self._known.having(settled.fixes)
+        self._known = replace(self._known.having(settled.fixes), samples=settled.race.samples)
         while later := self._wrong_later(settled):
             self._known = self._known.having(_disproved(fix, later) for fix in settled.fixes if fix.name in later)
             right = [fix for fix in right if fix.name not in later]

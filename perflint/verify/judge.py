@@ -7,7 +7,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -58,11 +58,15 @@ _UNREADABLE = (ImportError, ValueError, OSError, EOFError, zipfile.BadZipFile)
 
 @dataclass(frozen=True)
 class Standard:
-    """The original, another run of it, and how its runs differ from each other."""
+    """The original, another run of it, how its runs differ from each other, and what it makes of a `nudge`.
+
+    That is a run which restarts from weights that are rounded otherwise.
+    """
 
     run: Recorded
     again: Recorded | None = None
     own: tuple[Comparison, ...] = ()
+    nudge: Comparison | None = None
 
     @property
     def is_repeatable(self) -> bool:
@@ -73,15 +77,6 @@ class Standard:
         """The last step that both runs of the original and another one have in common, None where none is cut."""
         runs = [run for run in (self.run, self.again, other) if run]
         return min(run.last for run in runs) if any(run.is_cut for run in runs) else None
-
-    @property
-    def spread(self) -> _Spread:
-        """The largest difference of each value from run to run, by its step and name."""
-        spread: dict[tuple[int, str], float] = {}
-        for each in (difference for comparison in self.own for difference in comparison.differences):
-            place = each.step, each.name
-            spread[place] = max(each.error or 0.0, spread.get(place, 0.0))
-        return spread
 
 
 def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Likeness:
@@ -95,9 +90,7 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     if not compared.steps or not compared.values:
         no_steps = NO_TIME if is_cut else _NO_STEPS
         return Likeness(Grade.UNKNOWN, (_NO_VALUES if compared.steps else no_steps,))
-    spread = standard.spread
-    own = _own_errors(compared, is_repeatable=standard.is_repeatable)
-    grades = {each: _closeness(each, spread, _drift(each, own)) for each in compared.differences}
+    own, grades = _graded(standard, compared)
     if failed := [each for each, grade in grades.items() if grade is Grade.DIFFERENT]:
         return Likeness(Grade.DIFFERENT, tuple(map(_parting, _by_size(failed)[:_SAID])))
     if said := () if is_cut else tuple(_said_otherwise(standard, after, exact=False)):
@@ -112,10 +105,41 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     if beyond:
         words = f"{seen} are equal, or differ by no more than from run to run of the original"
         return Likeness(Grade.ALIKE, (words, _parting(first)))
-    unknown = () if compared.referenced else ("none could be compared to double precision",)
+    unknown = () if own is not None else ("none could be compared to double precision",)
     largest = max((each.error for each in compared.differences if each.error is not None), default=None)
     most = "" if largest is None else f", at most {largest:.2g} of the value"
     return Likeness(Grade.ROUNDING, (f"{seen} are equal but for rounding{most}", _parting(first), *unknown))
+
+
+def is_adrift(standard: Standard, compared: Comparison) -> bool:
+    """Whether results differ in value, but not in the steps that restart: a nudge may show that rounding grows so."""
+    _, grades = _graded(standard, compared)
+    failed = [each.step for each, grade in grades.items() if grade is Grade.DIFFERENT]
+    is_late = bool(failed and compared.restarted) and compared.restarted.isdisjoint(failed)
+    return is_late and not (compared.parted or compared.order)
+
+
+def _graded(standard: Standard, compared: Comparison) -> tuple[Mapping[str, float] | None, Mapping[Difference, Grade]]:
+    """The original's own rounding errors, and the grade of each difference."""
+    spread, nudge = _spread(standard.own), _spread([standard.nudge] if standard.nudge else [])
+    own = _own_errors(compared, is_repeatable=standard.is_repeatable)
+
+    drifts = {each: _drift(each, own, _near(nudge, each), compared.restarted) for each in compared.differences}
+    return own, {each: _closeness(each, spread, drift) for each, drift in drifts.items()}
+
+
+def _spread(comparisons: Iterable[Comparison]) -> _Spread:
+    """The largest difference of each value from run to run, by its step and name."""
+    spread: dict[tuple[int, str], float] = {}
+    for each in (difference for comparison in comparisons for difference in comparison.differences):
+        place = each.step, each.name
+        spread[place] = max(each.error or 0.0, spread.get(place, 0.0))
+    return spread
+
+
+def _near(spread: _Spread, difference: Difference) -> float:
+    """The spread of a value at a step, or soon after it."""
+    return max(spread.get((difference.step + ahead, difference.name), 0.0) for ahead in range(_LUCK))
 
 
 def ends(before: Recorded, after: Recorded) -> Iterator[str]:
@@ -150,13 +174,17 @@ def _group(difference: Difference) -> str:
     return OUTPUT if difference.name.startswith(OUTPUT) else difference.name
 
 
-def _drift(difference: Difference, own: Mapping[str, float] | None) -> float:
-    """The relative error that may accumulate after the steps that double precision decides."""
-    if own is None:
+def _drift(difference: Difference, own: Mapping[str, float] | None, nudge: float, restarted: Collection[int]) -> float:
+    """The relative error that may accumulate after the steps that restart from the state of the original.
+
+    These are decided by double precision, or, where it draws other random numbers, by whether they are close.
+    """
+    if own is None and (not restarted or difference.step in restarted):
         return 0.0
     if difference.name.startswith(DERIVED):
         return _DERIVED_DRIFT
-    return max(_DRIFT, min(_GROWTH * own.get(_group(difference), 0.0), _MOST_DRIFT))
+    grown = max(_GROWTH * (own or {}).get(_group(difference), 0.0), _OWN_SPREAD * nudge)
+    return max(_DRIFT, min(grown, _MOST_DRIFT))
 
 
 def _closeness(difference: Difference, spread: _Spread, drift: float) -> Grade:
@@ -167,8 +195,7 @@ def _closeness(difference: Difference, spread: _Spread, drift: float) -> Grade:
         return Grade.DIFFERENT
     if _is_rounding(difference, difference.error, drift):
         return Grade.ROUNDING
-    own = max(spread.get((difference.step + ahead, difference.name), 0.0) for ahead in range(_LUCK))
-    return Grade.ALIKE if difference.error <= _OWN_SPREAD * own else Grade.DIFFERENT
+    return Grade.ALIKE if difference.error <= _OWN_SPREAD * _near(spread, difference) else Grade.DIFFERENT
 
 
 def _is_rounding(difference: Difference, error: float, drift: float) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -111,19 +111,20 @@ class Race:
         """The race without the variant that has a fault; raises the fault if that is an original."""
         if fault.variant in ORIGINALS:
             raise fault
-        return replace(self._less(fault.variant), faults={**self.faults, fault.variant: fault})
+        return replace(self.less([fault.variant]), faults={**self.faults, fault.variant: fault})
 
     def renamed(self, old: str, new: str) -> Race:
         """The race without the variant `new`, whose name goes to the variant `old`."""
-        rest, names = self._less(new), {old: new}
+        rest, names = self.less([new]), {old: new}
         windows = (replace(each, variant=names.get(each.variant, each.variant)) for each in rest.samples.windows)
         starts = (replace(each, variant=names.get(each.variant, each.variant)) for each in rest.starts)
         printed = ({names.get(name, name): each[name] for name in each if name != new} for each in self.printed)
         return replace(rest, samples=Samples(tuple(windows)), starts=tuple(starts), printed=tuple(printed))
 
-    def _less(self, variant: str) -> Race:
-        windows = (each for each in self.samples.windows if each.variant != variant)
-        starts = (each for each in self.starts if each.variant != variant)
+    def less(self, variants: Collection[str]) -> Race:
+        """The race without the windows and starts of `variants`."""
+        windows = (each for each in self.samples.windows if each.variant not in variants)
+        starts = (each for each in self.starts if each.variant not in variants)
         return replace(self, samples=Samples(tuple(windows)), starts=tuple(starts))
 
     def is_lost(self, variants: Sequence[Variant]) -> bool:

@@ -15,7 +15,7 @@ from perflint.project.cores import available_cores
 from perflint.verify.budget import Budget
 from perflint.verify.compare import Comparison, compare
 from perflint.verify.grade import Grade, Likeness
-from perflint.verify.judge import Standard, likeness
+from perflint.verify.judge import Standard, is_adrift, likeness
 from perflint.verify.messages import Arrival, Recording, Variant
 from perflint.verify.protocol import Protocol, patience
 from perflint.verify.runs import Course, Job, Recorded
@@ -97,7 +97,10 @@ class Records:
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
         """How alike a run of `variant`, which has promised so much, is to the original."""
         is_coarse = promise is Safety.PRECISION  # which double precision tells nothing of
-        found = likeness(self.standard, run, self._compare(run) if is_coarse else self._compared(run))
+        compared = self._compare(run) if is_coarse else self._compared(run)
+        if not is_coarse and not self.standard.nudge and is_adrift(self.standard, compared):
+            self._nudge()
+        found = likeness(self.standard, run, compared)
         may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
         if found.grade is not Grade.DIFFERENT or not may_draw:
             return found
@@ -127,6 +130,13 @@ class Records:
         self._tell("recording the original in double precision, for results differ")
         self._record([self._job(self._original, reference=True)], self._part(_FOR_REFERENCE))
         return self._compare(run)
+
+    def _nudge(self) -> None:
+        """Record what the original makes of weights that are rounded otherwise."""
+        self._tell("recording the original from weights rounded otherwise, for results drift apart")
+        (run,) = self._record([self._job(self._original, nudge=True)], self._part(_FOR_REFERENCE))
+        if not run.is_cut:
+            self.standard = replace(self.standard, nudge=self._compare(run))
 
     def _compare(self, run: Recorded) -> Comparison:
         return compare(self.standard.run.folder, run.folder, self._reference, self.standard.common(run))
@@ -166,7 +176,14 @@ class Records:
         return self._folder / "reference"
 
     def _job(
-        self, variant: Variant, seed: int = 0, *, first: bool = False, reference: bool = False, clock: int = 1
+        self,
+        variant: Variant,
+        seed: int = 0,
+        *,
+        first: bool = False,
+        reference: bool = False,
+        nudge: bool = False,
+        clock: int = 1,
     ) -> Job:
         """A recording of the first steps; with the seed 0 it restarts from the states of the first run."""
         horizon = self._protocol.horizon
@@ -175,7 +192,7 @@ class Records:
         folder = self._reference if reference else self._folder / f"run {next(self._numbers)}"
         follow = "" if first or seed else str(self.standard.run.folder)
         loops = self._original.loops
-        return variant, Recording(str(folder), full, restart, follow, reference, seed, clock=clock, loops=loops)
+        return variant, Recording(str(folder), full, restart, follow, reference, nudge, seed, clock=clock, loops=loops)
 
     def _part(self, share: float) -> Budget:
         """A share of the time that is left."""

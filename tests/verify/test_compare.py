@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from perflint.verify.compare import compare, losses, traits
 from perflint.verify.grade import Grade, Likeness
@@ -104,3 +105,19 @@ def test_large_results_are_compared_all_over_also_between_the_steps_of_which_all
     found = likeness(Standard(before, before), after, compare(before.folder, after.folder))
     assert found.grade is grade, found.evidence
     assert traits(after.folder).keys() == {"the loss", "the size of gradients", "the output", "the size of outputs"}
+
+
+def test_an_element_that_the_original_rounds_less_by_luck_is_held_against_the_others_of_its_kind(
+    tmp_path: Path,
+) -> None:
+    exact = {"gradient 0.0": torch.linspace(1, 2, 5000).double(), "gradient 0.1": torch.ones(1).double()}
+    runs = {"before": (2e-6, 0.0), "after": (-2e-6, 2e-6), "reference": (0.0, 0.0)}
+    for name, errors in runs.items():
+        values = {key: exact[key] * (1 + error) for key, error in zip(exact, errors, strict=True)}
+        values = values if name == "reference" else {key: value.float() for key, value in values.items()}
+        content = {"values": values, "batches": [], "samples": [], "digests": {}, "reads": [], "logged": [], "step": 2}
+        (tmp_path / name).mkdir()
+        torch.save(content, tmp_path / name / "2.pt")
+    found = compare(tmp_path / "before", tmp_path / "after", tmp_path / "reference")
+    small = next(each for each in found.differences if each.name == "gradient 0.1")
+    assert small.reference == pytest.approx(2e-6, rel=0.1) and found.restarted == {2}

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
 from perflint.verify import budget
 from perflint.verify.budget import Budget
@@ -20,7 +21,7 @@ from perflint.verify.messages import Variant
 from perflint.verify.protocol import Protocol
 from perflint.verify.race import Enough, Race, Room, Start
 from perflint.verify.running import Fault
-from perflint.verify.statistics import ORIGINALS, PATCHED, WHOLE, Samples, against_original, more, only
+from perflint.verify.statistics import ORIGINALS, PATCHED, WHOLE, Samples, against_original, more, only, within
 from perflint.verify.verdict import FixVerdict
 from tests.verify.races import CALM, ROUGH, Noise, race
 from tests.verify.verdicts import fix
@@ -312,3 +313,19 @@ def test_of_eight_fixes_that_gain_nothing_none_is_kept(noise: Noise) -> None:
         len(kept(settled(lambda _: 1.0, idle, noise=noise, seed=seed, size=(3, 3))[0])) for seed in range(100)
     )
     assert counts[0] >= 99
+
+
+def test_a_class_is_not_timed_by_what_promises_less_once_it_is_recorded() -> None:
+    promised = (Safety.EXACT, Safety.ROUNDING, Safety.PRECISION)
+    patch = [replace(each, safety=safety) for each, safety in zip(FIXES, promised, strict=True)]
+    speeds = {PATCHED: 3.0, within("exact"): 1.2, within("rounding"): 2.0}
+    held = Race(race(np.random.default_rng(0), CALM, rounds=3, pairs=3, speedups=speeds))
+    settled = Settled(patch, patch, held)
+    weaker = [replace(each, safety=safety) for each, safety in zip(patch, promised[:1] + 2 * promised[2:], strict=True)]
+    for seen, lost in ((patch, set()), (weaker, {within("rounding")})):
+        found = settled.seen(seen)
+        assert (
+            found
+            and {each.variant for each in held.samples.windows} - {each.variant for each in found.race.samples.windows}
+            == lost
+        )

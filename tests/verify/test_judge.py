@@ -72,6 +72,19 @@ def test_what_is_derived_from_gradients_may_drift_where_double_precision_decides
     assert graded(replace(stepped, of_kind=0.3)) is Grade.DIFFERENT
 
 
+def test_rounding_may_drift_after_a_restart_where_double_precision_draws_other_numbers() -> None:
+    other = replace(NEAR, reference=0.5, changed=0.5, of_kind=1e-7)
+    far = Difference(10, "gradient 0.0", 5e-5, is_close=False)
+
+    def grade(*differences: Difference) -> Grade:
+        compared = Comparison(20, 90, (), differences, referenced=True, restarted=frozenset({2, 11}))
+        return likeness(Standard(RUN, RUN, (Comparison(20, 90, (), ()),)), RUN, compared).grade
+
+    assert grade(other, far) is Grade.ROUNDING
+    assert grade(other, replace(far, step=11)) is Grade.DIFFERENT
+    assert grade(other, replace(far, error=2e-3)) is Grade.DIFFERENT
+
+
 def test_what_is_next_to_nothing_may_be_rounding_altogether() -> None:
     nothing = Difference(2, "gradient 0.1", 1.2, is_close=False, reference=1.0, changed=1.1, of_kind=1e-8)
     assert graded(nothing) is Grade.ROUNDING

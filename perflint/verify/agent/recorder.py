@@ -170,7 +170,7 @@ class Recorder:
 
         followed = Path(self._recording.follow) / f"{self._number}.pt"
         known = torch.load(followed, map_location="cpu", weights_only=False)
-        state.restore(known["tensors"])
+        state.restore(known["tensors"], nudge=self._recording.nudge)
         determinism.restore_rng(known["rng"])
         if self._recording.reference:
             from perflint.verify.agent.reference import Reference, prefer_plain_kernels

@@ -86,8 +86,8 @@ class State:
         """All tensors, by names that are the same in each run of the program."""
         return dict(self._named())
 
-    def restore(self, tensors: Mapping[str, Any]) -> None:
-        """Overwrite in place what is not made anew by the program."""
+    def restore(self, tensors: Mapping[str, Any], *, nudge: bool = False) -> None:
+        """Overwrite in place what is not made anew by the program; weights with a `nudge`."""
         import torch
 
         with torch.no_grad():
@@ -96,6 +96,8 @@ class State:
                 if name.startswith(_NOT_RESTORED) or _is_expanded(tensor):
                     continue
                 if known is not None and known.shape == tensor.shape:
+                    if nudge and name.startswith(TRAINED) and known.is_floating_point():
+                        known = _nudged(known)
                     tensor.data.copy_(known)  # unseen by a graph that has saved it: some may be alive
 
     def _named(self) -> Iterator[tuple[str, Any]]:
@@ -126,6 +128,15 @@ def _of(optimizer: Any, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield f"{GRADIENT} {name}", gradient if gradient.layout is torch.strided else gradient.to_dense()
     for path, tensor in tensors_in(optimizer.state.get(parameter, {})):
         yield f"optimizer {name}{path}", tensor
+
+
+def _nudged(weights: Any) -> Any:
+    """The numbers, each rounded up or down by about one digit of its format."""
+    import torch
+
+    up = torch.rand(weights.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    step = torch.finfo(weights.dtype).eps
+    return torch.where(up, weights * (1 + step), weights * (1 - step))
 
 
 def _is_expanded(tensor: Any) -> bool:

@@ -1,0 +1,31 @@
+"""Rounding that a program makes much of is told from a wrong result by what the program makes of other rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from perflint.engine.rule import Safety
+from perflint.verify.grade import Grade
+from tests.verify.courses import Bench, bench
+
+STEP = "optimizer.step()"
+
+
+@pytest.fixture(scope="module")
+def drifting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with bench("drifting.py", tmp_path_factory.mktemp("drifting"), steps=20) as made:
+        yield made
+
+
+def test_a_batch_computed_in_two_parts_is_rounding_however_far_it_drifts(drifting: Bench) -> None:
+    found = drifting.likeness("model(x)", "torch.cat([model(x[:31]), model(x[31:])])", Safety.ROUNDING)
+    assert found.grade is Grade.ROUNDING, found.evidence
+    assert drifting.records.standard.nudge
+
+
+@pytest.mark.parametrize("by", ["1e-4 * (step in (4, 14))", "1e-6", "1e-4 * (step == 15)"])
+def test_weights_that_are_wrong_by_more_than_rounding_are_different(drifting: Bench, by: str) -> None:
+    found = drifting.likeness(STEP, f"{STEP}; layers[5].weight.data += {by}", Safety.ROUNDING)
+    assert found.grade is Grade.DIFFERENT, found.evidence
