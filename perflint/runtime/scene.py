@@ -18,7 +18,8 @@ from perflint.runtime import optimizers as optim
 from perflint.runtime.probe import host_rng
 from perflint.runtime.reads import Glance
 from perflint.runtime.refusal import CannotCapture, Rehearsal, Unsettled, device_refusal, inside
-from perflint.runtime.replay import side_stream
+from perflint.runtime.replay import flatten, side_stream
+from perflint.runtime.training import tape
 from perflint.runtime.walk import Arguments, Key, Walk
 
 _EXCHANGING = frozenset({"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"})
@@ -43,7 +44,7 @@ class Scene:
         walk = self.walk
         if reason := device_refusal(walk):
             return reason
-        if any(tensor.requires_grad for tensor in walk.inputs):
+        if any(tensor.requires_grad and tensor.is_leaf for tensor in walk.inputs):
             return "an argument requires gradients"
         if any(tensor.requires_grad and not tensor.is_leaf for tensor in walk.state):
             return "it reads a tensor that was computed, with gradients, before it: give it `.detach()` of that"
@@ -185,7 +186,8 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
     versions = [tensor._version for tensor in tensors]
     before = [leaf.grad for leaf in leaves]
     old = [gradient for gradient in before if gradient is not None]
-    with _steps() as stepped, aside(walk), inside(), _Notes(old) as notes:
+    history = _History([each for each in walk.inputs if each.requires_grad])
+    with _steps() as stepped, aside(walk), inside(), history, _Notes(old) as notes:
         result = run()
     after = [leaf.grad for leaf in leaves]
     changed = {id(each) for each, version in zip(tensors, versions, strict=True) if each._version != version}
@@ -193,6 +195,7 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
         (rng != host_rng(), "it draws random numbers on the host"),
         (any(now is not None and now.layout is not torch.strided for now in after), "its gradients are sparse"),
         (any(id(each) in changed for each in walk.inputs), "it writes to its arguments in place"),
+        (history.is_used(result), "gradients may flow through an argument: give it `.detach()` of that"),
         (not {id(each) for each in stepped} <= {id(each) for each in scene.optimizers}, _UNSEEN),
         (numbers != optim.numbers(scene.optimizers), "it changes an optimizer's settings, as a scheduler does"),
         (optim.refusal(scene.optimizers) is not None, optim.refusal(scene.optimizers)),
@@ -207,6 +210,34 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
     had = {id(leaf) for leaf, was in zip(leaves, before, strict=True) if was is not None}
     pattern = Pattern(frozenset(had & dropped - used), frozenset(dropped & used), frozenset(used - dropped))
     return result, Showed(pattern, tuple(each for each in tensors if id(each) in changed), tuple(stepped))
+
+
+class _History:
+    """What a call does with the history of tensors that it is given: a graph has copies, which have none."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors, self._ends = tensors, {each.grad_fn for each in tensors}
+        self._handles: list[Any] = []
+        self._has_gradients = False
+
+    def __enter__(self) -> None:
+        self._handles = [each.register_hook(self._note) for each in self._tensors]  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._handles:
+            each.remove()
+
+    def _note(self, _: Tensor) -> None:
+        self._has_gradients = True
+
+    def is_used(self, result: Any) -> bool:
+        """Has a gradient flown there, or may one of the result, or has the call detached a tensor in place?"""
+        is_cut = any(not each.requires_grad for each in self._tensors)
+        if not self._tensors or is_cut or self._has_gradients:
+            return bool(self._tensors)
+        given = {id(each) for each in self._tensors}
+        made = (each for each in flatten(result)[1] if isinstance(each, Tensor) and id(each) not in given)
+        return not self._ends.isdisjoint(tape(each.grad_fn for each in made))
 
 
 _UNSEEN = "it steps an optimizer that is neither an argument nor named in it"

@@ -50,7 +50,8 @@ def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
     Learning rates stay the numbers that schedulers and the user's code set; Adam and AdamW read a copy on the device,
     for other optimizers another rate is another graph. Adam and its kin step in their capturable form, which differs
     from the usual one by rounding; their state dicts stay as they were. `.grad` is what eager mode leaves there.
-    Results are copies; a backward pass through one raises, as a second one does in eager mode.
+    Results are copies; a backward pass through one raises, as a second one does in eager mode. One may be an argument
+    of the next call, as the state of a recurrent model is, where the step detaches it before it computes gradients.
 
     Stays eager, with one RuntimeWarning that says why: reads of the host (`.item()`, `if tensor:`), gradient scalers,
     LBFGS, sparse gradients, hooks, schedulers stepped inside, attributes that are assigned, random numbers of the

@@ -62,15 +62,21 @@ def leaves_of(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 def _uses_of_leaves(outputs: Iterable[Tensor]) -> Iterator[Tensor]:
     """The tensors at the ends of the tape behind these outputs, each as often as a gradient flows into it."""
-    stack: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
-    seen: set[Any] = set(stack)
-    while stack:
-        for following, _ in stack.pop().next_functions:
+    for node in tape(output.grad_fn for output in outputs):
+        for following, _ in node.next_functions:
             if type(following).__name__ == "AccumulateGrad":
                 yield following.variable
-            elif following is not None and following not in seen:
-                seen.add(following)
-                stack.append(following)
+
+
+def tape(ends: Iterable[Any]) -> Iterator[Any]:
+    """The nodes of the tape behind these, each once."""
+    stack = [each for each in ends if each is not None]
+    seen = set(stack)
+    while stack:
+        yield (node := stack.pop())
+        found = {each for each, _ in node.next_functions if each is not None} - seen
+        seen |= found
+        stack += found
 
 
 class TrainingReplay(Capture):

@@ -271,6 +271,83 @@ def test_a_result_can_not_be_differentiated_again() -> None:
     assert step.graphs == 1
 
 
+class _Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(8, 16, 2, dropout=0.2), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        out, state = self.rnn(x, state)
+        return self.head(out), state
+
+
+def _carrying(wrap: Callable[[Any], Any], cut: Callable[[Any], Any]) -> list[Any]:
+    """Losses, weights and states of steps that hand a state on, at rates that change, with a shorter last batch."""
+    torch.manual_seed(0)
+    model, found, rate = _Words().to(DEVICE), [], 0.1
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    data = [(torch.randn(7 if n < 9 else 4, 16, 8), torch.randint(4, (7 if n < 9 else 4, 16))) for n in range(10)]
+
+    @wrap
+    def step(x: Tensor, state: Any, y: Tensor) -> Any:
+        optimizer.zero_grad()
+        out, state = model(x, cut(state))
+        loss = F.cross_entropy(out.flatten(0, 1), y.flatten())
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        optimizer.step()
+        return state, loss
+
+    for _ in range(4):
+        state = tuple(torch.zeros(2, 16, 16, device=DEVICE) for _ in range(2))
+        for x, y in data:
+            state, loss = step(x.to(DEVICE), state, y.to(DEVICE))
+            assert all(each.requires_grad for each in state)
+            found += [loss.detach().clone(), *(each.detach().clone() for each in state)]
+        rate /= 4
+        optimizer.param_groups[0]["lr"] = rate
+    assert getattr(step, "graphs", 1) > 0
+    return [*found, *(each.detach().clone() for each in model.parameters())]
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda state: tuple(each.detach() for each in state),
+        lambda state: (state[0].detach(), state[1].data),
+        lambda state: tuple(torch.empty_like(each).copy_(each.detach()) for each in state),
+    ],
+)
+def test_a_state_that_is_handed_on_and_detached_is_bitwise_the_same(cut: Callable[[Any], Any]) -> None:
+    expected = _carrying(lambda function: function, cut)
+    for one, other in zip(_carrying(graphed_step, cut), expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_state_that_gradients_flow_through_stays_eager() -> None:
+    bias = torch.zeros(4, device=DEVICE, requires_grad=True)
+
+    def run(wrap: Callable[[Any], Any]) -> list[Tensor]:
+        found, state = [], torch.zeros(4, device=DEVICE)
+
+        @wrap
+        def step(x: Tensor, state: Tensor) -> Tensor:
+            bias.grad = None
+            state = state + (x * bias).mean(0)
+            (state * torch.arange(4.0, device=DEVICE)).sum().backward(retain_graph=True)  # type: ignore[no-untyped-call]
+            return state
+
+        for n in range(8):
+            state = step(torch.full((3, 4), n + 1.0, device=DEVICE), state)
+            assert bias.grad is not None
+            found.append(bias.grad.clone())
+        return found
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(torch.stack(run(graphed_step)), torch.stack(run(lambda function: function)))
+
+
 def test_a_capture_without_memory_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     from perflint.runtime import replay
 

@@ -129,6 +129,53 @@ def test_gradients_that_are_read_before_they_are_replaced_are_carried() -> None:
     assert watched(step, X).pattern == Pattern(frozenset(), leaves, frozenset())
 
 
+def with_history(through: Callable[[Tensor], Any]) -> tuple[Any, Showed]:
+    """What a step shows that is given a tensor with a history, where `through` says what it computes of that."""
+    training = Training()
+    state = X * torch.ones((), requires_grad=True)
+
+    def step() -> Any:
+        training.optimizer.zero_grad()
+        given = through(state)
+        (training.model(X).sum() + given.sum()).backward()
+        training.optimizer.step()
+        return given
+
+    step()
+    found = Scene(Walk(Scope(step), step, *flatten(((), {}))))
+    found.walk.state = [each for each in found.walk.state if each is not state]
+    found.walk.inputs.append(state := X * torch.ones((), requires_grad=True))
+    return watch(found, step)
+
+
+def test_what_it_detaches_may_have_a_history() -> None:
+    result, _ = with_history(lambda state: state.detach() + 1)
+    assert not result.requires_grad
+    result, _ = with_history(lambda state: state.data * state.shape[0])
+    assert not result.requires_grad
+
+
+@pytest.mark.parametrize(
+    "through",
+    [
+        lambda state: state * 2,
+        lambda state: Carrying((state * 2, state.detach())),
+        lambda state: state.detach_(),
+        lambda state: torch.where(state.detach() > 0, state, 0),
+    ],
+)
+def test_gradients_that_may_flow_through_what_it_is_given_are_refused(through: Callable[[Tensor], Any]) -> None:
+    with pytest.raises(CannotCapture, match="gradients may flow through an argument"):
+        with_history(through)
+
+
+class Carrying(tuple[Tensor, ...]):
+    """A state whose sum leaves its first tensor out."""
+
+    def sum(self) -> Tensor:
+        return self[1].sum()
+
+
 def test_a_scheduler_inside_is_refused() -> None:
     training = Training()
     slow = torch.optim.lr_scheduler.StepLR(training.optimizer, 100)

@@ -25,6 +25,7 @@ from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part, written_directly
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, step_name
+from perflint.transforms.capture.unset import set_on_the_same_test
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
@@ -114,7 +115,7 @@ class Outline:
 
     def _check_parameter(self, name: ast.Name, values: Sequence[Value]) -> None:
         value = self.program.value(name)
-        if any(isinstance(each, Outer) for each in values):
+        if any(isinstance(each, Outer) for each in values) and self._setting(name.id) is None:
             raise Blocked(f"`{name.id}` may not be set yet: give it a value in front of the loop in any case", name)
         if value.kind in (Kind.MODULE, Kind.OPTIMIZER) and not isinstance(self.region.around, ast.FunctionDef):
             raise Blocked(f"`{name.id}` is another one in each iteration: make it in front of the loop", name)
@@ -124,6 +125,13 @@ class Outline:
             raise Blocked(f"`{name.id}` lies on the host: move it to the device in front of the step", name)
         if value.kind in _OF_HOST and name.id in self._stored - self._kept:
             raise Blocked(f"`{name.id}` is computed on the host in each iteration: do that outside of the step", name)
+
+    def _setting(self, name: str) -> ast.If | None:
+        """What sets a variable that may be unset, on the test that all reads of it are under."""
+        reads = [each for each in self._graph.values if isinstance(each, ast.Name) and each.id == name]
+        given = [(each, value) for each in reads if (value := self._graph.read(each)) is not None]
+        open_ = [each for each, value in given if any(isinstance(one, Outer) for one in sources_of(value))]
+        return set_on_the_same_test(self.program, name, open_, self._outermost) if open_ else None
 
     @cached_property
     def _behind(self) -> list[ast.Name]:
@@ -310,6 +318,9 @@ class Outline:
         region = self.region
         for fetched in region.fetched:
             yield Replace(fetched.value, reference(self._fetched[ast.dump(fetched.value)][0]))
+        for unset in self.parameters:
+            if (setting := self._setting(unset)) is not None:
+                yield InsertBefore(setting, (assignment(unset, expression("None")),))
         for number in region.kept:
             yield from number.replaced(self.program)
         for call in region.unchecked:
