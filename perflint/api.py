@@ -8,7 +8,7 @@ What is offered, by the question that a rule asks:
 - *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
   its loops and their heat. Beside it `own_nodes`, `path_of`, `root_of`, `integer`, `variables_in`, `bindings_of` (what
   a node assigns) and `returned_values`; for annotations and isinstance `Function`, `FUNCTIONS`, `Loop`, `LOOPS`,
-  `PlainLoop`.
+  `PlainLoop`. `Program.is_said` asks those that it is part of for what they `Says`.
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole,
   `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
@@ -93,7 +93,7 @@ from perflint.analysis.heat.rarity import asks_for_setting, makes_rare
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import dependents, is_rebound, occurrences, reads, seen_elsewhere
-from perflint.analysis.links import Likelihood, Summary
+from perflint.analysis.links import Likelihood, Says, Summary
 from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.made import Made, made_on_host
 from perflint.analysis.memory.aliases import Memory
@@ -161,12 +161,12 @@ __all__ = [
     "GradMode", "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
     "Loop", "LoopKind", "Made", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
-    "Sample", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync", "TorchCall",
-    "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "arguments_of", "asks_for_layout",
-    "asks_for_setting", "assigned", "attentions", "batch", "batched_map", "bind", "bindings_of", "call_like",
-    "call_span", "callers", "carrying_loop", "changing", "comments", "computes_for_callers", "converts", "dataset",
-    "dependents", "derived_loaders", "evaluations", "expression", "filled_on_device", "first_process_start", "flow",
-    "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
+    "Sample", "Says", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync",
+    "TorchCall", "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "arguments_of",
+    "asks_for_layout", "asks_for_setting", "assigned", "attentions", "batch", "batched_map", "bind", "bindings_of",
+    "call_like", "call_span", "callers", "carrying_loop", "changing", "comments", "computes_for_callers", "converts",
+    "dataset", "dependents", "derived_loaders", "evaluations", "expression", "filled_on_device", "first_process_start",
+    "flow", "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
     "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
     "is_view", "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
     "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "number", "numbers",

@@ -2,10 +2,10 @@
 
 ## What it does
 
-Reports, once for each script that trains on the device, that it asks neither for TF32 nor for mixed precision. Left
-alone are scripts that name a number format in any way (autocast, half, double, bfloat16, quantization) or ask for
-deterministic results, leave training to a framework with settings of its own, compute physics or anything else where
-each digit counts, or compute on the host, and tests.
+Reports, once for each script that trains on the device, by itself or by what it imports, that it asks neither for TF32
+nor for mixed precision. Left alone are scripts that name a number format in any way (autocast, half, double, bfloat16,
+quantization), or train by what does, ask for deterministic results, leave training to a framework with settings of its
+own, compute physics or anything else where each digit counts, or compute on the host, and tests.
 
 ## Why it is slow
 
@@ -44,37 +44,36 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety, Severity
+from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety, Says, Severity
 
-_TOLD = re.compile(
-    r"autocast|GradScaler|\bamp\b|_amp\b|\bamp_|tf32|bf16|fp16|torch\.float16|\bhalf\(|float64|\.double\b|quantiz"
-    r"|set_default_dtype|matmul_precision|mixed_precision|\bprecision=|--precision|use_deterministic_algorithms"
-    r"|Accelerator|(import|from) (pytorch_)?lightning|Fabric\(|deepspeed|colossal|megatron|fairseq|fastai|torch_xla\."
-)
 _EXACT = re.compile(
-    r"\bphysics|\bpinns?\b|odeint|gpytorch|botorch|\bpyro\b|hessian|cholesky|molecul|quantum", re.IGNORECASE
+    r"torch\.float64|\.double\b|\bphysics|\bpinns?\b|odeint|gpytorch|botorch|\bpyro\b|hessian|cholesky|molecul|quantum",
+    re.IGNORECASE,
 )
 
 
 class PrecisionLeft(Rule):
-    """Once a script, at its first backward pass."""
+    """Once a script, at its first backward pass, or at the first call of what another file trains with."""
 
     group = "compute"
     severity = Severity.ADVICE
     regimes = ("compute",)
     setting = "tf32"
-    triggers = (".backward(",)
+    triggers = (".backward(", "train")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the first backward pass of a script that never speaks of number formats."""
+        """Yield what trains first in a script that never speaks of number formats, nor does what it trains by."""
         is_left_alone = program.is_test or not _runs(program) or not program.may_use_device
-        if is_left_alone or _TOLD.search(program.text) or _EXACT.search(program.text):
+        if is_left_alone or Says.FORMATS in program.says or _EXACT.search(program.text):
             return
         for call in program.of_type(ast.Call):
             is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
-            if not is_backward or program.is_tried_out(call):
+            is_elsewhere = not is_backward and any(each.trains for each in program.summaries(call))
+            if not (is_backward or is_elsewhere) or program.is_tried_out(call):
                 continue
-            if api.loops_around(program, call) or api.runs_often(program, call):
+            if is_elsewhere and program.is_said(Says.FORMATS):  # whatever it imports, it trains by some of that
+                return
+            if is_elsewhere or api.loops_around(program, call) or api.runs_often(program, call):
                 fixes, blocked = api.tried(_fix, program)
                 message = "training multiplies float32 matrices without the device's tensor cores"
                 yield self.finding(api.call_span(program, call), message, kind="float32", fixes=fixes, blocked=blocked)

@@ -29,11 +29,12 @@ class Says(IntFlag):
     DEVICE = 8  # on a device, or so it seems; where it computes is then settled
     COMPILES = 16  # with torch.jit what it runs or imports, wherever that computes
     TRANSFORMS = 32  # what it runs or imports: differentiates it twice or forward, or maps it by torch.vmap
+    FORMATS = 64  # it names a number format, or has a framework choose one
 
     @property
     def stays_on_host(self) -> bool:
         """Is it a program that trains, and never speaks of a device?"""
-        return self & ~OF_IMPORTS == Says.SCRIPT | Says.TRAINS | Says.BUILDS
+        return self & ~(OF_IMPORTS | Says.FORMATS) == Says.SCRIPT | Says.TRAINS | Says.BUILDS
 
 
 class Manner(IntFlag):

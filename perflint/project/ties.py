@@ -298,9 +298,17 @@ def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) 
 
 
 def _said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, Says]:
-    """What each file that asks is told by those that import it, through others too; `imports` holds paths."""
+    """What each file that asks is told by those that import it, and of formats by those that it imports.
+
+    Both through others, too; `imports` holds paths.
+    """
     says = {path: each.says & _TOLD for path, each in links.items()}
-    found = {path: each & links[path].says_query for path, each in _gathered(says, imports).items()}
+    formats = {path: each.says & Says.FORMATS for path, each in links.items()}
+    of_imported = _gathered(formats, _importers(imports)) if any(formats.values()) else {}
+    found = {
+        path: (each | of_imported.get(path, Says.NOTHING)) & links[path].says_query
+        for path, each in _gathered(says, imports).items()
+    }
     return {path: each for path, each in found.items() if each}
 
 

@@ -25,6 +25,13 @@ _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)
 # What differentiates twice, forward or by torch.vmap, unless that is about a loss alone.
 _TWICE = ("create_graph", "gradient_penalty", "hessian", "hvp", "jvp", "vmap", "is_grads_batched")
 _OF_LOSS = re.compile(r"torch\.vmap\([\w.]*(loss|criterion|entropy)\w*\b", re.IGNORECASE)
+# What names a format, or a framework with settings of its own; float64 sums up what is reported, too.
+_FORMATS = re.compile(
+    r"autocast|GradScaler|\bamp\b|_amp\b|\bamp_|tf32|bf16|fp16|torch\.float16|\bhalf\("
+    r"|quantization|[qQ]uantizer|set_default_dtype|matmul_precision|mixed_precision|\bprecision=|--precision"
+    r"|use_deterministic_algorithms|Accelerator|(import|from) (pytorch_)?lightning|Fabric\(|deepspeed|colossal|megatron"
+    r"|fairseq|fastai|torch_xla\."
+)
 _COMPILING = frozenset("script script_method script_if_tracing _script_if_tracing trace trace_module freeze".split())
 _SCRIPTS = tuple(f".jit.{name}" for name in _COMPILING)
 
@@ -33,7 +40,8 @@ def says_of(program: Module) -> Says:
     """What a file says: of a device above all."""
     compiles = Says.COMPILES if scripting(program) is not None else Says.NOTHING
     twice = _differentiates_twice(program.text) and _differentiates_twice(_OF_LOSS.sub("", program.text))
-    return _of_place(program) | compiles | (Says.TRANSFORMS if twice else Says.NOTHING)
+    formats = Says.FORMATS if _FORMATS.search(program.text) else Says.NOTHING
+    return _of_place(program) | compiles | formats | (Says.TRANSFORMS if twice else Says.NOTHING)
 
 
 def _differentiates_twice(text: str) -> bool:
