@@ -47,14 +47,14 @@ def advice(verdict: Verdict) -> str:
     if outcome is Outcome.FASTER:
         won = "the fix" if kept == 1 else f"the {kept} fixes"
         return f"Apply {won}: perflint fix --apply --verified"
+    if outcome is Outcome.FAILED:
+        return f"{again}, or less data." if again else "Have the program run by itself first."
     if outcome is Outcome.UNSURE and verdict.strangers:
         return "Verify again when nobody else uses the GPU."
     if verdict.is_open and verdict.load > QUIET:
         return f"{_QUIETLY}: other programs keep {percent(verdict.load)} of the cores busy."
     if outcome is Outcome.UNSURE and drowns(verdict.floor):
         return f"{_QUIETLY}: identical runs differ by {_noise(verdict)}."
-    if outcome is Outcome.FAILED:
-        return f"{again}, or less data." if again else "Have the program run by itself first."
     if verdict.is_open and again:
         return f"{again}."
     return "Keep the program as it is."

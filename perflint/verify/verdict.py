@@ -228,7 +228,7 @@ class Verdict:
     @property
     def is_open(self) -> bool:
         """Whether another verification may tell what this one doesn't, for want of time or of quiet."""
-        is_late = self.longer > 0 and (bool(self.failure) or (self.outcome is Outcome.UNCHECKED and self.is_cut))
+        is_late = self.longer > 0 and self.outcome is Outcome.UNCHECKED and self.is_cut
         return self.outcome is Outcome.UNSURE or is_late
 
     @property

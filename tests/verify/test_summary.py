@@ -104,9 +104,10 @@ def noisy() -> Samples:
             "Verify again while nothing else runs on this machine: other programs keep 98 % of the cores busy.",
         ),
         (
-            verdict(failure="it came to no step", longer=90.0, load=0.5),
+            verdict(likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)), longer=90.0, load=0.5),
             "Verify again while nothing else runs on this machine: other programs keep 50 % of the cores busy.",
         ),
+        (verdict(failure="it came to no step", longer=90.0, load=0.5), "Verify again with --budget 90s, or less data."),
         (verdict(1.0, longer=240.0, load=0.98), "Keep the program as it is."),
         (
             verdict(strangers=(Stranger("", "12", "python"),), longer=240.0),
