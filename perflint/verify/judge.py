@@ -211,8 +211,7 @@ def _is_rounding(difference: Difference, error: float, drift: float) -> bool:
 
 def _is_known(difference: Difference) -> bool:
     """Whether there is a plausible result in double precision."""
-    size = difference.of_kind / difference.error if difference.of_kind and difference.error else 1.0
-    return difference.reference is not None and difference.reference * size <= _NO_ROUNDING
+    return difference.reference is not None and difference.reference * difference.share <= _NO_ROUNDING
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:
