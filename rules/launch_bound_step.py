@@ -54,9 +54,9 @@ that the host reads in the middle of the step, as by `total += loss.item()` betw
 in a list or a meter on the device; batches that are copied or chosen there are so in front of it. A report stays where
 it is if it raises for some numbers, as `math.exp(loss.item())` does, and the error is handled. A number that is read
 for the next step alone, such as `log_alpha.exp().item()`, stays on the device; one that is annealed is given as a
-tensor, where it only scales others. A state that each step hands on to the next one, which detaches it, is an argument
-and a result. A distribution of torch.distributions checks its arguments on the host, and is told
-not to: what it would have raised an error for, such as NaN, goes on unnoticed.
+tensor, where it only scales others. A state that each step hands to the next one, which detaches it, is an argument
+and a result. A distribution of torch.distributions checks its arguments on the host, and is told not to: what it would
+have raised an error for, such as NaN, goes on unnoticed.
 
 Where the optimizer can't step in a graph, or something stands between the backward pass and its step that can't be
 moved, the forward and backward passes are one, `exact` with any optimizer, and the rest stays as it was: with a

@@ -15,6 +15,7 @@ from perflint.engine.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check
 from perflint.engine.results import FileResult, InternalProblem, RuleCrash
 from perflint.engine.rule import Rule
 from perflint.project.cache import decode, encode
+from tests.fixture_cases import FIXTURES
 from tests.stub_rules import BOTTOMLESS, CRASH, EVAL, MISSPELT
 
 HEAD = "import torch\n"
@@ -133,6 +134,16 @@ def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
 def test_code_that_a_rule_itself_wrote_wrongly_is_not_blamed_on_the_file() -> None:
     with pytest.raises(RuleCrash):
         check_text(HEAD + "misspelt = True\n", [MISSPELT], {})
+
+
+@pytest.mark.parametrize("path", ["missing_main_guard/command", "repeat_not_broadcast/expand", "blocking_copy/batches"])
+def test_where_torch_may_be_too_old_for_fixes_there_are_findings_without_any(path: str) -> None:
+    text = (FIXTURES / f"{path}_before.py").read_text()
+    rules = [rules_by_name()[path.partition("/")[0].replace("_", "-")]]
+    found, old = (check_text(text + end, rules, {}) for end in ("", "Variable(x, volatile=True)\n"))
+    assert [each.message for each in old] == [each.message for each in found] and any(each.fixes for each in found)
+    assert ["before 0.4" in each.blocked for each in old] == [bool(each.fixes) for each in found]
+    assert not any(each.fixes for each in old)
 
 
 def test_a_crash_is_ours_and_names_the_rule_and_the_place() -> None:

@@ -26,7 +26,7 @@ def loops_around(program: Program, node: ast.AST) -> list[Loop]:
 
 
 def is_abstract(function: Function) -> bool:
-    """Does it only say, by its decorator or by raising NotImplementedError, that subclasses define what it does?"""
+    """Does it leave to subclasses what it does, by its decorator or by raising NotImplementedError?"""
     if any(path_of(each).rpartition(".")[2] == "abstractmethod" for each in getattr(function, "decorator_list", ())):
         return True
     last = function.body[-1] if isinstance(function.body, list) else None

@@ -41,6 +41,7 @@ def can_fire(rules: Sequence[Rule], text: str) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules if not rule.triggers or any(trigger in text for trigger in rule.triggers))
 
 
+_TOO_OLD = "the file is written for torch before 0.4, which may not know what the fix needs"
 _HARMLESS = (ParameterEffect("*"),)  # to whatever a function is given
 _GIVEN = ("-", "D", "{D}")  # whatever it is, a tensor on the device, and a batch of them
 
@@ -127,6 +128,8 @@ def _examine(
         for rule in rules if receives_tensors(context.calls) else can_fire(rules, text):
             with _blamed(rule.name, TOO_LARGE):
                 findings.update(rule.check(program, options.get(rule.name, {})))
+    if "volatile=" in text:
+        findings = {replace(each, fixes=(), blocked=_TOO_OLD) if each.fixes else each for each in findings}
     return tuple(sorted(findings, key=lambda each: (each.start, each.end, each.rule, each.kind))), program
 
 

@@ -54,7 +54,7 @@ class _Busy(NamedTuple):
 class Division:
     """The cells of a step of so many `seconds` on average; recorded steps took `slowdown` times as long.
 
-    Those in the `windows` count; `left_out` were much longer than these, as where an epoch ends.
+    Only the steps in the `windows` count; the `left_out` were much longer, as where an epoch ends.
     """
 
     cells: tuple[Cell, ...]

@@ -213,7 +213,7 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
 
 
 class _History:
-    """What a call does with the history of tensors that it is given: a graph has copies, which have none."""
+    """What a call does with the history of its arguments: a graph reads copies, which have none."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors, self._ends = tensors, {each.grad_fn for each in tensors}
@@ -231,10 +231,9 @@ class _History:
         self._has_gradients = True
 
     def is_used(self, result: Any) -> bool:
-        """Has a gradient flown there, or may one of the result, or has the call detached a tensor in place?"""
-        is_cut = any(not each.requires_grad for each in self._tensors)
-        if not self._tensors or is_cut or self._has_gradients:
-            return bool(self._tensors)
+        """Has a gradient flowed into it, may one of the result, or has the call detached an argument in place?"""
+        if self._has_gradients or not all(each.requires_grad for each in self._tensors):
+            return True
         given = {id(each) for each in self._tensors}
         made = (each for each in flatten(result)[1] if isinstance(each, Tensor) and id(each) not in given)
         return not self._ends.isdisjoint(tape(each.grad_fn for each in made))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from perflint.analysis.program import Program
 from perflint.syntax.source import Edit, Source
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import Operation
 
 if TYPE_CHECKING:
@@ -44,7 +43,5 @@ class Codemod:
 
 
 def rewrite(program: Program, *operations: Operation) -> Rewrite:
-    """The change of `program` that consists of `operations`; raises Blocked where torch may be too old for any."""
-    if "volatile=" in program.text:
-        raise Blocked("the file is written for torch before 0.4, which may not know what the fix needs")
+    """The change of `program` that consists of `operations`."""
     return Rewrite(program.source, operations)

@@ -41,13 +41,18 @@ class Difference:
     of_kind: float | None = None
     is_coarse: bool = False
 
+    @property
+    def share(self) -> float:
+        """The size of the value, as a share of the largest of its kind."""
+        return self.of_kind / self.error if self.of_kind and self.error else 1.0
+
 
 @dataclass(frozen=True)
 class Comparison:
     """What was compared: `steps`, `values`, what differs in kind (`parted`), the data's `order`, and in value.
 
     Of the state, only tensors that change count among the `values`. `referenced`: some of the steps were computed in
-    double precision, too; `restarted` are those that it was tried for, from the state of the original.
+    double precision, too; `restarted` are those for which that was tried, from the state of the original.
     """
 
     steps: int
@@ -278,14 +283,17 @@ def _largest(content: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _with_errors_of_kind(differences: Sequence[Difference], small: Collection[str]) -> Iterator[Difference]:
-    """The differences of a step, `small` ones beside the original's largest error of their kind: theirs may be luck."""
+    """The differences of a step; `small` values get the original's largest error of their kind: their own may be luck.
+
+    Errors count by the largest value of the kind: one that is next to nothing may be rounding altogether.
+    """
     own: dict[str, float] = {}
     for each in differences:
         kind = _without_numbers(each.name)
-        own[kind] = max(each.reference or 0.0, own.get(kind, 0.0))
+        own[kind] = max((each.reference or 0.0) * each.share, own.get(kind, 0.0))
     for each in differences:
         is_luck = each.reference is not None and each.name in small
-        yield replace(each, reference=own[_without_numbers(each.name)]) if is_luck else each
+        yield replace(each, reference=max(each.reference or 0.0, own[_without_numbers(each.name)])) if is_luck else each
 
 
 def _is_small(value: Any) -> bool:

@@ -69,8 +69,8 @@ class Settled:
             if not fix.reason
         ]
         raced_as, promised = (_classes(patch, are_wanted=True) for patch in (self.patch, right))
-        others = {name for name, part in raced_as.items() if _names(part) != _names(promised.get(name, ()))}
-        return replace(self, fixes=[*idle, *right], patch=right, race=self.race.less(others))
+        changed = {name for name, part in raced_as.items() if {*names_of(part)} != {*names_of(promised.get(name, ()))}}
+        return replace(self, fixes=[*idle, *right], patch=right, race=self.race.less(changed))
 
     @property
     def fault(self) -> str:
@@ -141,7 +141,7 @@ class Contest:
 
         In haste these are all together, if that is faster than the best of them.
         """
-        sound = [fix for fix in self._sound if fix.name in {each.name for each in fixes}]
+        sound = [fix for fix in self._sound if fix.name in names_of(fixes)]
         ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
         rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
@@ -234,11 +234,11 @@ class Contest:
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
         """Keep the fixes of a patch that won its race, some for the `joint` gain beyond the chosen; drop the others."""
-        gain, names = statistics.against_original(race.samples, PATCHED), {fix.name for fix in patch}
+        gain, names = statistics.against_original(race.samples, PATCHED), names_of(patch)
         if gain and len(patch) == 1:
             self._note(patch[0], alone=gain)
         for fix in list(self._fixes.values()):
-            was_chosen = fix.name in {each.name for each in chosen}
+            was_chosen = fix.name in names_of(chosen)
             if fix.name not in names or _says(gain, race) is not Outcome.FASTER:
                 last = gain if fix.name in names else None
                 self._note(fix, reason=fix.reason or too_little(fix, last, was_chosen=was_chosen))
@@ -250,7 +250,7 @@ class Contest:
 
     def _together(self, chosen: Fixes) -> Fixes:
         """The chosen fixes and all others that don't exclude them, except those that are slower for sure."""
-        others = [fix for fix in self._sound if fix.name not in {each.name for each in chosen}]
+        others = [fix for fix in self._sound if fix.name not in names_of(chosen)]
         better = [fix for fix in others if self._said.get(fix.name) is not Outcome.SLOWER]
         return [*chosen, *self._fitting(chosen, better if chosen else better or others)]
 
@@ -326,8 +326,9 @@ def _classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
     return {within(str(kind)): [fix for fix in patch if order.index(fix.safety) <= order.index(kind)] for kind in kinds}
 
 
-def _names(fixes: Fixes) -> set[str]:
-    return {fix.name for fix in fixes}
+def names_of(fixes: Fixes) -> list[str]:
+    """The names of fixes, in their order."""
+    return [fix.name for fix in fixes]
 
 
 def _is_decided(samples: Samples, names: Sequence[str]) -> bool:
@@ -386,8 +387,8 @@ def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> s
         return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
     if gain := (last if was_chosen else fix.gain) or last:
         is_none = statistics.rules_out(gain, 0.0) or math.isinf(gain.high)
-        said = "no gain was measured" if is_none else "a gain can't be told from noise"
-        said = "there was no time for enough rounds" if _is_short(gain) else said
+        told = "no gain was measured" if is_none else "a gain can't be told from noise"
+        said = "there was no time for enough rounds" if _is_short(gain) else told
         return f"{said}: {ratio_with_interval(gain)}"
     return "there was no time to race it"
 

@@ -13,7 +13,7 @@ from perflint.engine.rule import Safety
 from perflint.report.words import count
 from perflint.verify.budget import Budget, Share, TimeUp, deadline
 from perflint.verify.compare import losses
-from perflint.verify.contest import Contest, Settled, wrong
+from perflint.verify.contest import Contest, Settled, names_of, wrong
 from perflint.verify.grade import NO_TIME, Grade, Likeness, Outcome, worst
 from perflint.verify.judge import said_otherwise
 from perflint.verify.late import Shortcut
@@ -107,7 +107,7 @@ class Examination(Planned):
         if not self._raced_first:
             return self._by_recordings(blank)
         rest = list(self._unrecorded())
-        keys = dict(zip(_names(rest), self._variants.loaded(self._look.ran), strict=True))
+        keys = dict(zip(names_of(rest), self._variants.loaded(self._look.ran), strict=True))
         fixes = [replace(fix, reason="") for fix in rest if keys[fix.name] in self._raced_first]
         unknown = Likeness(Grade.UNKNOWN, (NO_TIME,))
         return self._by_race(replace(blank, fixes=tuple(rest), likeness=unknown), fixes, keys)
@@ -183,7 +183,7 @@ class Examination(Planned):
             settled = self._settled(right, self._reserve(right))
         if settled.fault:
             return replace(self._known, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
-        first, is_whole = self._records.standard.run, {*_names(settled.patch)} == {*_names(together)}
+        first, is_whole = self._records.standard.run, {*names_of(settled.patch)} == {*names_of(together)}
         if not settled.won:
             shared = replace(self._known, likeness=worst(fix.likeness for fix in settled.patch), reach=self._reach)
             return self._timed(shared, settled, first, whole if is_whole else None)
@@ -264,7 +264,7 @@ class Examination(Planned):
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike a run with these fixes is to the original; it may differ by what they have promised."""
         promise = weakest(fixes)
-        if (key := (frozenset(_names(fixes)), run.folder, promise)) not in self._grades:
+        if (key := (frozenset(names_of(fixes)), run.folder, promise)) not in self._grades:
             self._grades[key] = self._records.graded(self._patched(fixes), run, promise)
         return self._grades[key]
 
@@ -365,10 +365,6 @@ class Examination(Planned):
         """The variant with these fixes, if none excludes another."""
         variant = self._patched(fixes, name)
         return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None
-
-
-def _names(fixes: Iterable[FixVerdict]) -> list[str]:
-    return [fix.name for fix in fixes]
 
 
 def _disproved(fix: FixVerdict, later: Mapping[str, Likeness]) -> FixVerdict:

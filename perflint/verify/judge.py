@@ -59,9 +59,9 @@ _UNREADABLE = (ImportError, ValueError, OSError, EOFError, zipfile.BadZipFile)
 
 @dataclass(frozen=True)
 class Standard:
-    """The original, another run of it, how its runs differ from each other, and what it makes of a `nudge`.
+    """The original, another run of it, and how its `own` runs differ from each other.
 
-    That is a run which restarts from weights that are rounded otherwise.
+    `nudge` is how one differs that restarts from weights that are rounded otherwise.
     """
 
     run: Recorded
@@ -106,14 +106,14 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     if beyond:
         words = f"{seen} are equal, or differ by no more than from run to run of the original"
         return Likeness(Grade.ALIKE, (words, _parting(first)))
-    unknown = () if own is not None else ("none could be compared to double precision",)
+    unknown = () if own is not None else ("not all could be compared to double precision",)
     largest = max((each.error for each in compared.differences if each.error is not None), default=None)
     most = "" if largest is None else f", at most {largest:.2g} of the value"
     return Likeness(Grade.ROUNDING, (f"{seen} are equal but for rounding{most}", _parting(first), *unknown))
 
 
 def is_adrift(standard: Standard, compared: Comparison) -> bool:
-    """Whether results differ in value, but not in the steps that restart: a nudge may show that rounding grows so."""
+    """Whether results differ only in value, and only after the steps that restart: a nudge may show such growth."""
     _, grades = _graded(standard, compared)
     failed = [each.step for each, grade in grades.items() if grade is Grade.DIFFERENT]
     is_late = bool(failed and compared.restarted) and compared.restarted.isdisjoint(failed)
@@ -124,7 +124,6 @@ def _graded(standard: Standard, compared: Comparison) -> tuple[Mapping[str, floa
     """The original's own rounding errors, and the grade of each difference."""
     spread, nudge = _spread(standard.own), _spread([standard.nudge] if standard.nudge else [])
     own = _own_errors(compared, is_repeatable=standard.is_repeatable)
-
     drifts = {each: _drift(each, own, _near(nudge, each), compared.restarted) for each in compared.differences}
     return own, {each: _closeness(each, spread, drift) for each, drift in drifts.items()}
 
@@ -139,7 +138,7 @@ def _spread(comparisons: Iterable[Comparison]) -> _Spread:
 
 
 def _near(spread: _Spread, difference: Difference) -> float:
-    """The spread of a value at a step, or soon after it."""
+    """The spread of a value at its step, or soon after it."""
     return max(spread.get((difference.step + ahead, difference.name), 0.0) for ahead in range(_LUCK))
 
 
@@ -178,7 +177,7 @@ def _group(difference: Difference) -> str:
 def _drift(difference: Difference, own: Mapping[str, float] | None, nudge: float, restarted: Collection[int]) -> float:
     """The relative error that may accumulate after the steps that restart from the state of the original.
 
-    These are decided by double precision, or, where it draws other random numbers, by whether they are close.
+    Double precision decides those, or, where it draws other random numbers, whether the values are close.
     """
     if own is None and (not restarted or difference.step in restarted):
         return 0.0
@@ -211,8 +210,7 @@ def _is_rounding(difference: Difference, error: float, drift: float) -> bool:
 
 def _is_known(difference: Difference) -> bool:
     """Whether there is a plausible result in double precision."""
-    size = difference.of_kind / difference.error if difference.of_kind and difference.error else 1.0
-    return difference.reference is not None and difference.reference * size <= _NO_ROUNDING
+    return difference.reference is not None and difference.reference * difference.share <= _NO_ROUNDING
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:

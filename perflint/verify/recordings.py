@@ -133,10 +133,9 @@ class Records:
 
     def _nudge(self) -> None:
         """Record what the original makes of weights that are rounded otherwise."""
-        self._tell("recording the original from weights rounded otherwise, for results drift apart")
+        self._tell("recording the original from weights that are rounded otherwise, for results drift apart")
         (run,) = self._record([self._job(self._original, nudge=True)], self._part(_FOR_REFERENCE))
-        if not run.is_cut:
-            self.standard = replace(self.standard, nudge=self._compare(run))
+        self.standard = replace(self.standard, nudge=self._compare(run))
 
     def _compare(self, run: Recorded) -> Comparison:
         return compare(self.standard.run.folder, run.folder, self._reference, self.standard.common(run))

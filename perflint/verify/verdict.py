@@ -78,7 +78,7 @@ class FixVerdict:
 
     @property
     def place(self) -> str:
-        """The rule, and its place relative to the working directory, unless it is made of the whole project."""
+        """The rule, and the line in a file relative to the working directory; the rule alone for the whole program."""
         return f"{self.rule} {at_line(self.path, self.line)}" if self.line else self.rule
 
     @property

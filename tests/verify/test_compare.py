@@ -110,12 +110,14 @@ def test_large_results_are_compared_all_over_also_between_the_steps_of_which_all
 def test_an_element_that_the_original_rounds_less_by_luck_is_held_against_the_others_of_its_kind(
     tmp_path: Path,
 ) -> None:
-    exact = {"gradient 0.0": torch.linspace(1, 2, 5000).double(), "gradient 0.1": torch.ones(1).double()}
-    runs = {"before": (2e-6, 0.0), "after": (-2e-6, 2e-6), "reference": (0.0, 0.0)}
+    sizes = torch.linspace(1, 2, 5000).double()
+    exact = {"gradient 0.0": sizes, "gradient 0.1": torch.ones(1).double(), "gradient 0.2": 1e-9 * sizes}
+    runs = {"before": (2e-6, 0.0, 1.0), "after": (-2e-6, 2e-6, -1.0), "reference": (0.0, 0.0, 0.0)}
     for name, errors in runs.items():
-        values = {key: exact[key] * (1 + error) for key, error in zip(exact, errors, strict=True)}
-        values = values if name == "reference" else {key: value.float() for key, value in values.items()}
-        content = {"values": values, "batches": [], "samples": [], "digests": {}, "reads": [], "logged": [], "step": 2}
+        tensors = {key: exact[key] * (1 + error) for key, error in zip(exact, errors, strict=True)}
+        tensors = tensors if name == "reference" else {key: each.float() for key, each in tensors.items()}
+        content: dict[str, object] = {"values": {}, "batches": [], "samples": [], "reads": [], "logged": [], "step": 2}
+        content |= {"tensors": tensors, "digests": {key: f"{key} {name}" for key in tensors}}
         (tmp_path / name).mkdir()
         torch.save(content, tmp_path / name / "2.pt")
     found = compare(tmp_path / "before", tmp_path / "after", tmp_path / "reference")

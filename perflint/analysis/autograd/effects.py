@@ -98,7 +98,7 @@ def runs_module(program: Program, node: ast.Call) -> bool:
     callee = program.value(node.func)
     if isinstance(node.func, ast.Attribute) and node.func.attr in _NO_RUNS:
         return False
-    if callee.kind is Kind.TENSOR:  # which can't be called: a model too, or a method of what is no tensor either
+    if callee.kind is Kind.TENSOR:  # can't be called: it is a model, or a method of one
         return not isinstance(node.func, ast.Attribute) or program.value(node.func.value).kind is not Kind.TENSOR
     if callee.kind is Kind.MODULE:
         return True
@@ -293,7 +293,7 @@ class Effects:
         return self._may_elsewhere(node)
 
     def _of_overriding(self, node: ast.Call) -> Likelihood | None:
-        """Does a method of subclasses in other files differentiate, which stands for that of self that is called?"""
+        """Does the method of self that is called differentiate in subclasses of other files, which override it?"""
         is_own = isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self"
         return self._program.differentiates_elsewhere([*overridden(self._program, node)]) if is_own else None
 
@@ -325,7 +325,7 @@ class Effects:
         return self._program.value(node).kind is Kind.MODULE
 
     def _is_unseen(self, node: ast.AST) -> bool:
-        """Does a call run a module, or a part of one, that neither this file nor torch defines, or not it alone?"""
+        """Does a call run a module, or a part of one, that neither torch nor this file alone defines?"""
         if not isinstance(node, ast.Call):
             return False
         if self._is_replaced(node.func):

@@ -191,7 +191,7 @@ def is_mostly_true(program: Program, test: ast.expr) -> bool:
 
 
 def _is_remainder(program: Program, node: ast.expr) -> bool:
-    """Is it the remainder of a number, or of what is but guessed to be a tensor, though its truth is asked for?"""
+    """Is it the remainder of a number, or of what is only guessed to be a tensor?"""
     value = program.value(node)
     is_guessed = value.kind is Kind.TENSOR and value.name == "guessed"
     return value.name == "modulo" or (is_guessed and isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod))

@@ -58,7 +58,7 @@ def _steps(program: Program, node: ast.Call) -> bool:
 
 
 def _steps_environment(program: Program, node: ast.Call) -> bool:
-    """Does it step what is named after an environment?"""
+    """Does it step something that is named as an environment is?"""
     stepped = receiver_of(node, "step")
     return stepped is not None and _ENVIRONMENT.search(path_of(stepped).rpartition(".")[2]) is not None
 

@@ -127,10 +127,10 @@ class Outline:
             raise Blocked(f"`{name.id}` is computed on the host in each iteration: do that outside of the step", name)
 
     def _setting(self, name: str) -> ast.If | None:
-        """What sets a variable that may be unset, on the test that all reads of it are under."""
+        """The `if` that sets a variable which may be unset, on the test under which all reads of it stand."""
         reads = [each for each in self._graph.values if isinstance(each, ast.Name) and each.id == name]
-        given = [(each, value) for each in reads if (value := self._graph.read(each)) is not None]
-        open_ = [each for each, value in given if any(isinstance(one, Outer) for one in sources_of(value))]
+        values = [(each, value) for each in reads if (value := self._graph.read(each)) is not None]
+        open_ = [each for each, value in values if any(isinstance(one, Outer) for one in sources_of(value))]
         return set_on_the_same_test(self.program, name, open_, self._outermost) if open_ else None
 
     @cached_property

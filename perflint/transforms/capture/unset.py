@@ -1,4 +1,4 @@
-"""Finds what sets a variable that may be unset before a step, but only where the step doesn't read it."""
+"""Finds the `if` that sets a variable which a step reads only on the same test."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.program import Program
 from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of
 
-_Test = tuple[str, bool]  # what is compared, and the answer
+_Test = tuple[str, bool]  # what is asked, and the answer
+_LOAD = ast.Load()
+_PLAIN = (ast.Compare, ast.UnaryOp, ast.Constant, ast.cmpop, ast.unaryop, ast.expr_context)
 
 
 def set_on_the_same_test(program: Program, name: str, reads: list[ast.Name], outermost: ast.AST) -> ast.If | None:
-    """The `if` in front of `outermost` that sets the variable on a test which all `reads` are under as well.
+    """The `if` in front of `outermost` that sets the variable on a test under which all `reads` stand as well.
 
-    What the test reads must be the same at both places, and nothing in front of the `if` may have set the variable.
+    Both must ask it of the same values, and nothing in front of the `if` may have set the variable.
     """
     scope = program.function_of(outermost)
     if not isinstance(scope, ast.FunctionDef) or not isinstance(outermost, ast.stmt):
@@ -36,13 +38,13 @@ def set_on_the_same_test(program: Program, name: str, reads: list[ast.Name], out
 
 
 def _sets(block: list[ast.stmt], name: str) -> bool:
-    """Does one of the statements set the variable, whatever happens?"""
+    """Does one of the statements set the variable, unconditionally?"""
     targets = (target for each in block if isinstance(each, ast.Assign) for target in each.targets)
     return any(isinstance(each, ast.Name) and each.id == name for each in targets)
 
 
 def _tests_around(program: Program, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
-    """The tests that have been answered where the node runs, with their answers."""
+    """The tests that the node stands under, with the answers for which it runs."""
     inner = node
     for each in program.ancestors(node):
         if isinstance(each, FUNCTIONS):
@@ -53,7 +55,7 @@ def _tests_around(program: Program, node: ast.AST) -> Iterator[tuple[ast.expr, b
 
 
 def _normal(test: ast.expr, answer: bool) -> _Test:
-    """The same for a test and for its opposite with the other answer."""
+    """A form that a test has in common with its opposite and the other answer."""
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, answer = test.operand, not answer
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.NotEq):
@@ -62,14 +64,12 @@ def _normal(test: ast.expr, answer: bool) -> _Test:
 
 
 def _is_steady(program: Program, test: ast.expr, scope: ast.FunctionDef) -> bool:
-    """Does the test read variables and attributes alone that the function doesn't set?"""
-    plain = (ast.Compare, ast.UnaryOp, ast.Constant, ast.cmpop, ast.unaryop, ast.expr_context)
-    nodes = list(ast.walk(test))
-    if not all(isinstance(each, (*plain, ast.Name)) or path_of(each) for each in nodes):
+    """Does the test read only variables that the function doesn't set, and attributes that no function sets?"""
+    parts = list(ast.walk(test))
+    if not all(isinstance(each, _PLAIN) or path_of(each) for each in parts):
         return False
-    set_there = [each for each in own_nodes(scope) if isinstance(getattr(each, "ctx", None), ast.Store | ast.Del)]
-    names = {each.id for each in set_there if isinstance(each, ast.Name)}
-    attributes = {each.attr for each in program.of_type(ast.Attribute) if not isinstance(each.ctx, ast.Load)
-                  and program.function_of(each) is not None}  # fmt: skip
-    is_set = (each.id in names for each in nodes if isinstance(each, ast.Name))
-    return not any(is_set) and not any(isinstance(each, ast.Attribute) and each.attr in attributes for each in nodes)
+    inside = (each for each in program.of_type(ast.Attribute) if program.function_of(each) is not None)
+    found = [each for each in (*own_nodes(scope), *inside) if not isinstance(getattr(each, "ctx", _LOAD), ast.Load)]
+    names = {each.id for each in found if isinstance(each, ast.Name)}
+    attributes = {each.attr for each in found if isinstance(each, ast.Attribute)}
+    return not any(getattr(each, "id", "") in names or getattr(each, "attr", "") in attributes for each in parts)

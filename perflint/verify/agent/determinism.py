@@ -15,7 +15,7 @@ _SEEDERS = {  # the functions by which programs seed each library
     "numpy": ("numpy.random.seed", "numpy.random.default_rng"),
     "torch": ("torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all"),
 }
-_numpy_seeds = random.Random()  # of numpy's generators that the program does not seed
+_numpy_seeds = random.Random()  # for numpy's generators that the program does not seed
 _OTHER_SAMPLES = 2**32  # more than any seed
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 _CYCLE, _FAST = 2.5, 0.1  # seconds, and how many of them at the start of a cycle are fast
@@ -62,7 +62,7 @@ def reseed() -> None:
 def seed_numpy(numpy: Any, seed: int, *, other_samples: bool) -> None:
     """Seed numpy, and what draws a seed from the system: with `other_samples` by other numbers.
 
-    That are generators of all kinds, and seed sequences, as the environments of gymnasium make one.
+    Generators of all kinds do, and seed sequences, such as the environments of gymnasium make.
     """
     numpy.random.seed(seed)
     _numpy_seeds.seed(seed + other_samples * _OTHER_SAMPLES)  # generators that the program holds can't be reseeded

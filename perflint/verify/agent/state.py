@@ -131,7 +131,7 @@ def _of(optimizer: Any, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _nudged(weights: Any) -> Any:
-    """The numbers, each rounded up or down by about one digit of its format."""
+    """The weights, each moved up or down by about one unit in its last place."""
     import torch
 
     up = torch.rand(weights.shape, generator=torch.Generator().manual_seed(0)) < 0.5
