@@ -63,8 +63,10 @@ class PrecisionLeft(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield what trains first in a script that never speaks of number formats, nor does what it trains by."""
-        is_left_alone = program.is_test or not _runs(program) or not program.may_use_device
-        if is_left_alone or Says.FORMATS in program.says or _EXACT.search(program.text):
+        is_of_torch = "torch" in program.text and not program.is_test
+        if not (is_of_torch and _runs(program) and program.may_use_device):
+            return
+        if Says.FORMATS in program.says or _EXACT.search(program.text):
             return
         for call in program.of_type(ast.Call):
             is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
