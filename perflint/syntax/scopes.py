@@ -157,7 +157,8 @@ def surely_bound_names(statements: Sequence[ast.stmt]) -> set[str]:
         if isinstance(each, ast.With):
             found |= surely_bound_names(each.body)
         elif isinstance(each, ast.If):
-            found |= surely_bound_names(each.body) & surely_bound_names(each.orelse)
+            left = [part for part in (each.body, each.orelse) if not (part and isinstance(part[-1], ast.Raise))]
+            found |= set[str].intersection(*map(surely_bound_names, left)) if left else set()
         elif isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign):
             names = (node for target, _ in bindings_of(each) for node in ast.walk(target) if isinstance(node, ast.Name))
             found |= {node.id for node in names if isinstance(node.ctx, ast.Store)}

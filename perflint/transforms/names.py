@@ -71,12 +71,17 @@ def names_in(root: ast.AST) -> Iterator[str]:
             yield from (name for name in fields if isinstance(name, str))
 
 
-def check_alone(program: Program, statement: ast.stmt) -> None:
-    """Raise Blocked where a statement that is to go, or the block of one, shares its lines with something else."""
-    source, (start, end) = program.source, program.span(statement)
+def check_alone(program: Program, statement: ast.stmt, *beside: ast.stmt) -> None:
+    """Raise Blocked where a statement that is to go, or the block of one, shares its lines with something else.
+
+    Those `beside` it are to go with it, each as a whole.
+    """
+    source, together = program.source, (statement, *beside)
+    start = min(program.span(each)[0] for each in together if each.lineno == statement.lineno)
+    end = max(program.span(each)[1] for each in together if each.end_lineno == statement.end_lineno)
     before = program.text[source.line_start(statement.lineno) : start]
     behind = program.text[end : source.line_end(statement.end_lineno or statement.lineno)]
-    block: list[ast.stmt] = getattr(statement, "body", [])
+    block: list[ast.stmt] = getattr(statement, "body", []) if not beside else []
     if before.strip() or behind.lstrip()[:1] == ";" or any(each.lineno == statement.lineno for each in block):
         raise Blocked("it shares a line with something else: put it on lines of its own", statement)
 

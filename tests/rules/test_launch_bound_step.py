@@ -105,6 +105,7 @@ class Differentiable(Double):
     [
         "launch_bound_step/steps",
         "launch_bound_step/reported",
+        "launch_bound_step/settings",
         "launch_bound_step/collected",
         "launch_bound_step/partial",
         "launch_bound_step/kept",

@@ -55,7 +55,8 @@ def _written(program: Program, node: ast.AST) -> Iterator[ast.expr]:
     elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         yield node.value
     elif isinstance(node, ast.Call) and (found := operation(program, node)) is not None:
-        yield from (each for argument in found.does.writes for each in argument.of(node))
+        if not found.does.does("differentiating"):  # which writes to gradients, and no step reads those behind it
+            yield from (each for argument in found.does.writes for each in argument.of(node))
     elif isinstance(node, ast.Call) and (works_in_place(program, node) or _runs_writing(program, node)):
         yield from arguments_of(node)
 

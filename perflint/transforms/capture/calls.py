@@ -154,7 +154,7 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
     if head in ("random", "numpy") and "random" in name:
         reason = "draws a random number on the host: draw by torch, and use `torch.where`"
         raise Blocked(f"{shown(program, node)} {reason}", node)
-    if name in _COMPUTES or name in MODES or head in ("math", "typing"):
+    if name in _COMPUTES or name in MODES or head in ("math", "typing") or torch_ops.class_kind(name) == "loss":
         return
     if head != "torch":
         raise Blocked(f"{shown(program, node.func)} does more than compute on the device: {_APART}", node)

@@ -34,8 +34,11 @@ def check_scope(program: Program, region: Region, outermost: Around) -> None:
     for node in region.nodes:
         if isinstance(node, ast.Name) and node.id in ("super", "__class__"):
             raise Blocked(f"`{node.id}` means something else in a function of its own", node)
-    for part in region.parts:
-        check_alone(program, part.statement)
+    whole = [each.statement for each in region.parts]
+    for statement in whole:
+        check_alone(program, statement, *whole)
+    for inner in (each.statement for each in region.late if each.statement not in whole):
+        check_alone(program, inner)
     _check_shared(program, region)
     _check_caught(program, region)
     for call in _looks_up(program, region, outermost):

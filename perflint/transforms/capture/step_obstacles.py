@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import ModuleCalls, runs_backward, steps_optimizer
+from perflint.analysis.heat.scale import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.roles import FILLS, TAKES, scaler_of
 from perflint.analysis.program import Program
@@ -30,6 +31,7 @@ _TRAINING = frozenset(  # functions that leave nothing behind but on the device
 )
 _ON_HOST = frozenset({"LBFGS", "SparseAdam"})
 _LOSS = re.compile("loss|criteri", re.IGNORECASE)
+_MODEL = re.compile("(model|net|network)$", re.IGNORECASE)
 _NOT_FILLED = (Kind.TENSOR, Kind.MODULE, Kind.OPTIMIZER, Kind.LIBRARY, Kind.LOADER, Kind.FUNCTION, Kind.CLASS)
 DISTRIBUTION = "distribution"  # the class of torch's
 _DRAWS = frozenset("sample rsample log_prob entropy mode mean cdf icdf perplexity".split())
@@ -65,8 +67,8 @@ class StepObstacles(Obstacles):
                     self._node(node, region)
 
     def _node(self, node: ast.AST, region: ast.AST) -> None:
-        if isinstance(node, ast.Delete | ast.Import | ast.ImportFrom | ast.Raise | ast.While):
-            does = {ast.Delete: "deletes", ast.Raise: "raises an error", ast.While: "loops by a test"}
+        if isinstance(node, ast.Delete | ast.Import | ast.ImportFrom | ast.While):
+            does = {ast.Delete: "deletes", ast.While: "loops by a test"}
             raise Blocked(
                 f"it {does.get(type(node), 'imports')}, which a replay would not do: do that outside of the step", node
             )
@@ -237,8 +239,9 @@ class StepObstacles(Obstacles):
 
 
 def _filled(program: Program) -> frozenset[str]:
-    """The last names of containers and arrays of which the program sets items, or that it fills or shuffles."""
-    found = [each.value for each in program.of_type(ast.Subscript) if not isinstance(each.ctx, ast.Load)]
+    """The last names of containers and arrays of which the program sets items, or that it fills or shuffles, again."""
+    stored = (each for each in program.of_type(ast.Subscript) if not isinstance(each.ctx, ast.Load))
+    found = [each.value for each in stored if not _is_set_up(program, each)]
     for call in program.of_type(ast.Call):
         func = call.func
         if isinstance(func, ast.Attribute) and func.attr in FILLS | TAKES:
@@ -249,12 +252,19 @@ def _filled(program: Program) -> frozenset[str]:
     return frozenset(each.rpartition(".")[2] for each in paths) - {""}
 
 
+def _is_set_up(program: Program, item: ast.Subscript) -> bool:
+    """Is it set by a text as its key, and no loop makes it so again, as settings are before a program trains?"""
+    loops = (each for each in program.ancestors(item) if isinstance(each, LOOPS))
+    return isinstance(program.value(item.slice).literal, str) and program.heat(item) is Heat.ONCE and not any(loops)
+
+
 def is_model(program: Program, func: ast.expr) -> bool:
-    """Is what is called a module of another file, by its class, or as this one trains it or takes its parameters?"""
+    """Is what is called a module of another file: by its class or name, or as this one trains it or takes its weights?"""
     value = program.value(func)
     if value.kind is Kind.MODULE:
         return not value.name.startswith("torch.")
-    return value.kind in (Kind.UNKNOWN, Kind.TENSOR) and path_of(func) in program.get(_models)
+    is_named = value.is_blank and bool(_MODEL.search(path_of(func)))
+    return is_named or (value.kind in (Kind.UNKNOWN, Kind.TENSOR) and path_of(func) in program.get(_models))
 
 
 def _models(program: Program) -> frozenset[str]:
