@@ -89,8 +89,8 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     if parted := (*(() if is_cut else ends(standard.run, after)), *compared.parted, *compared.order):
         return Likeness(Grade.DIFFERENT, parted)
     if not compared.steps or not compared.values:
-        no_steps = NO_TIME if is_cut else _NO_STEPS
-        return Likeness(Grade.UNKNOWN, (_NO_VALUES if compared.steps else no_steps,))
+        nothing = _NO_VALUES if compared.steps else _NO_STEPS
+        return Likeness(Grade.UNKNOWN, (NO_TIME if is_cut else nothing,))
     own, grades = _graded(standard, compared)
     if failed := [each for each, grade in grades.items() if grade is Grade.DIFFERENT]:
         return Likeness(Grade.DIFFERENT, tuple(map(_parting, _by_size(failed)[:_SAID])))

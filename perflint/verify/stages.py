@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from perflint.verify.budget import Budget, Share, TimeUp
 from perflint.verify.examine import Examination
-from perflint.verify.grade import Outcome
+from perflint.verify.grade import NO_TIME, Grade, Likeness, Outcome
 from perflint.verify.running import Fault
 from perflint.verify.summary import duration
 from perflint.verify.variants import FixKey
@@ -26,7 +26,7 @@ def verified(examination: Examination) -> Verdict:
     share = Share.EARLY if examination.has_room(len(early), Share.EARLY) else Share.LATE
     first = examination.part(early, share).verdict() if early else None
     if first and not examination.has_time:
-        return replace(first, fixes=(*first.fixes, *(examination.unreached(key, _too_late(first)) for key in late)))
+        return _left_open(first, [examination.unreached(key, _too_late(first)) for key in late])
     notes = tuple(shortcut.notes)
     for note in notes:
         examination.tell(note)
@@ -59,6 +59,13 @@ def _unseen(examination: Examination, late: Sequence[FixKey], verdict: Verdict) 
 
 def _too_late(verdict: Verdict) -> str:
     return f"it runs late, and there was no time to reach it: --budget {duration(verdict.longer)} may"
+
+
+def _left_open(first: Verdict, late: Sequence[FixVerdict]) -> Verdict:
+    """The verdict on what runs early; where none of that takes effect, nothing is known of those that run `late`."""
+    if first.is_idle:
+        first = replace(first, is_idle=False, likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)))
+    return replace(first, fixes=(*first.fixes, *late))
 
 
 def _merged(first: Verdict, second: Verdict) -> Verdict:

@@ -209,6 +209,8 @@ def test_of_records_that_are_cut_the_steps_that_both_have_are_compared(tmp_path:
             found = likeness(known, again, compare(whole.folder, again.folder, last=known.common(again)))
             assert found.grade is grade, found.evidence
             assert ("of 4 steps" if last else NO_TIME) in found.evidence[0]
+        begun = replace(compare(whole.folder, again.folder, last=1), values=0)  # the first step did not get far
+        assert likeness(known, again, begun).evidence == (NO_TIME,)
         (wrong,) = program.records.add([program._change("lr=0.1", "lr=0.2")])
         cut = replace(wrong, last=3, is_cut=True)
         found = likeness(standard, cut, compare(whole.folder, wrong.folder, last=standard.common(cut)))

@@ -15,8 +15,9 @@ from perflint.verify.grade import Grade, Outcome
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import EVALUATION, OPTIMIZER, SHORT, Recording
 from perflint.verify.protocol import Look, Passage, Schedule
-from perflint.verify.stages import _merged
-from perflint.verify.summary import sentence
+from perflint.verify.stages import _left_open, _merged
+from perflint.verify.statistics import Samples
+from perflint.verify.summary import advice, sentence
 from perflint.verify.variants import Variants
 from tests.verify.courses import PROGRAMS, course
 from tests.verify.verdicts import fix, verdict
@@ -142,3 +143,12 @@ def test_the_verdict_is_that_on_the_whole_program_unless_only_the_copy_gains() -
         assert (", in a shortened copy, the patched program" in f", {sentence(found)[8:]}") is (speed == 1.4)
     assert [each.kept for each in _merged(faster, copy).fixes] == [True, True]
     assert "the loop at train.py:3 ended after 8 iterations" in _merged(faster, copy).excluded[0]
+
+
+def test_where_only_late_fixes_could_take_effect_and_were_not_reached_the_verdict_is_open() -> None:
+    idle = replace(verdict(1.0, (fix(0),)), samples=Samples(), is_idle=True, longer=150.0)
+    assert idle.outcome is Outcome.UNFIXED
+    found = _left_open(idle, [fix(1)])
+    assert found.outcome is Outcome.UNCHECKED and len(found.fixes) == 2
+    assert advice(found) == "Verify again with --budget 150s."
+    assert _left_open(level := verdict(1.0, (fix(0),)), []) == level

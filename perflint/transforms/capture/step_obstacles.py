@@ -259,7 +259,7 @@ def _is_set_up(program: Program, item: ast.Subscript) -> bool:
 
 
 def is_model(program: Program, func: ast.expr) -> bool:
-    """Is what is called a module of another file: by its class or name, or as this one trains it or takes its weights?"""
+    """Is it a module of another file: by its class or name, or as this one trains it or takes its parameters?"""
     value = program.value(func)
     if value.kind is Kind.MODULE:
         return not value.name.startswith("torch.")
