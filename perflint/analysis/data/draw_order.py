@@ -118,7 +118,7 @@ def order_changed(program: Program, loader: LoaderCall) -> str:
 
 def _early(program: Program, node: ast.expr) -> ast.expr | None:
     """The node, if it may make the iterator of a loader before something asks that for an item."""
-    is_walked = isinstance(program.parent(node), ast.For | ast.comprehension | ast.Call)
+    is_walked = isinstance(program.parent(node), ast.For | ast.comprehension | ast.Call | ast.Starred | ast.YieldFrom)
     if isinstance(node, ast.GeneratorExp):
         given = [] if is_walked else [node.generators[0].iter]
     else:
@@ -130,11 +130,11 @@ def _early(program: Program, node: ast.expr) -> ast.expr | None:
 
 
 def _may_be_loader(program: Program, node: ast.expr) -> bool:
-    """May it be a loader, or hold one?"""
-    loaders, iteration = program.get(Loaders).by_call, program.get(Iteration)
-    origins = [origin for held in (False, True) for origin, _, _ in iteration.reached(node, held=held)]
-    is_known = program.value(node).kind in _NO_LOADERS
-    return any(each in loaders or (isinstance(each, ast.arg) and not is_known) for each in origins)
+    """May it be a loader, such as a parameter of unknown callers that is handed to `iter`?"""
+    loaders, is_known = program.get(Loaders).by_call, program.value(node).kind in _NO_LOADERS
+    may_be_given = not is_known and isinstance(program.parent(node), ast.Call)
+    origins = [each for each, is_held, _ in program.get(Iteration).reached(node) if not is_held]
+    return any(each in loaders or (may_be_given and isinstance(each, ast.arg)) for each in origins)
 
 
 def _is_orderly(program: Program, sampler: ast.AST) -> bool:
