@@ -50,6 +50,7 @@ _LIBRARIES = frozenset(
     " unittest pytest doctest".split()
 )
 _FIT = frozenset({"fit", "test", "validate", "predict"})
+_LOADER_METHODS = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader")
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ class Starts:
         """What unanalysed code starts that is given a loader, or was built with a number of workers."""
         if not self._runs_training(call):
             return None
-        for expression in arguments_of(call):
+        for expression in self._loaders_in(call):
             reason = self._workers.of_parts(expression)
             if reason is not None:
                 certain = reason.likelihood if self._surely_iterates(call) else Likelihood.POSSIBLE
@@ -246,6 +247,18 @@ class Starts:
         """Is it the fit of a trainer of Lightning?"""
         names = self._makers(receiver_of(call, *_FIT))
         return any(name.rpartition(".")[2] == "Trainer" and "lightning" in name for name in names)
+
+    def _loaders_in(self, call: ast.Call) -> Iterator[ast.expr]:
+        """The expressions that may be loaders among the arguments, and those that its modules' own methods return."""
+        for argument in arguments_of(call):
+            yield argument
+            value = self._program.value(argument)
+            if isinstance(value.node, ast.ClassDef) and value.kind in (Kind.MODULE, Kind.INSTANCE):
+                yield from self._returned(value.node)
+
+    def _returned(self, node: ast.ClassDef) -> Iterator[ast.expr]:
+        for name in _LOADER_METHODS:
+            yield from returned_values(method_of(node, name))
 
     def _workers_given(self, call: ast.Call) -> Iterator[ast.expr]:
         """The numbers of workers that the object, whose method it is, was built with by code that cannot be seen.
