@@ -71,7 +71,7 @@ from perflint.analysis.autograd.unused import UnusedGraph, unused_graphs
 from perflint.analysis.call_graph import callers, loops_around
 from perflint.analysis.data.batches import Batch, Batches, Sample, samples
 from perflint.analysis.data.datasets import Datasets, Source
-from perflint.analysis.data.draw_order import DrawOrder
+from perflint.analysis.data.draw_order import order_changed
 from perflint.analysis.data.examples import is_hf_dataset, is_hf_tokenizer, walks_examples
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
@@ -265,11 +265,6 @@ def dataset(program: Program, loader: LoaderCall) -> Source:
 def hands_out_own_items(program: Program, loader: LoaderCall) -> bool:
     """Does `loader` hand out, uncollated, objects that its dataset keeps, so that writes to them are kept as well?"""
     return program.get(Datasets).hands_out_own_items(loader)
-
-
-def order_changed(program: Program, loader: LoaderCall) -> str:
-    """Why workers would change when the order of a shuffling `loader` is drawn; empty where they wouldn't."""
-    return program.get(DrawOrder).changed(loader)
 
 
 def first_process_start(program: Program, *loaders: LoaderCall) -> Start | None:

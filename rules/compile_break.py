@@ -4,9 +4,8 @@
 
 Reports, in functions and modules that this file hands to `torch.compile` or `torch.cuda.make_graphed_callables`, and in
 what these call in the same file: *print* is `print`, logging or a warning; *read* is `.item()`, `.tolist()` or
-`.numpy()` of a tensor. *capture* is any of these while a CUDA graph is captured. *windows* is `torch.compile` in a file
-that says that it runs on Windows. Left alone are what stands under a condition, which is mostly a setting or an error,
-functions that are left out of compilation, and tests.
+`.numpy()` of a tensor. *capture* is any of these while a CUDA graph is captured. Left alone are what stands under a
+condition, which is mostly a setting or an error, functions that are left out of compilation, and tests.
 
 ## Why it is slow
 
@@ -35,9 +34,7 @@ def step(x, y):
 ## Fix safety
 
 There is no fix: return what is to be read, and print it outside, or leave the function out by `torch.compiler.disable`.
-`TORCH_LOGS=graph_breaks` names all breaks of a run. On Windows `torch.compile` needs Triton, which torch doesn't bring
-along there: install `triton-windows`, or compile with `backend="cudagraphs"`. It is advice: one break between large
-graphs costs little.
+`TORCH_LOGS=graph_breaks` names all breaks of a run. It is advice: one break between large graphs costs little.
 """
 
 from __future__ import annotations
@@ -55,13 +52,11 @@ _CAPTURING = re.compile(r"torch\.cuda\.(graphs\.)?graph")
 _LEAVING_OUT = re.compile(r"torch\.compiler\.disable|torch\._dynamo\.(disable|external_utils\.\w+)")
 _PRINTING = re.compile(r"builtins\.print|logging\.(debug|info|warning|error|log)|warnings\.warn")
 _LOGGER = re.compile(r"(^|[._])(logger|log)\.(debug|info|warning|error)$", re.IGNORECASE)
-_WINDOWS = re.compile(r"sys\.platform\W+win32|os\.name\W+nt\b|platform\.system\(\)\W+Windows")
 _DEPTH = 3  # of calls
 _MESSAGES = {
     "print": "compiled code is cut in two here: what is printed, Python must print",
     "read": "compiled code is cut in two here: Python waits for the value of a tensor",
     "capture": "this runs once, while the graph is captured, or fails there",
-    "windows": "torch.compile needs Triton, which torch doesn't bring along on Windows",
 }
 
 
@@ -73,7 +68,7 @@ class CompileBreak(Rule):
     triggers = ("torch.compile", "make_graphed_callables", "cuda.graph", "import compile")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the breaks in what is compiled or captured, and compilation on Windows."""
+        """Yield the breaks in what is compiled or captured."""
         if program.is_test:
             return
         found: dict[ast.Call, str] = {}
@@ -82,13 +77,8 @@ class CompileBreak(Rule):
                 found |= {call: "capture" for call, _ in _breaks(program, block, _DEPTH)}
         for function in _compiled(program):
             found |= dict(_breaks(program, function, _DEPTH))
-        for call in program.of_type(ast.Call):
-            if program.qualified(call.func) == "torch.compile" and _is_for_windows(program, call):
-                found[call] = "windows"
         for call, kind in found.items():
-            blocked = (
-                "install triton-windows" if kind == "windows" else "return what is to be read, and print it outside"
-            )
+            blocked = "return what is to be read, and print it outside"
             yield self.finding(api.call_span(program, call), _MESSAGES[kind], kind=kind, blocked=blocked)
 
 
@@ -137,12 +127,3 @@ def _reads_back(method: str) -> bool:
 def _is_left_out(program: Program, function: Function) -> bool:
     decorators = getattr(function, "decorator_list", [])
     return any(_LEAVING_OUT.fullmatch(_called(program, each)) for each in decorators)
-
-
-def _is_for_windows(program: Program, call: ast.Call) -> bool:
-    """Does the script speak of Windows, and neither of Triton nor in a condition around the call?"""
-    has_backend = any(each.arg == "backend" for each in call.keywords)
-    if has_backend or not _WINDOWS.search(program.text) or "triton" in program.text.lower():
-        return False
-    tests = [each.test for each in program.ancestors(call) if isinstance(each, ast.If | ast.IfExp)]
-    return not any(_WINDOWS.search(ast.unparse(each)) for each in tests)

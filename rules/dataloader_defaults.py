@@ -35,27 +35,26 @@ train_loader = DataLoader(train_set, batch_size=64, shuffle=True, num_workers=4,
 ## Fix safety
 
 `exact` for `pin_memory` alone, and for workers where this file shows that neither the dataset, nor its transforms,
-nor `collate_fn` draw random numbers: the batches are the same, in the same order. `behaviour` where they may, as
-workers draw from streams of their own, and where the order of a shuffling sampler may be drawn at another moment. With
-workers that is when the iterator is made, without them when the first batch is read; so it changes where one `zip`
-walks a loader and another, where `iter(loader)` stands apart from the first `next`, and where others use the sampler's
-generator, too. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
+nor `collate_fn` draw random numbers, and that the dataset's constructor makes all that items are made of: the batches
+are the same, in the same order. `behaviour` where they may draw, as workers draw from streams of their own, and where
+the order of a shuffling sampler may be drawn at another moment. With workers that is when the iterator is made, without
+them when the first batch is read; so it may change where the file has `iter`, `zip` or the like, or the sampler a
+generator. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
 Of the libraries that read pictures, sound and tables, and of torchvision's transforms, it is known what they do.
 It is `behaviour`, too, where the batches may lie on the device, as nothing here shows: code of another file makes
 items, or they are cut out of a parameter, and no workers are there yet that would have failed. Where this file may
 move them, under a condition or from outside, neither keyword is added.
-It is `behaviour`, too, where nothing shows that workers read the same: where a dataset holds a model, or a stream that
-it reads on in; where a loop changes what the dataset holds by another name, its methods, or a setting of torch; where
-reading prints, writes files or asks for its process or the environment; where unanalysed code is given, in a loop
-after the loader, what items are made of; and where `worker_init_fn` does more than seed.
+It is `behaviour`, too, where nothing shows that workers read the same: where a dataset is given data, a model or a
+stream; where others have in hand what it reads, or the file changes a setting of torch; where reading prints, writes
+files or asks for its process or the environment; and where `worker_init_fn` does more than seed.
 
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
-functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or changes as it is
+functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or may change as it is
 read; a number that comes from a variable; whatever `__getitem__` or `collate_fn` leave behind in their own object, in
 what that holds, or in the module, which would stay in the workers. Neither keyword is added to a DataLoader that is
 imported by way of another module of the project: its constructor may be another one. Neither option is added where
-items are returned uncollated (`batch_size=None`, or a `collate_fn` that passes them on), unless the file shows that
-the dataset makes each of them anew: what a loop writes to them in place is written to the dataset. Nor are workers
+items are returned uncollated (`batch_size=None`, or a `collate_fn` that passes them on): what a loop writes to them in
+place may be written to the dataset. Nor are workers
 added where reading an item does no work that they could take over, as of a `TensorDataset`, a list, or a class that
 only indexes what it holds: passing a batch between processes takes longer than that. Where nothing but workers is
 missing there, the finding is advice. If workers would then be started while the module is being imported, the same fix

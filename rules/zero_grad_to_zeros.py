@@ -29,9 +29,8 @@ optimizer.step()
 
 ## Fix safety
 
-`exact` for torch's `SGD` in files that name no momentum, weight decay or groups of parameters, load no state, and
-give the optimizer to nobody but torch: there zeros change nothing. `behaviour` for others: a parameter that a step
-gives no gradient is left as it is, where zeros let its momentum and weight decay go on. It needs torch 2.0.
+`behaviour`: a parameter that a step gives no gradient is left as it is, where zeros let its momentum and weight decay
+go on. It needs torch 2.0.
 """
 
 from __future__ import annotations
@@ -41,14 +40,10 @@ import re
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Finding, Fix, Kind, Options, Program, Rule, Safety
+from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety
 
-_DESCENTS = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
 _STAYS = re.compile(
     r"CUDAGraph|cuda_?graph|cuda\.graph|make_graphed|reduce-overhead|fully_shard|FSDP|main_grad|deepspeed"
-)
-_GOES_ON = re.compile(
-    r"momentum|weight_decay|param_group|load_state_dict|CyclicLR|OneCycleLR|\.(defaults|state|__dict__)\b|setattr"
 )
 
 
@@ -87,34 +82,5 @@ def _fix(program: Program, call: ast.Call) -> Fix:
     if len(call.args) + len(call.keywords) > 1:
         raise Blocked("it isn't known which other arguments the call gets", call)
     change = api.rewrite(program, api.Replace(call, api.expression("{func}()", func=call.func)))
-    if _is_plain_descent(program, call):
-        return Fix("let the gradients be None", Safety.EXACT, change)
     title = "let the gradients be None, if each step gives one to each parameter"
     return Fix(title, Safety.BEHAVIOUR, change)
-
-
-def _is_plain_descent(program: Program, call: ast.Call) -> bool:
-    """Is it an optimizer that zeros let do nothing?"""
-    if _GOES_ON.search(program.text) or _is_given_away(program):
-        return False
-    made = api.origins(program, call.func.value) if isinstance(call.func, ast.Attribute) else []
-    for each in made:
-        if not isinstance(each, ast.Call) or program.qualified(each.func) not in _DESCENTS:
-            return False
-        keywords = {keyword.arg for keyword in each.keywords}
-        params = api.bind(each, ("params", "lr")).get("params")
-        if len(each.args) > 2 or not keywords <= {"params", "lr", "fused", "foreach"}:
-            return False
-        if not isinstance(params, ast.Call) or getattr(params.func, "attr", "") != "parameters":
-            return False  # groups may have momentum or decay of their own
-    return bool(made)
-
-
-def _is_given_away(program: Program) -> bool:
-    """Is an optimizer given to code that is not known, which may set what it does?"""
-    for call in program.of_type(ast.Call):
-        if any(program.value(each).kind is Kind.OPTIMIZER for each in api.arguments_of(call)):
-            is_known = program.callee(call) is not None or program.qualified(call.func).startswith("torch.")
-            if not is_known:
-                return True
-    return False

@@ -78,15 +78,9 @@ class Datasets:
         functions = [each for node in (dataset, *callbacks.values()) if node is not None for each in self._run_by(node)]
         may_draw = source.may_draw or self._callbacks_draw(loader) or self._sampler_may_draw(loader)
         obstacles = [source.obstacle, *(self._callback_obstacle(*each) for each in callbacks.items())]
-        obstacle, unproved = next(filter(None, obstacles), ""), ""
-        if not obstacle:
-            tensors = list(self._tensors(dataset)) if dataset is not None else []
-            items = self._isolation.items(loader, functions, tensors)
-            obstacle, perhaps = self._isolation.written(loader, items) if functions or tensors else ("", "")
-            others = (perhaps, self._start_effect(callbacks["worker_init_fn"]), self._weights(dataset))
-            unproved = next(filter(None, (self._isolation.unproved(loader, items), *others)), "")
-            if not (obstacle or unproved or may_draw) and (functions or tensors):  # it would be exact
-                unproved = self._isolation.unanalysed_writes(loader, items, functions)
+        obstacle = next(filter(None, obstacles), "") or self._isolation.changed(loader, functions)
+        start = self._start_effect(callbacks["worker_init_fn"])
+        unproved = start or ("" if obstacle or may_draw else self._isolation.unproved(loader, functions))
         in_memory = dataset is not None and callbacks["collate_fn"] is None and self._is_in_memory(dataset)
         joins = self._callees.of(callbacks["collate_fn"]) if callbacks["collate_fn"] is not None else ()
         known = replace(source, obstacle=obstacle, unproved=unproved, is_in_memory=in_memory)
@@ -130,25 +124,6 @@ class Datasets:
         value = self._program.value(call.func)
         is_type = torch_ops.class_kind(value.name) == "tensor-type"
         return value.kind is Kind.FUNCTION or value.name in _CONVERSIONS or is_type
-
-    def _weights(self, dataset: ast.expr | None) -> str:
-        """The weights of a model that a dataset of a library hands out."""
-        for call in self._origins.calls(dataset) if dataset is not None else ():
-            for argument in arguments_of(call) if self._program.value(call.func).kind is Kind.LIBRARY else ():
-                if self._isolation.is_of_model(argument):
-                    return f"{self._program.segment(argument)} is of a model, which workers would keep as it is"
-        return ""
-
-    def _tensors(self, dataset: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr]:
-        """The tensors that a TensorDataset cuts its items of, also one in other datasets."""
-        for call in self._origins.calls(dataset):
-            name = self._program.qualified(call.func)
-            if name in OF_TENSORS:
-                yield from call.args
-            elif depth and name.startswith("torch.utils.data.") and name.rpartition(".")[2] in _WRAPPERS:
-                for part in (part for argument in call.args[:1] for part in self._elements(argument)):
-                    if part is not None:
-                        yield from self._tensors(part, depth - 1)
 
     def _start_effect(self, callback: ast.expr | None) -> str:
         """What worker_init_fn may do besides seeding the random numbers."""
@@ -318,31 +293,10 @@ class Datasets:
 
     def hands_out_own_items(self, loader: LoaderCall) -> bool:
         """Are items given as they are, so that what a loop does to them in place is done to the dataset?"""
-        dataset = loader.argument("dataset")
-        return self._passes_items_on(loader) and not (dataset is not None and self._makes_items(dataset))
-
-    def _passes_items_on(self, loader: LoaderCall) -> bool:
         size, collate = loader.argument("batch_size"), loader.argument("collate_fn")
         if size is not None and self._program.value(size).kind is Kind.NONE:
             return True
         return collate is not None and any(map(self._effects.passes_on, self._callees.of(collate)))
-
-    def _makes_items(self, dataset: ast.expr) -> bool:
-        """Is each item made as it is read, rather than stored?"""
-        return all(map(self._makes_items_of, self._origins.of(dataset)))
-
-    def _makes_items_of(self, origin: ast.AST) -> bool:
-        if not isinstance(origin, ast.Call):
-            return False
-        value = self._program.value(origin.func)
-        if value.kind is Kind.CLASS:
-            getitem = method_of(value.node, "__getitem__")
-            return getitem is not None and not self._effects.hands_out(getitem)
-        last = value.name.rpartition(".")[2]
-        if value.name.startswith("torch.utils.data.") and last in _WRAPPERS:
-            parts = [part for argument in origin.args[:1] for part in self._elements(argument)]
-            return bool(parts) and all(part is not None and self._makes_items(part) for part in parts)
-        return value.name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
 
     def _callbacks_draw(self, loader: LoaderCall) -> bool:
         callback = loader.argument("collate_fn")

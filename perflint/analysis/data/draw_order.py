@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from perflint import torch_ops
 from perflint.analysis.data.effects import HARMLESS_METHODS, Callables, Callees, Part
@@ -13,7 +12,7 @@ from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, Function, last_name, receiver_of
+from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import libraries
 
 _DRAWING = frozenset("choice permutation shuffle normal uniform integers rand randn random sample rvs".split())
@@ -95,137 +94,50 @@ def library_draws(name: str) -> bool:
     return "rand" in name or not is_known
 
 
-# These make the iterators of their arguments when they are called, or (the second) when they are iterated over.
-_EAGER = re.compile(r"builtins\.(iter|enumerate|zip|map|filter)|itertools\.\w+")
-_LAZY = re.compile(r"tqdm\b.*|rich\.progress\.track")
-_READS_ALL = re.compile(r"builtins\.(next|list|tuple|set|dict|sum|sorted|max|min|any|all)")
-_DRAWLESS = frozenset({"builtins.range", "itertools.count", "itertools.repeat"})
+# These make the iterators of what they are given at once, and read from them later, or from one after the other.
+_EARLY = re.compile(r"builtins\.(iter|zip|map|filter)|itertools\.\w+")
+_NO_LOADERS = frozenset({Kind.TENSOR, Kind.NUMPY, Kind.FUNCTION, Kind.LIBRARY, Kind.NUMBER, Kind.STRING})
 _ORDERLY = frozenset({"SequentialSampler", "DistributedSampler"})
 
 
-class DrawOrder:
-    """The orders of draws in one program."""
+def order_changed(program: Program, loader: LoaderCall) -> str:
+    """Why workers may change when the order of a shuffling `loader` is drawn; empty where they don't.
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._loaders = program.get(Loaders)
-        self._origins = program.get(Origins)
-        self._iteration = program.get(Iteration)
-        self._early = dict(self._read_early())
-        self._together = next(filter(self._takes_loaders, program.of_type(ast.Call)), None)
+    Without workers that is when the first batch is read, which is at once where a plain loop walks the loader.
+    """
+    shuffle = program.get(Loaders).setting(loader.call, "shuffle", loader.offset)
+    samplers = [loader.argument(name) for name in ("sampler", "batch_sampler")]
+    made = [each for sampler in samplers if sampler is not None for each in program.get(Origins).of(sampler)]
+    if shuffle.is_missing and all(_is_orderly(program, each) for each in made):
+        return ""
+    if made or loader.argument("generator") is not None:
+        return "its sampler, or generator, may draw at another moment"
+    first = next(filter(None, (_early(program, each) for each in program.of_type(ast.Call, ast.GeneratorExp))), None)
+    return f"`{' '.join(program.segment(first).split())}` may draw its order earlier" if first is not None else ""
 
-    def changed(self, loader: LoaderCall) -> str:
-        """What would draw other numbers if the loader had workers; empty if nothing would."""
-        if not self._is_shuffled(loader):
-            return ""
-        keys = (loader.call, *self._known_names(loader.call))
-        maker = next((self._early[key] for key in keys if key in self._early), self._together)
-        if maker is not None:
-            return f"`{' '.join(self._program.segment(maker).split())}` would draw its order earlier"
-        return "its generator draws other numbers in between" if self._shares_generator(loader) else ""
 
-    def _is_shuffled(self, loader: LoaderCall) -> bool:
-        setting = self._loaders.setting(loader.call, "shuffle", loader.offset)
-        samplers = [loader.argument(name) for name in ("sampler", "batch_sampler")]
-        return not setting.is_missing or any(each is not None and self._may_shuffle(each) for each in samplers)
+def _early(program: Program, node: ast.expr) -> ast.expr | None:
+    """The node, if it may make the iterator of a loader before something asks that for an item."""
+    is_walked = isinstance(program.parent(node), ast.For | ast.comprehension | ast.Call | ast.Starred | ast.YieldFrom)
+    if isinstance(node, ast.GeneratorExp):
+        given = [] if is_walked else [node.generators[0].iter]
+    else:
+        assert isinstance(node, ast.Call)
+        name = program.qualified(node.func)
+        is_early = _EARLY.fullmatch(name) or (name == "builtins.enumerate" and not is_walked)
+        given = node.args if is_early else []
+    return node if any(_may_be_loader(program, each) for each in given) else None
 
-    def _may_shuffle(self, sampler: ast.expr) -> bool:
-        return any(
-            not (isinstance(origin, ast.Constant) and origin.value is None)
-            and not (isinstance(origin, ast.Call) and self._last_name(origin) in _ORDERLY)
-            for origin in self._origins.of(sampler)
-        )
 
-    def _last_name(self, call: ast.Call) -> str:
-        return self._program.qualified(call.func).rpartition(".")[2]
+def _may_be_loader(program: Program, node: ast.expr) -> bool:
+    """May it be a loader, such as a parameter of unknown callers that is handed to `iter`?"""
+    loaders, is_known = program.get(Loaders).by_call, program.value(node).kind in _NO_LOADERS
+    may_be_given = not is_known and isinstance(program.parent(node), ast.Call)
+    origins = [each for each, is_held, _ in program.get(Iteration).reached(node) if not is_held]
+    return any(each in loaders or (may_be_given and isinstance(each, ast.arg)) for each in origins)
 
-    # -- iterators that are made before they are read
 
-    def _read_early(self) -> Iterator[tuple[ast.AST | str, ast.expr]]:
-        """The loaders, or names of what may be one, of which iterators are made before they are read; and where."""
-        for call in self._program.of_type(ast.Call):
-            name = self._program.qualified(call.func)
-            if _EAGER.fullmatch(name):
-                early = (argument for argument in call.args if self._is_early(argument, call))
-                yield from ((each, call) for argument in early for each in self._iterated(argument))
-            elif (walked := receiver_of(call, "__iter__")) is not None and not call.args:
-                yield from ((each, call) for each in self._iterated(walked))
-        for generator in self._program.of_type(ast.GeneratorExp):
-            if not self._is_read_at_once(generator):
-                yield from ((each, generator) for each in self._iterated(generator.generators[0].iter))
-
-    def _takes_loaders(self, call: ast.Call) -> bool:
-        """Is it `zip(*loaders)`? Which loaders these are is not followed."""
-        if not _EAGER.fullmatch(self._program.qualified(call.func)):
-            return False
-        listed = [self._program.value(each.value) for each in call.args if isinstance(each, ast.Starred)]
-        return any(part and part.kind is Kind.LOADER for value in listed for part in (value.item, *(value.items or ())))
-
-    def _is_early(self, argument: ast.expr, call: ast.Call) -> bool:
-        """May anything be drawn between the making of the iterator of `argument` and the reading of its first item?"""
-        others = (each for each in call.args if each is not argument)
-        return not self._is_read_at_once(call) or any(map(self._may_draw, others))
-
-    def _is_read_at_once(self, node: ast.expr) -> bool:
-        """Is the iterator that `node` makes asked for its first item before anything else happens?"""
-        parent = self._program.parent(node)
-        if isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension):
-            around = self._program.parent(parent)
-            return not isinstance(around, ast.GeneratorExp) or self._is_read_at_once(around)
-        if not isinstance(parent, ast.Call) or node not in parent.args:
-            return isinstance(parent, ast.YieldFrom | ast.Starred)
-        name = self._program.qualified(parent.func)
-        if _READS_ALL.fullmatch(name):
-            return True
-        return bool(_EAGER.fullmatch(name) or _LAZY.fullmatch(name)) and self._is_read_at_once(parent)
-
-    def _may_draw(self, node: ast.expr) -> bool:
-        """May making an iterator of `node`, or asking that for an item, draw random numbers?"""
-        if self._program.value(node).kind in (Kind.TENSOR, Kind.NUMPY, Kind.FUNCTION, Kind.LIBRARY, Kind.NUMBER):
-            return False
-        return any(
-            not (isinstance(origin, ast.List | ast.Tuple | ast.Dict | ast.ListComp | ast.Constant | ast.Lambda))
-            and not (isinstance(origin, ast.Call) and self._program.qualified(origin.func) in _DRAWLESS)
-            for origin in self._origins.of(node)
-        )
-
-    def _iterated(self, node: ast.expr) -> Iterator[ast.AST | str]:
-        """The calls that build the loaders which `node` may be, or hold, and names where those are not known."""
-        for held in (False, True):
-            for origin, _, is_last in self._iteration.reached(node, held=held):
-                if origin in self._loaders.by_call:
-                    yield origin
-                elif is_last:
-                    yield last_name(origin)
-
-    def _known_names(self, call: ast.Call) -> Iterator[str]:
-        """The names by which unanalysed code knows a loader: of its variable, or of the function that returns it."""
-        statement = self._program.statement_of(call)
-        function = self._program.function_of(call)
-        if isinstance(statement, ast.Assign):
-            yield from filter(None, map(last_name, statement.targets))
-        elif isinstance(statement, ast.Return) and isinstance(function, ast.FunctionDef):
-            yield function.name
-
-    # -- generators
-
-    def _shares_generator(self, loader: LoaderCall) -> bool:
-        """Is the sampler's generator given to more than loaders and samplers?"""
-        samplers = [loader.call]
-        for argument in (loader.argument(name) for name in ("sampler", "batch_sampler")):
-            samplers += [each for each in self._origins.of(argument) if isinstance(each, ast.Call)] if argument else []
-        given = [keyword.value for each in samplers for keyword in each.keywords if keyword.arg == "generator"]
-        mine = {origin for each in given for origin in self._origins.of(each)}
-        if any(self._program.qualified(each) == "torch.default_generator" for each in mine):
-            return True
-        return any(
-            keyword.arg == "generator" and not mine.isdisjoint(self._origins.of(keyword.value))
-            for call in (self._program.of_type(ast.Call) if mine else ())
-            if not self._is_of_loading(call)
-            for keyword in call.keywords
-        )
-
-    def _is_of_loading(self, call: ast.Call) -> bool:
-        name = self._program.qualified(call.func)
-        is_sampler = torch_ops.class_kind(name) == "sampler"
-        return call in self._loaders.by_call or is_sampler or name.endswith(".random_split")
+def _is_orderly(program: Program, sampler: ast.AST) -> bool:
+    """Is it None, or a sampler that draws nothing?"""
+    name = program.qualified(sampler.func) if isinstance(sampler, ast.Call) else ""
+    return getattr(sampler, "value", sampler) is None or name.rpartition(".")[2] in _ORDERLY

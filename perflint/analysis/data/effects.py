@@ -12,11 +12,10 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.locations import ANY, NOWHERE, Location, Locations, Origin, Summary, Write, made
+from perflint.analysis.memory.locations import NOWHERE, Location, Locations, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.roles import FILLS, TAKES
-from perflint.analysis.memory.special_methods import INDEXING
-from perflint.analysis.values.values import UNKNOWN, Kind, Value
+from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of, is_static
 from perflint.syntax.walk import FUNCTIONS, Function, method_of, path_of
 from perflint.torch_ops import libraries
@@ -125,7 +124,6 @@ class Callables:
         return any(call in found or not all(isinstance(each, ast.Call) for each in found) for found in wholes)
 
 
-POSITION = "@"  # the attribute that reading on in a stream binds anew
 _READING_ON = frozenset("read read1 readinto readline readlines recv seek send fetchone fetchmany __next__".split())
 _GIVING = frozenset({"pop", "popleft", "popitem", "setdefault"})  # those that fill or take, and whose result is used
 _SHARING = ("builtins.", "itertools.", "collections.", "functools.partial", "numpy.asarray")
@@ -140,16 +138,7 @@ HARMLESS_METHODS = frozenset(  # of anything but tensors, as far as they are not
 )
 
 
-class _NewBatches(PointsTo):
-    """Points-to analysis where batches are new, whatever their loader reads."""
-
-    def result(self, call: ast.Call) -> Locations:
-        """What a call may evaluate to."""
-        is_loader = self.program.value(call).kind is Kind.LOADER and self.program.callee(call) is None
-        return frozenset({made(call)}) if is_loader else super().result(call)
-
-
-class OptimisticPointsTo(_NewBatches):
+class OptimisticPointsTo(PointsTo):
     """Points-to analysis where code that is not analysed is taken to write to nothing, and to return something new.
 
     An attribute that is assigned where it is missing, as at its first use, is not written to.
@@ -192,7 +181,7 @@ class OptimisticPointsTo(_NewBatches):
         name, receiver = func.attr, self.of(func.value)
         is_statement = isinstance(self.program.parent(call), ast.Expr)
         if name in _READING_ON:
-            self.write(call, receiver, attribute=POSITION)
+            self.write(call, receiver)
         is_new = name in ("copy", *_READING_ON) or (
             torch_ops.of_method(name) is None and self.program.value(func.value).kind is Kind.NUMPY
         )
@@ -209,72 +198,6 @@ class OptimisticPointsTo(_NewBatches):
         return frozenset({made(call)})
 
 
-class DatasetPointsTo(_NewBatches):
-    """Points-to analysis of what may happen to a dataset, where an optimizer knows its tensors."""
-
-    def _is_of_class_elsewhere(self, place: Location) -> bool:
-        """Special methods of datasets of other files change none."""
-        return False
-
-    @property
-    def indexes(self) -> bool:
-        """What is indexed is hardly ever a dataset."""
-        return False
-
-    def _may_be_of(self, place: Location, value: Value, method: Function) -> bool:
-        """Nor is a method that indexes run, but of what is known to be of its class."""
-        known = self.program.value(place.root) if isinstance(place.root, ast.AST) else UNKNOWN
-        is_known = any(isinstance(each.node, ast.ClassDef) for each in (value, known))
-        return (is_known or getattr(method, "name", "") not in INDEXING) and super()._may_be_of(place, value, method)
-
-    def write(
-        self, node: ast.AST, to: Collection[Location], *,
-        deep: bool = False, deferred: bool = False, attribute: str = "",
-    ) -> None:  # fmt: skip
-        """Note a write; a step, of an optimizer, writes to what that was given."""
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "step":
-            to = [each for each in to if each.origin is not Origin.ANYWHERE]
-        super().write(node, to, deep=deep, deferred=deferred, attribute=attribute)
-
-    def globals_read(self) -> Locations:
-        """Those who draw batches change no dataset of the module."""
-        return NOWHERE
-
-    def result(self, call: ast.Call) -> Locations:
-        """What a call may evaluate to; objects of libraries, such as transforms, do no more than their functions."""
-        is_named = self.program.callee(call) is not None or bool(self.program.qualified(call.func))
-        parts = [None] if is_named else self.program.get(Callables).of(call.func)
-        if not all(isinstance(each, FUNCTIONS) or (each and libraries.is_pure(each)) for each in parts):
-            return super().result(call)
-        if any(each.arg == "inplace" for each in self.program.of_type(ast.keyword)):  # one of them may be built so
-            self.write(call, self._given(call), deep=True)
-        found = (self._called(call, each) if isinstance(each, FUNCTIONS) else self._kept(call) for each in parts)
-        return frozenset().union(*found)
-
-    def _method(self, call: ast.Call, func: ast.Attribute) -> Locations:
-        receiver, is_known = self.of(func.value), self.program.get(Callables).is_made_by_library(func.value)
-        names = HARMLESS_METHODS if is_known else HARMLESS_METHODS - FILLS - TAKES
-        is_harmless = func.attr in names and (is_known or torch_ops.of_method(func.attr) is None)
-        if is_known and not is_harmless:
-            self.write(call, receiver)
-        known = is_known or is_harmless
-        return self._kept(call) | receiver | self._inside(receiver) if known else super()._method(call, func)
-
-    def _unknown(self, call: ast.Call) -> Locations:
-        given = self._given(call)
-        if not self.program.qualified(call.func):
-            given |= self.of(call.func.value if isinstance(call.func, ast.Attribute) else call.func)
-        self.write(call, given, deep=True, deferred=self._applies(call))
-        self.cells.store([made(call)], ANY, given)
-        return self.cells.reach(given) | {made(call)} | {each.part(ANY) for each in given if each.has_unknown_contents}
-
-
-class PossibleEffects(Memory):
-    """What one program's functions may do to datasets, with all that unanalysed code may do."""
-
-    analysis = DatasetPointsTo
-
-
 class Effects(Memory):
     """The effects of one program's functions, as far as they are known, by points-to analysis."""
 
@@ -282,37 +205,20 @@ class Effects(Memory):
 
     def left_behind(self, function: Function) -> list[str]:
         """What `function` writes to that is no argument, in alphabetical order."""
-        return self._written_names(function, reads_on=False)
-
-    def read_on(self, function: Function) -> list[str]:
-        """What running `function` reads on in, such as an open file, and its caller does not hand to it."""
-        return self._written_names(function, reads_on=True)
-
-    def hands_out(self, function: Function) -> bool:
-        """Does `function` return, or put into what it returns, what is no argument?"""
-        return any(not self._is_argument(function, each) for each in self._given(function))
+        known = (each for each in self.summary(function).writes if each.to.origin is not Origin.ANYWHERE)
+        return sorted({_written_name(each) for each in known if not self._is_argument(function, each.to)} - {""})
 
     def passes_on(self, function: Function) -> bool:
         """Does `function` return an argument or a part of one, or put that into what it returns?"""
-        return any(self._is_argument(function, each) for each in self._given(function))
-
-    def _given(self, function: Function) -> Iterator[Location]:
         summary = self.summary(function)
-        yield from (each for each in summary.returns | summary.holds if each.is_outside)
+        given = (each for each in summary.returns | summary.holds if each.is_outside)
+        return any(self._is_argument(function, each) for each in given)
 
     def _is_argument(self, function: Function, place: Location) -> bool:
-        return place.origin is Origin.PARAMETER and not self.is_self(function, place)
-
-    def is_self(self, function: Function, place: Location) -> bool:
-        """Is it the object, or a part of the object, whose method `function` is?"""
+        """Is it a parameter, or a part of one, but the object whose method `function` is?"""
         first = next(iter([*function.args.posonlyargs, *function.args.args]), None)
         is_method = self.program.class_of(function) is not None and not is_static(function)
-        return is_method and place.root is first
-
-    def _written_names(self, function: Function, *, reads_on: bool) -> list[str]:
-        writes = (each for each in self.summary(function).writes if (each.attribute == POSITION) is reads_on)
-        known = (each for each in writes if each.to.origin is not Origin.ANYWHERE)
-        return sorted({_written_name(each) for each in known if not self._is_argument(function, each.to)} - {""})
+        return place.origin is Origin.PARAMETER and not (is_method and place.root is first)
 
     def _of_unknown(self, function: Function) -> Summary:
         return Summary()

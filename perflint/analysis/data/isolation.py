@@ -5,20 +5,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from itertools import chain
 
-from perflint.analysis.data.effects import POSITION, Callees, Effects, PossibleEffects
-from perflint.analysis.data.loaders import LoaderCall
-from perflint.analysis.data.origins import Origins, parts_of
+from perflint import torch_ops
+from perflint.analysis.data.effects import Callees, Effects
+from perflint.analysis.data.loaders import LoaderCall, Loaders
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Scope
-from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Write
-from perflint.analysis.values.values import Kind
-from perflint.syntax.module import is_main_guard
-from perflint.syntax.scopes import arguments_of, bound_names
-from perflint.syntax.walk import Function, name_called, own_nodes, reachable, stores
+from perflint.analysis.ir.graph import Outer
+from perflint.analysis.memory.roles import FILLS, TAKES
+from perflint.analysis.values.values import UNKNOWN, Kind
+from perflint.syntax.walk import FUNCTIONS, Function, method_of, name_called, own_nodes
 
 # State of the process, which differs in a worker, and effects outside of it.
 _OF_PROCESS = re.compile(
@@ -28,31 +27,10 @@ _OF_PROCESS = re.compile(
     r"|(threading|multiprocessing|inspect|logging|warnings)\..*"
     r"|(numpy|pickle|json|cv2|imageio|yaml)\.(\w+\.)*(dump|save\w*|imwrite|imsave|imshow|set\w+|get\w+)"
 )
-_SETTING = re.compile(r"torch\.(set_(?!num_)\w+|use_deterministic_algorithms)|numpy\.seterr")
-_STREAMS = re.compile(r"io\.(BytesIO|StringIO|open)|builtins\.(open|iter|zip|map|filter|enumerate)|itertools\..*")
-_READ_ON = "items advance the stream or iterator {}, and every worker would have its own"
-_OF_MODEL = frozenset({"weight", "bias", "state_dict", "parameters"})
-_NO_OBJECT = (Kind.MODULE, Kind.TENSOR, Kind.OPTIMIZER, Kind.LOADER, Kind.NUMPY)  # with attributes of its own
-_MADE = (ast.Call, ast.Dict, ast.List, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
-_EFFECTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Expr, ast.Return, ast.For)
-
-
-@dataclass
-class Items:
-    """What the items of a loader are made of, by these functions of the file.
-
-    `owners` are the datasets; `attributes` are what is read of them, `others` of other objects, `variables` of the
-    module. `tensors` and `held` are where what is read was made: what batches are cut of, and what datasets hold.
-    """
-
-    functions: list[Function]
-    owners: set[ast.AST] = field(default_factory=set)
-    classes: set[ast.AST] = field(default_factory=set)
-    attributes: set[str] = field(default_factory=set)
-    others: set[str] = field(default_factory=set)
-    variables: set[str] = field(default_factory=set)
-    tensors: set[ast.AST] = field(default_factory=set)
-    held: set[ast.AST] = field(default_factory=set)
+_SETTING = re.compile(r"set_default_\w+|set_start_method|use_deterministic_algorithms|seterr|setattr|vars|globals")
+_PLAIN = frozenset(
+    {Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.LIBRARY, Kind.FUNCTION, Kind.METHOD, Kind.CLASS, Kind.DEVICE}
+)
 
 
 class Isolation:
@@ -60,279 +38,126 @@ class Isolation:
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self._flow = program.get(Flow)
         self._origins = program.get(Origins)
-        self._effects = program.get(Effects)
-        self._possible = program.get(PossibleEffects)
         self._callees = program.get(Callees)
-        self._hot: dict[Scope, list[Write]] = {}
+        self._effects = program.get(Effects)
 
-    # -- writes while batches are read
-
-    def items(self, loader: LoaderCall, functions: Collection[Function], tensors: Collection[ast.expr] = ()) -> Items:
-        """What the items of `loader` are made of, which `functions` make, or which are cut of `tensors`."""
-        found = Items(self._callees.reached(functions))
-        dataset = loader.argument("dataset")
-        found.owners.update(self._origins.of(dataset) if dataset is not None else ())
-        for node in self._held_in(found.functions):
-            if isinstance(node, ast.Attribute):
-                found.attributes.add(node.attr)
-                found.held.update(each for each in self._origins.of(node) if isinstance(each, _MADE))
-            else:
-                found.variables.add(node.id)
-        for node in (node for each in found.functions for node in own_nodes(each) if isinstance(node, ast.Attribute)):
-            if getattr(node.value, "id", "") != "self" and not self._program.qualified(node):
-                found.others.add(node.attr)
-        for function in found.functions:
-            if (info := self._program.class_of(function)) is not None:
-                found.classes.add(info.node)
-        for tensor in tensors:
-            found.tensors.update(self._origins.of(tensor))
-            memory = self._effects.points_to(tensor).of(tensor)  # that of an array, which a tensor shows
-            found.tensors.update(each.root for each in memory if isinstance(each.root, ast.AST))
-        return found
-
-    def written(self, loader: LoaderCall, items: Items) -> tuple[str, str]:
-        """What is written to that items are made of while batches are read: for sure, and perhaps; else empty."""
-        perhaps = ""
-        for scope in (self._program.tree, *self._functions()):
-            if scope in items.functions:
-                continue
-            for write in self._hot_writes(scope):
-                is_reader = scope is self._scope(loader.call)
-                if is_reader and not self._runs_behind(write.node, loader.call):
-                    continue
-                is_sure = self._is_read(write, scope, items, is_reader)
-                if is_sure is not None:
-                    line = getattr(write.node, "lineno", 0)
-                    reason = f"line {line} changes {_written_name(write)} while batches are read"
-                    if is_sure:
-                        return reason, ""
-                    perhaps = perhaps or reason
-        return "", perhaps
-
-    def unanalysed_writes(self, loader: LoaderCall, items: Items, entries: Collection[Function]) -> str:
-        """What unanalysed code may change of what items are made of, as batches are read or by reading them."""
-        return next(filter(None, (self._may_be_written(loader, items), *map(self._may_leave_behind, entries))), "")
-
-    def _may_be_written(self, loader: LoaderCall, items: Items) -> str:
-        """What may be written to in a loop, or at any time."""
-        points = self._possible.points_to(loader.call)
-        graph, scope = points.graph, self._scope(loader.call)
-        for write in [*points.writes]:
-            is_looped = any(graph.is_within(write.node, loop) for loop in graph.regions)
-            is_behind = is_looped and graph.runs_after(write.node, loader.call)
-            if (is_behind or write.deferred) and write.to.root is not write.node and not write.attribute:
-                is_any = write.to == ANYWHERE
-                if is_any or self._is_read(write, scope, items, True) is not None:
-                    return f"line {getattr(write.node, 'lineno', 1)} may change what batches are made of"
+    def changed(self, loader: LoaderCall, entries: Collection[Function]) -> str:
+        """What a loop may change that items are made of, by `entries`; empty where nothing does."""
+        functions, scope = self._callees.reached(entries), self._program.function_of(loader.call)
+        settings = (each for each in self._program.of_type(ast.Call) if _SETTING.fullmatch(name_called(each)))
+        for node in chain(self._seen_elsewhere(functions), settings if functions else ()):
+            around = self._program.function_of(node)
+            is_later = around is not scope or self._flow.graph(node).runs_after(node, loader.call)
+            if is_later and self._program.heat(node) is not Heat.ONCE:
+                return f"line {node.lineno} may change what batches are made of, while they are read"
         return ""
 
-    def _may_leave_behind(self, function: Function) -> str:
-        """What running `function` in a worker may change beside its arguments, if unanalysed code does."""
-        for write in sorted(self._possible.summary(function).writes, key=_order):
-            is_argument = write.to.origin is Origin.PARAMETER and not self._effects.is_self(function, write.to)
-            if not write.attribute and not is_argument:
-                name = getattr(function, "name", "a lambda")
-                return f"{name} may change {_written_name(write)}, by code that is not analysed"
-        return ""
+    def unproved(self, loader: LoaderCall, entries: Collection[Function]) -> str:
+        """Why `entries`, which make items, may do something else in workers; empty where it is proved that they don't.
 
-    def _functions(self) -> Iterator[Function]:
-        yield from self._program.of_type(ast.FunctionDef)
-        yield from self._program.of_type(ast.AsyncFunctionDef)
-
-    def _scope(self, node: ast.AST) -> Scope:
-        return self._program.function_of(node) or self._program.tree
-
-    def _runs_behind(self, node: ast.AST, loader: ast.AST) -> bool:
-        return self._effects.graph(loader).runs_after(node, loader)
-
-    def _hot_writes(self, scope: Scope) -> list[Write]:
-        if scope not in self._hot:
-            heat = self._program.heat
-            nodes = (node for node in own_nodes(scope) if isinstance(node, _EFFECTS))
-            is_hot = any(heat(node) is not Heat.ONCE for node in nodes)
-            writes = self._effects.points_of(scope).writes if is_hot else ()
-            self._hot[scope] = [
-                each for each in sorted(writes, key=_order)
-                if each.to.root is not each.node and each.attribute != POSITION and heat(each.node) is not Heat.ONCE
-            ]  # fmt: skip
-        return self._hot[scope]
-
-    def _is_read(self, write: Write, scope: Scope, items: Items, is_reader: bool) -> bool | None:
-        """Is it for sure, or perhaps, something that items are made of? None where it is not.
-
-        A function that neither reads the items nor has got what it writes to from another is still making it.
+        That is where the constructor makes all that they read, of numbers, texts and transforms of libraries.
         """
-        place, names = write.to, _attribute_path(write)
-        if names:
-            if self._is_of_self(place, scope) and len(names) == 1:
-                info = self._program.class_of(scope) if not isinstance(scope, ast.Module) else None
-                is_own = info is not None and info.node in items.classes and _scope_name(scope) != "__init__"
-                return True if is_own and names[0] in items.attributes else None
-            if names[-1] in items.attributes and (write.attribute or self._may_be_object(place)):
-                return True
-            return False if write.attribute and names[-1] in items.others else None
-        if place.origin is Origin.OUTER and place.root in items.variables:
+        functions = self._callees.reached(entries)
+        settings = (each.func for each in self._program.of_type(ast.Call) if _SETTING.fullmatch(name_called(each)))
+        found = chain(self._given(functions), self._read(functions), self._seen_elsewhere(functions))
+        shared = next(chain(found, settings if functions else ()), None)
+        if shared is not None:
+            return f"line {shared.lineno} may change what workers read, by `{self._program.segment(shared)}`"
+        return self._of_process(functions)
+
+    # -- what items are made of
+
+    def _mentions(self, functions: Collection[Function]) -> Iterator[ast.Name | ast.Attribute]:
+        """Where the program mentions what `functions` read: attributes by their names, and variables of the module."""
+        nodes = [node for each in functions for node in ast.walk(each)]
+        attributes = {each.attr for each in nodes if isinstance(each, ast.Attribute)}
+        names = {each.id for each in nodes if isinstance(each, ast.Name) and self._is_of_module(each)}
+        classes = {info.node for each in functions if (info := self._program.class_of(each)) is not None}
+        kin = classes.union(*map(self._program.lineage, classes))
+        for node in self._program.of_type(ast.Attribute):
+            is_own = getattr(node.value, "id", "") == "self" and self._program.class_around(node) not in kin
+            if node.attr in attributes and not is_own and not self._program.qualified(node):
+                yield node
+        yield from (each for each in self._program.of_type(ast.Name) if each.id in names and self._is_of_module(each))
+
+    def _is_of_module(self, name: ast.Name) -> bool:
+        function = self._program.function_of(name)
+        declared = (each.names for each in own_nodes(function) if isinstance(each, ast.Global)) if function else ()
+        return function is None or name.id in chain(*declared) or isinstance(self._flow.graph(name).value(name), Outer)
+
+    def _is_changed(self, node: ast.Name | ast.Attribute) -> bool:
+        """Is it bound anew, or written to, or an item of it?"""
+        whole: ast.AST = node
+        parent = self._program.parent(node)
+        while isinstance(parent, ast.Subscript) and parent.value is whole:
+            whole, parent = parent, self._program.parent(parent)
+        method = parent.attr if isinstance(parent, ast.Attribute) else ""
+        operation = torch_ops.of_method(method)
+        is_written = method in FILLS | TAKES or (operation is not None and operation.in_place)
+        return is_written or not isinstance(getattr(whole, "ctx", None), ast.Load)
+
+    # -- what others may change
+
+    def _given(self, functions: Collection[Function]) -> Iterator[ast.expr]:
+        """The attributes that hold what is not made for the object, by its constructor or as that is called."""
+        for node in (node for each in functions for node in own_nodes(each) if isinstance(node, ast.Attribute)):
+            is_read = getattr(node.value, "id", "") == "self" and isinstance(node.ctx, ast.Load)
+            if is_read and not all(map(self._is_its_own, self._origins.of(node))):
+                yield node
+
+    def _is_its_own(self, origin: ast.AST) -> bool:
+        parent, around = self._program.parent(origin), self._program.function_of(origin)
+        if self._is_plain(origin) or not isinstance(origin, ast.expr):
+            return self._is_plain(origin) or isinstance(origin, FUNCTIONS)
+        called = self._program.value(origin.func) if isinstance(origin, ast.Call) else UNKNOWN
+        if called.kind is Kind.CLASS:  # what `in`, and the like, would run isn't followed
+            methods = {getattr(each, "name", "") for base in self._program.lineage(called.node) for each in base.body}
+            return not any(each.startswith("__") for each in methods - {"__init__", "__call__"})
+        if ".transforms." in called.name:
             return True
-        made = set(self._origins_of_root(place))
-        if made & items.tensors:
-            return True
-        older = (each for each in made & (items.held | items.owners) if self._scope(each) is not scope or is_reader)
-        return False if any(isinstance(each, _MADE) for each in older) and not write.attribute else None
+        if getattr(around, "name", "") == "__init__":
+            points = self._effects.points_to(origin)
+            return not any(each.is_outside for each in points.cells.reach(points.of(origin)))
+        is_given = isinstance(parent, ast.keyword) or (isinstance(parent, ast.Call) and origin in parent.args)
+        return is_given and called.kind is Kind.LIBRARY
 
-    def _is_of_self(self, place: Location, scope: Scope) -> bool:
-        return not isinstance(scope, ast.Module) and self._effects.is_self(scope, place)
+    def _read(self, functions: Collection[Function]) -> Iterator[ast.expr]:
+        """The variables of the module that `functions`, or the constructors of their classes, read, but plain ones."""
+        lineages = (self._program.lineage(info.node) for each in functions if (info := self._program.class_of(each)))
+        constructors = [method_of(node, "__init__") for node in chain(*lineages)]
+        for function in self._callees.reached([*functions, *filter(None, constructors)]):
+            for node in own_nodes(function):
+                is_outer = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and self._is_of_module(node)
+                if is_outer and self._program.value(node).kind not in _PLAIN:
+                    yield node  # type: ignore[misc]
 
-    def _may_be_object(self, place: Location) -> bool:
-        return all(self._program.value(each).kind not in _NO_OBJECT for each in self._origins_of_root(place))
+    def _seen_elsewhere(self, functions: Collection[Function]) -> Iterator[ast.Name | ast.Attribute]:
+        """Where others change what `functions` read, or have it in hand."""
+        for node in self._mentions(functions):
+            around, parent = self._program.function_of(node), self._program.parent(node)
+            if around in functions or getattr(around, "name", "") == "__init__":
+                continue
+            is_called = isinstance(parent, ast.Call) and parent.func is node
+            is_own = not isinstance(node, ast.Attribute) or getattr(node.value, "id", "") == "self"
+            if self._is_changed(node) or not (is_own or is_called or self._is_plain(node)):
+                yield node
 
-    def _origins_of_root(self, place: Location) -> Iterator[ast.AST]:
-        """Where the root of a location was made, as far as that is known."""
-        if isinstance(place.root, ast.AST):
-            yield from self._origins.of(place.root)
-        for definition in self._program.get(Flow).graph_of(self._program.tree).bindings.get(str(place.root), ()):
-            if definition.source is not None and not definition.steps:
-                yield from self._origins.of(definition.source)
-
-    # -- effects of reading
-
-    def unproved(self, loader: LoaderCall, items: Items) -> str:
-        """Why reading in workers may have other effects, or see other settings; empty where it is proved not to."""
-        functions = items.functions
-        found = (
-            self._replaced(functions),
-            self._bound_in_main(functions),
-            self._model_or_stream(functions),
-            self._of_process(functions),
-            self._read_on(functions),
-            self._special_methods(functions),
-            self._setting(),
-            self._start_method(loader, functions),
-        )
-        return next(filter(None, found), "")
-
-    def _held_in(self, functions: Collection[Function]) -> Iterator[ast.Attribute | ast.Name]:
-        """The attributes of their own objects, and the variables of others, that `functions` read."""
-        for function in functions:
-            nodes = list(ast.walk(function))  # those of inner functions, too: who knows when these run
-            given = {node.arg for node in nodes if isinstance(node, ast.arg)}
-            for node in nodes:
-                if isinstance(node, ast.Name):
-                    yield from () if node.id in given or stores(function, node.id) else (node,)
-                elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self":
-                    yield node
-
-    def is_of_model(self, node: ast.expr) -> bool:
-        """Is the value of `node` a model, a container of one, or something that changes as one is trained?"""
-        found = reachable([node, *self._origins.of(node)], self._of_which)
-        return any(self._program.value(each).kind is Kind.MODULE for each in found)
-
-    def _of_which(self, node: ast.AST) -> list[ast.AST]:
-        """The values of which `node` is made, or a part, and what they may come from."""
-        parts: list[ast.expr] = list(parts_of(node))
-        called = node.func if isinstance(node, ast.Call) else node
-        if isinstance(called, ast.Attribute) and called.attr in _OF_MODEL:
-            parts.append(called.value)
-        elif isinstance(node, ast.Subscript | ast.Starred):
-            parts.append(node.value)
-        return [origin for part in parts for origin in (part, *self._origins.of(part))]
-
-    def _model_or_stream(self, functions: Collection[Function]) -> str:
-        """A model, whose weights would stay in the workers as they were, or a stream that is read from."""
-        for node in self._held_in(functions):
-            name = self._program.segment(node)
-            if self.is_of_model(node):
-                return f"{name} is a model or a part of one, which workers would keep as it is at their start"
-            if any(_STREAMS.fullmatch(self._program.qualified(each.func)) for each in self._origins.calls(node)):
-                return _READ_ON.format(name)
-        return ""
+    def _is_plain(self, node: ast.AST) -> bool:
+        """Is it nothing that has parts which may change, such as an option of the command line?"""
+        is_option = isinstance(node, ast.Attribute) and node.attr in self._program.get(Loaders).command_line
+        return is_option or self._program.value(node).kind in _PLAIN
 
     def _of_process(self, functions: Collection[Function]) -> str:
         for node in (node for function in functions for node in own_nodes(function)):
             if not isinstance(node, ast.Attribute | ast.Name | ast.Call):
                 continue
             name = "" if isinstance(node, ast.Call) else self._program.qualified(node)
-            is_of_process = bool(_OF_PROCESS.fullmatch(name)) or self._is_setting(node)
-            if is_of_process or (isinstance(node, ast.Call) and _opens_to_write(node)):
+            if _OF_PROCESS.fullmatch(name) or (isinstance(node, ast.Call) and _opens_to_write(node)):
                 what = self._program.segment(node.func if isinstance(node, ast.Call) else node)
                 return f"line {node.lineno} uses {what}, which differs in workers, or has effects outside of them"
         return ""
-
-    def _is_setting(self, node: ast.AST) -> bool:
-        """Is it an attribute of a module, or of something else of a library, that is assigned?"""
-        is_assigned = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
-        return is_assigned and self._program.value(node.value).kind is Kind.LIBRARY  # type: ignore[attr-defined]
-
-    def _read_on(self, functions: Collection[Function]) -> str:
-        path = next((path for function in functions for path in self._effects.read_on(function)), "")
-        return _READ_ON.format(path) if path else ""
-
-    def _special_methods(self, functions: Collection[Function]) -> str:
-        """What a special method of an object that is held writes to, as `in` calls one."""
-        made = {each for node in self._held_in(functions) for each in self._origins.calls(node)}
-        for owner in {self._program.value(each.func).node for each in made}:
-            for method in owner.body if isinstance(owner, ast.ClassDef) else ():
-                if isinstance(method, ast.FunctionDef) and method.name.startswith("__") and method.name != "__init__":
-                    for path in self._effects.left_behind(method):
-                        return f"{method.name} changes {path}, and every worker would have its own"
-        return ""
-
-    def _setting(self) -> str:
-        """A setting of the library that a hot place changes, unless a `with` block restores it."""
-        for call in self._program.of_type(ast.Call):
-            name = self._program.qualified(call.func)
-            is_kept = not isinstance(self._program.parent(call), ast.withitem)
-            if is_kept and _SETTING.fullmatch(name) and self._program.heat(call) is not Heat.ONCE:
-                return f"line {call.lineno} calls {name}() while batches are read, which workers would not see"
-        return ""
-
-    def _start_method(self, loader: LoaderCall, functions: Collection[Function]) -> str:
-        """A start method that is set too late, or one under which workers lack what the program has set by then."""
-        for call in self._program.of_type(ast.Call):
-            if not self._program.segment(call.func).endswith("set_start_method"):
-                continue
-            if self._scope(call) is self._scope(loader.call) and self._runs_behind(call, loader.call):
-                return f"line {call.lineno} sets the start method, which fails once workers have started"
-            if functions and "fork" not in [getattr(each, "value", "") for each in arguments_of(call)]:
-                return f"line {call.lineno} makes workers import the program again"
-        return ""
-
-    def _bound_in_main(self, functions: Collection[Function]) -> str:
-        """A variable of the module that workers which import the program would lack, or find as it was at first."""
-        rebound = {name for each in self._program.of_type(ast.Global) for name in each.names}
-        guarded = bound_names(*(each for each in self._program.tree.body if is_main_guard(each)))
-        for node in self._held_in(functions):
-            if isinstance(node, ast.Name) and node.id in rebound | guarded:
-                where = "under the main guard" if node.id in guarded else "in a function"
-                return f"{node.id} is bound {where}, where workers that import the program don't come to"
-        return ""
-
-    def _replaced(self, functions: Collection[Function]) -> str:
-        names = {_scope_name(each) for each in functions}
-        for node in self._program.of_type(ast.Attribute):
-            if isinstance(node.ctx, ast.Store) and node.attr in names:
-                return f"line {node.lineno} replaces {node.attr}()"
-        return ""
-
-
-def _scope_name(scope: Scope) -> str:
-    return getattr(scope, "name", "")
-
-
-def _attribute_path(write: Write) -> list[str]:
-    """The attributes on the way to what is written to."""
-    return [part for part in (*write.to.path, write.attribute) if part.isidentifier()]
-
-
-def _written_name(write: Write) -> str:
-    """What is written to, in a word."""
-    root = write.to.root
-    own = root.arg if isinstance(root, ast.arg) else root if isinstance(root, str) else "it"
-    return next(reversed(_attribute_path(write)), own)
-
-
-def _order(write: Write) -> tuple[int, str]:
-    return getattr(write.node, "lineno", 0), _written_name(write)
 
 
 def _opens_to_write(call: ast.Call) -> bool:

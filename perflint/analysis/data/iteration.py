@@ -183,11 +183,6 @@ class Workers:
         """What is started where `expression` is the number of workers."""
         return self._of_setting(Setting(*self._judged(expression)), what)
 
-    def of_processes(self, expression: ast.expr) -> Reason | None:
-        """What is started where `expression` is the number of processes, the one of the program among them."""
-        is_alone = isinstance(expression, ast.Constant) and expression.value == 1
-        return None if is_alone else self.of_number(expression, "the processes of num_proc")
-
     def summaries(self, call: ast.Call) -> tuple[Summary, ...]:
         """What other files tell of the function that is called."""
         self.queried.update(self._program.targets(call))

@@ -158,13 +158,6 @@ class Loaders:
             return 0
         if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
             return 0 if self._inherits_constructor(value.node) else None
-        if (
-            isinstance(function, ast.Name)
-            and function.id == "DataLoader"
-            and not (value.sure and value.kind is not Kind.UNKNOWN)
-            and self._star_imports_locally
-        ):
-            return 0 if any(keyword.arg in _TORCH_ONLY for keyword in call.keywords) else None
         return None
 
     def _is_passed_on(self, call: ast.Call, name: str) -> bool:
@@ -189,14 +182,6 @@ class Loaders:
         lineage = self._program.lineage(node)
         bases = (base for each in lineage for base in self._program.base_names(each))
         return any(map(is_loader_class, bases)) and not any(method_of(each, "__init__") for each in lineage)
-
-    @cached_property
-    def _star_imports_locally(self) -> bool:
-        return any(
-            alias.name == "*" and not (node.module or "").startswith("torch")
-            for node in self._program.of_type(ast.ImportFrom)
-            for alias in node.names
-        )
 
     # -- what they are told
 

@@ -15,7 +15,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.values.values import Kind
 from perflint.syntax.module import is_main_guard
-from perflint.syntax.scopes import arguments_of, keyword_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import (
     COMPREHENSIONS,
     FUNCTIONS,
@@ -173,9 +173,6 @@ class Starts:
         started = receiver_of(call, "start")
         if started is not None and not call.args and self._is_process(started):
             return Reason(Likelihood.CERTAIN, "it starts a process")
-        processes = keyword_of(call, "num_proc")
-        if processes is not None and isinstance(call.func, ast.Attribute):
-            return self._workers.of_processes(processes)
         summaries = self._workers.summaries(call)
         return self._workers.reason_of_summaries(call, (summary.starts for summary in summaries)) or self._handed_over(
             call

@@ -133,12 +133,6 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
         yield from _implicit_all(program, call.args, "index")
     elif name in ("print", "str", "repr", "format"):
         yield from _implicit_all(program, call.args, "print")
-    elif (
-        name == "map"
-        and len(call.args) == 2
-        and program.qualified(call.args[0]) in ("builtins.int", "builtins.float", "builtins.bool")
-    ):
-        yield from _implicit(program, call.args[1], "iteration")
 
 
 def _of_comparison(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:

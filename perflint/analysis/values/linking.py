@@ -28,7 +28,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import handed_on, is_static, parameters_of
 from perflint.syntax.walk import path_of
 
-_STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
+_STARTING = ("workers", "multiprocessing", "ProcessPool")  # without one of them, nothing starts processes
 _SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
 _DEPTH = 3  # of calls through which an action is followed
 
