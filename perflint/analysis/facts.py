@@ -265,7 +265,7 @@ class Program(Module, ABC):
     @cached_property
     def trains_elsewhere(self) -> bool:
         """Do functions of other files train, by their summaries?"""
-        return any(summary.trains for summary in self._context.summaries)
+        return any(summary.trains or summary.repeats for summary in self._context.summaries)
 
     def call_sites(self, function: Function | None) -> Sequence[ast.Call]:
         """The calls in this file that run `function`, those that hand it to something included; none of the module."""
