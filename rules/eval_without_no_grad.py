@@ -3,10 +3,11 @@
 ## What it does
 
 Reports loops that run a model in evaluation mode, set there or by all known callers, where gradients are recorded, and
-functions that do, or whose name says so (`predict`, `sample_images`) and whose results nobody differentiates. Left
-alone is what trains or differentiates, itself or in what it calls or runs (adversarial examples and forces, too), code
-of functions that somebody calls without gradients, or of which other files get what has a graph, hooks that a framework
-calls so (`validation_step`), models that the file may freeze, and tests.
+functions that do, or whose name says so (`predict`, `sample_images`) and whose results nobody differentiates, and calls
+of what trains with arguments that tell it not to (`run_epoch(loader, train=False)`). Left alone is what trains or
+differentiates, itself or in what it calls or runs (adversarial examples and forces, too), code of functions that
+somebody calls without gradients, or of which other files get what has a graph, hooks that a framework calls so
+(`validation_step`), models that the file may freeze, and tests.
 
 ## Why it is slow
 
@@ -97,12 +98,14 @@ class EvalWithoutNoGrad(Rule):
             fixes, blocked = api.tried(_fix, program, place)
             batch = "each batch" if isinstance(node, ast.For) else "each call" if place is node else "each iteration"
             message = f"the model is evaluated with gradients: {batch} builds a graph that nobody differentiates"
-            kind = "loop" if isinstance(place, LOOPS) else "function"
+            kind = "loop" if isinstance(place, LOOPS) else "function" if isinstance(place, ast.FunctionDef) else "call"
             yield self.finding(api.head_span(program, node), message, kind=kind, fixes=fixes, blocked=blocked)
 
 
-def _fix(program: Program, place: PlainLoop | ast.FunctionDef) -> Fix:
+def _fix(program: Program, place: ast.stmt) -> Fix:
     """Gradients switched off for the function, or for the loop in a function that does more; raises Blocked."""
+    if not isinstance(place, ast.FunctionDef | ast.For | ast.While):
+        raise Blocked("the function trains when it is told to: write `with torch.no_grad():` around this call")
     uses = program.graph_uses(place)
     for use in uses:
         if use.fate in _WHY:

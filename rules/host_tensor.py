@@ -4,9 +4,9 @@
 
 Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
 `ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have
-just made on the host, in every step, also with views, casts and operations with numbers in between, and where a
-function that no code of its file runs puts it beside what it is given. Left alone are tensors made of data, which are
-on the host anyway, buffers that are made once, pinned memory, and empty tensors.
+just made on the host, in every step, of samplers too, also with views, casts and operations with numbers in between,
+and where a function that no code of its file runs puts it beside what it is given. Left alone are tensors made of data,
+which are on the host anyway, buffers that are made once, pinned memory, and empty tensors.
 
 ## Why it is slow
 
@@ -61,7 +61,8 @@ class HostTensor(Rule):
             made = api.made_on_host(program, move.tensor, call) if move is not None else None
             if move is None or made is None:
                 continue
-            if not api.runs_often(program, call) and not api.computes_for_callers(program, call):
+            is_hot = api.runs_often(program, call) or _is_of_steps(program, call)
+            if not is_hot and not api.computes_for_callers(program, call):
                 continue
             fixes, blocked = api.tried(_fix, program, move, made)
             message = (
@@ -69,6 +70,14 @@ class HostTensor(Rule):
             )
             span, by = api.call_span(program, call), program.hot_by(call)
             yield self.finding(span, message, kind=made.kind, fixes=fixes, blocked=blocked, hot_by=by)
+
+
+def _is_of_steps(program: Program, call: ast.Call) -> bool:
+    """Does a loop that counts its steps, as a sampler's, run a model beside it?"""
+    loop = next((each for each in program.ancestors(call) if isinstance(each, api.LOOPS)), None)
+    walked = ast.walk(loop.iter) if isinstance(loop, ast.For) else ()
+    counts = any(program.qualified(each) == "builtins.range" for each in walked if isinstance(each, ast.Name))
+    return counts and api.runs_model_beside(program, call)
 
 
 def _fix(program: Program, move: Move, made: Made) -> Fix:

@@ -8,7 +8,8 @@ where a loop hands them to a function of another file, outside of which they wer
 what a function of this one returns. Where no walk is in sight, those count that are made for training: that shuffle or
 drop what is left at the end, that are called so, or are made for validation beside one. Loaders of DGL and PyG count,
 and other classes that are called `DataLoader` and are given `num_workers`. Left alone are loaders that are made anew
-each time, whose dataset the loop changes, whose sampler draws a number of samples of its own, and tests.
+each time, whose dataset the loop changes, whose sampler draws a number of samples of its own or is told the number of
+epochs, and tests.
 
 ## Why it is slow
 

@@ -59,7 +59,7 @@ class PrecisionLeft(Rule):
     severity = Severity.ADVICE
     regimes = ("compute",)
     setting = "tf32"
-    triggers = (".backward(", "train")
+    triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield what trains first in a script that never speaks of number formats, nor does what it trains by."""
@@ -70,7 +70,7 @@ class PrecisionLeft(Rule):
             return
         for call in program.of_type(ast.Call):
             is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
-            is_elsewhere = not is_backward and any(each.trains for each in program.summaries(call))
+            is_elsewhere = not is_backward and any(each.trains or each.repeats for each in program.summaries(call))
             if not (is_backward or is_elsewhere) or program.is_tried_out(call):
                 continue
             if is_elsewhere and program.is_said(Says.FORMATS):  # whatever it imports, it trains by some of that

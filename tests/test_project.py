@@ -205,6 +205,17 @@ def test_a_method_that_a_hot_loop_of_the_base_calls_is_hot_in_a_subclass_elsewhe
     assert lines(check(tmp_path)) == [("sub.py", 7)]
 
 
+def test_what_is_imported_by_a_star_comes_from_the_module_that_defines_it(tmp_path: Path) -> None:
+    averages = "import torch\n\ndef mix(main, target):\n    for p, t in zip(main.parameters(), target.parameters()):\n"
+    (tmp_path / "averages.py").write_text(f"{averages}        t.data.copy_(0.1 * p.data + 0.9 * t.data)\n")
+    (tmp_path / "networks.py").write_text("import torch\n\ndevice = torch.device('cuda')\n")
+    imports = "import torch\nfrom averages import *\nfrom networks import *\n\n"
+    steps = "def train(net, target, loader, optimizer):\n    for batch in loader:\n        optimizer.zero_grad()\n"
+    steps += "        net(batch.to(device)).sum().backward()\n        optimizer.step()\n        mix(net, target)\n"
+    (tmp_path / "train.py").write_text(imports + steps)
+    assert lines(check(tmp_path, "param-loop")) == [("averages.py", 4)]
+
+
 def test_a_base_class_may_come_from_a_star_import(tmp_path: Path) -> None:
     write(tmp_path, metrics=METRICS, sub=SUBCLASS.replace("import Base", "import *"))
     assert lines(check(tmp_path)) == [("sub.py", 7)]

@@ -154,7 +154,7 @@ class Program(Module, ABC):
             default_device_set=self.starts_on_device,
         )
         executor.usages = usages(self)
-        executor.roles = roles(self.of_type(ast.Attribute), self.of_type(ast.Call))
+        executor.roles = roles(self.of_type(ast.Attribute), self.of_type(ast.Call), self.of_type(ast.Assign))
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls
         executor.rebound = self._context.rebound
@@ -265,7 +265,7 @@ class Program(Module, ABC):
     @cached_property
     def trains_elsewhere(self) -> bool:
         """Do functions of other files train, by their summaries?"""
-        return any(summary.trains for summary in self._context.summaries)
+        return any(summary.trains or summary.repeats for summary in self._context.summaries)
 
     def call_sites(self, function: Function | None) -> Sequence[ast.Call]:
         """The calls in this file that run `function`, those that hand it to something included; none of the module."""

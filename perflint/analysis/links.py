@@ -114,9 +114,10 @@ class Summary:
     """The summary of a function, made in its own file for the callers in others.
 
     `target` names it as a `HotCall` does. `returns` encodes what it returns (see `values.codes`), empty if unknown;
-    `trains`: a call does one step of training; `draws`: on data that it fetches itself. `starts`: a call starts
-    processes; `loads`: iterating over the result, or over an object of the class, does. `memory`: what a call does with
-    each of its parameters, and with nothing else that its caller could know; None where that is unknown.
+    `trains`: a call does one step of training; `draws`: on data that it fetches itself; `repeats`: it trains in a loop
+    of such steps. `starts`: a call starts processes; `loads`: iterating over the result, or over an object of the
+    class, does. `memory`: what a call does with each of its parameters, and with nothing else that its caller could
+    know; None where that is unknown.
     `differentiates`: a call takes gradients, or asks for some; POSSIBLE where it may, or would notice that there are
     none; None where nobody asked. `computes`: a call does nothing but compute on the device, so that a CUDA graph may
     hold it. `records`: it runs modules, and switches gradients off for none of them. `drops`: it lets go of the graph
@@ -136,11 +137,13 @@ class Summary:
     records: bool = False
     drops: bool = False
     counts: bool = False
+    repeats: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Does it hold nothing that a caller could use?"""
-        return not (self.returns or self.trains or self.starts_processes or self.tells_effects or self.drops)
+        trains = self.trains or self.repeats
+        return not (self.returns or trains or self.starts_processes or self.tells_effects or self.drops)
 
     @property
     def tells_effects(self) -> bool:
@@ -150,7 +153,8 @@ class Summary:
     @property
     def without_effects(self) -> Summary:
         """The summary for who doesn't ask for effects."""
-        return Summary(*(self.target, self.returns, self.trains, self.draws, self.starts, self.loads), drops=self.drops)
+        told = self.target, self.returns, self.trains, self.draws, self.starts, self.loads
+        return Summary(*told, drops=self.drops, repeats=self.repeats)
 
     @property
     def starts_processes(self) -> bool:

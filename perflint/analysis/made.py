@@ -209,6 +209,8 @@ def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
     writes = program.get(Memory).writes_after(source, source) if isinstance(source, ast.expr) else ()
     own = {*ast.walk(move)}  # such as `.random_(10)` in front of it
     nodes = [each.node for each in writes if each.node not in own and not _puts_number(program, each.node)]
+    if program.tree in nodes:  # nothing is known of what writes
+        return True
     if program.function_of(source) is not program.function_of(move):
         return bool(nodes)
     graph = program.get(Flow).graph(move)
@@ -217,6 +219,8 @@ def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
 
 def _puts_number(program: Program, node: ast.AST) -> bool:
     """Is it `x[:, 0] = 1`, not in a loop of its own: a number for a part that numbers tell?"""
+    if node is program.tree:
+        return False
     statement = program.statement_of(node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     parts = [part for each in targets if isinstance(each, ast.Subscript) for part in elements_of(each.slice)]

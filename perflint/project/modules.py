@@ -32,6 +32,9 @@ class Modules:
         self._module = cache(self._find_module)
         self._defined = {(path, summary.target) for path, each in links.items() for summary in each.summaries}
         self._methods = _by_name(self._defined)
+        self._owners = {(path, name.partition(".")[0]) for path, name in self._defined}
+        self._owners |= {(path, name) for path, each in links.items() for name, _ in each.bases}
+        self._starred = {path: [*_starred(each)] for path, each in links.items()}
         self._offered = {(path, name) for path, each in links.items() for name in each.functions}
         self._hands_on = {path: each.hands_on for path, each in links.items() if each.hands_on}
         self._bases: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
@@ -88,7 +91,7 @@ class Modules:
 
     def starred(self, links: Mapping[str, Links]) -> dict[str, dict[str, str]]:
         """The other files of the modules of which each file imports all names, by their names there."""
-        names = {path: [name[:-2] for name in each.imports if name.endswith(".*")] for path, each in links.items()}
+        names = {path: [*_starred(each)] for path, each in links.items()}
         found = {path: {name: self.imported(path, [name]) for name in each} for path, each in names.items() if each}
         return {path: {name: min(places) for name, places in each.items() if places} for path, each in found.items()}
 
@@ -110,13 +113,24 @@ class Modules:
         return next((each for each in inherited if each in self._defined), place)
 
     def definitions(self, path: str, target: str) -> Iterable[tuple[str, str]]:
-        """Where a function or class may be defined that the file at `path` knows as `target`, and its name there."""
+        """Where a function or class may be defined that the file at `path` knows as `target`, and its name there.
+
+        What is imported by a star may come from any of several modules: from the one that defines it.
+        """
+        starred = self._starred[path]
+        own = max((each for each in starred if target.startswith(f"{each}.")), key=len, default=None)
+        others = [each + target[len(own) :] for each in starred if each != own] if own is not None else []
+        found = [place for each in (target, *others) if (place := self._definition(path, each)) is not None]
+        defining = (each for each in found if (each[0], each[1].partition(".")[0]) in self._owners)
+        return [next(defining, found[0])] if found else []
+
+    def _definition(self, path: str, target: str) -> tuple[str, str] | None:
         folder, parts, relative = _resolved(path, target)
         for length in range(len(parts) - 1, 0, -1):
             place = self._module(folder, parts[:length], relative)
             if place is not None:
-                yield place, ".".join(parts[length:])
-                return
+                return place, ".".join(parts[length:])
+        return None
 
     def _find_module(self, folder: tuple[str, ...], name: tuple[str, ...], relative: bool) -> str | None:
         """The file of the module called `name`, imported in `folder`: there, or from the nearest folder above."""
@@ -131,6 +145,11 @@ class Modules:
             if parts[-len(name) :] == name and folder[: len(root := parts[: -len(name)])] == root
         ]
         return max(roots)[1] if roots else None
+
+
+def _starred(links: Links) -> Iterator[str]:
+    """The modules of which a file imports all names."""
+    return (name[:-2] for name in links.imports if name.endswith(".*"))
 
 
 def _by_name(places: set[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:

@@ -156,6 +156,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
                 summary = Summary(target, differentiates=max(told, default=None))
             if summary is not None and (
                 summary.trains
+                or summary.repeats
                 or summary.tells_effects
                 or (summary.drops and target in each.drop_queries)
                 or (summary.starts_processes and target in each.start_queries)

@@ -32,8 +32,26 @@ class Agent:
         loss.backward()
         self.optimizer.step()
 
+    def fit(self, loader):
+        for epoch in range(3):
+            self.run(loader)
+
+    def run(self, loader):
+        for batch in loader:
+            self.train_on(batch)
+
     def score(self, batch):
         return self.model(batch.cuda())
+"""
+WHOLE = """import torch
+from agent import Agent
+
+def main():
+    agent = Agent(torch.device("cuda"))
+    agent.{method}(torch.utils.data.DataLoader(torch.randn(1000, 8), 64))
+
+if __name__ == "__main__":
+    main()
 """
 SCALED = """import torch
 
@@ -52,6 +70,11 @@ def lines_of(script: str, others: dict[str, str]) -> list[int]:
 
 def test_a_script_is_reported_where_it_calls_what_another_file_trains_with() -> None:
     assert lines_of(SCRIPT.format(method="train_on"), {"agent.py": AGENT.format(imported="")}) == [7]
+
+
+def test_a_script_is_reported_where_it_calls_what_trains_as_a_whole() -> None:
+    assert lines_of(WHOLE.format(method="fit"), {"agent.py": AGENT.format(imported="")}) == [6]
+    assert not lines_of(WHOLE.format(method="score"), {"agent.py": AGENT.format(imported="")})
 
 
 @pytest.mark.parametrize(

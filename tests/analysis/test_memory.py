@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from perflint.analysis.made import made_on_host
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Program
 
@@ -217,3 +218,12 @@ def test_a_function_too_large_to_analyse_and_its_callers_are_as_good_as_unknown(
     memory = program.get(Memory)
     assert not memory.points_to(large.body[0]).is_known
     assert any(memory.writes_after(copy.args[0], copy))
+
+
+def test_of_a_module_too_large_to_analyse_nothing_is_known_to_be_made_on_the_host() -> None:
+    names = [f"x{number}" for number in range(80)]
+    calls = "".join(f"{name}.a = other.f({', '.join(names)})\n" for name in names)
+    program = Program(f"import other, torch\nfor step in range(9):\n    x = torch.ones(4)\n    x = x.cuda()\n{calls}")
+    made = next(node for node in program.of_type(ast.Call) if ast.unparse(node.func) == "x.cuda")
+    assert not program.get(Memory).points_to(made).is_known
+    assert isinstance(made.func, ast.Attribute) and made_on_host(program, made.func.value, made) is None

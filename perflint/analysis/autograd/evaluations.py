@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from perflint.analysis.autograd.found import Effect, Fate, GradMode
 from perflint.analysis.facts import Program
@@ -20,10 +20,11 @@ _INHERITED = frozenset({"forward", "__call__", "__init__", "__getitem__", "loss"
 _OPEN = frozenset({Fate.DIFFERENTIATED, Fate.KEPT, Fate.RETURNED, Fate.LOST})
 
 
-def evaluations(program: Program) -> Iterator[tuple[ast.stmt, PlainLoop | ast.FunctionDef]]:
+def evaluations(program: Program) -> Iterator[tuple[ast.stmt, ast.stmt]]:
     """The code that evaluates where gradients are recorded, each with what to switch them off for.
 
-    First loops over batches, with the function around where that does nothing else; then functions; then other loops.
+    First loops over batches, with the function around where that does nothing else; then functions; then other loops,
+    and statements that call what trains with arguments that tell it not to.
     """
     loops: Sequence[ast.For] = program.of_type(ast.For)
     for loop in loops:
@@ -43,6 +44,54 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, PlainLoop | ast.Fu
     for other in others if sets_modes else ():
         if _modes(program, other) == {False} and _evaluates(program, other):
             yield other, other
+    for call in program.of_type(ast.Call) if trains else ():
+        if _is_told_to_evaluate(program, call):
+            statement = program.statement_of(call)
+            yield statement, statement
+
+
+def _is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
+    """Does the function differentiate what models compute, but for the constants that this call gives it?"""
+    function = program.callee(call)
+    given = program.arguments(call, function).given.items() if function is not None else ()
+    told = {name: each.value for name, each in given if isinstance(each, ast.Constant)}
+    own = [*own_nodes(function)] if told and function is not None else []
+    skipped = {node for each in own if isinstance(each, ast.If) for node in _skipped(each, told)}
+    if not skipped or function is None or program.grad_mode(call) is not GradMode.ON:
+        return False
+    ends = {each for each in own if isinstance(each, ast.Call) and program.effects(each, Effect.DIFFERENTIATES)}
+    runs = [each for each in program.effects(function, Effect.RECORDS) if isinstance(each, ast.Call)]
+    if any(each in skipped or program.is_frozen(each.func) for each in runs):
+        return False
+    is_bound = any(isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id in told for each in own)
+    if not (ends and ends <= skipped and runs) or is_bound:
+        return False
+    return not any(each.fate in (Fate.DIFFERENTIATED, Fate.KEPT) for each in program.graph_uses(call))
+
+
+def _skipped(branch: ast.If, told: Mapping[str, object]) -> Iterator[ast.AST]:
+    """What the statement doesn't run if parameters have the values that are `told`."""
+    outcome = _outcome(branch.test, told)
+    unused = () if outcome is None else branch.orelse if outcome else branch.body
+    return (node for each in unused for node in ast.walk(each))
+
+
+def _outcome(test: ast.expr, told: Mapping[str, object]) -> bool | None:
+    if isinstance(test, ast.Name):
+        return bool(told[test.id]) if test.id in told else None
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        outcome = _outcome(test.operand, told)
+        return None if outcome is None else not outcome
+    if isinstance(test, ast.BoolOp):
+        found = {_outcome(each, told) for each in test.values}
+        settling = isinstance(test.op, ast.Or)
+        return settling if settling in found else None if None in found else not settling
+    if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id in told:
+        operator, other = test.ops[-1], test.comparators[-1]
+        compares = isinstance(operator, ast.Eq | ast.NotEq | ast.Is | ast.IsNot) and len(test.ops) == 1
+        if compares and isinstance(other, ast.Constant):
+            return (told[test.left.id] == other.value) is isinstance(operator, ast.Eq | ast.Is)
+    return None
 
 
 def _sets_mode(call: ast.Call) -> bool:

@@ -80,6 +80,8 @@ class Iteration:
             name = self._program.qualified(call.func) if call.args else ""
             if name == "builtins.iter" or (name == "builtins.next" and isinstance(call.args[0], ast.Call)):
                 yield call, call.args[0]
+            elif (walked := receiver_of(call, "__iter__")) is not None:
+                yield call, walked
             yield from ((call, each.value) for each in call.args if isinstance(each, ast.Starred))
 
     def _sources(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:

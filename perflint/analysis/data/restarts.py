@@ -74,11 +74,12 @@ def _hands(program: Program, loop: Loop, walk: ast.AST, made: ast.Call) -> bool:
 
 
 def _is_endless(program: Program, loader: LoaderCall) -> bool:
-    """Does its sampler draw a number of samples of its own, which may be more than any run takes?"""
+    """Does its sampler draw a number of samples of its own, or those of all epochs: all that a run may take?"""
     sampler = loader.argument("sampler")
     origins = program.get(Iteration).reached(sampler) if sampler is not None else ()
     calls = (each for each, _, _ in origins if isinstance(each, ast.Call))
-    return any(each.arg == "num_samples" for call in calls for each in call.keywords)
+    told = ((*(each.arg or "" for each in call.keywords), *map(path_of, call.args)) for call in calls)
+    return any(each.rpartition(".")[2] in _EPOCHS | {"num_samples"} for names in told for each in names)
 
 
 def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:

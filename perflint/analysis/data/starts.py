@@ -166,6 +166,8 @@ class Starts:
         name = program.qualified(call.func)
         if name in _ITERATES:
             return next(filter(None, map(self._workers.of, call.args)), None)
+        if (walked := receiver_of(call, "__iter__")) is not None:
+            return self._workers.of(walked)
         if _STARTS.fullmatch(name) or self._starts_from_context(call):
             return Reason(Likelihood.CERTAIN, f"{name.rpartition('.')[2] or 'it'}() starts processes")
         if self._gives_work(call):

@@ -17,7 +17,7 @@ _PARTIAL = frozenset(
     {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print"}
 )  # reads that leave no copy of the values behind
 LATER = "perflint.runtime.reports.later"
-_DEPTH = 3  # of calls through which an action or lengths are followed
+_DEPTH = 5  # of assignments and calls through which an action or lengths are followed
 
 
 def hot_syncs(program: Program) -> list[Sync]:
@@ -94,8 +94,9 @@ def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth:
         if function is not None and program.is_called(function, Manner.NEEDED):
             return True
         return any(is_needed(program, site, depth - 1) for site in program.call_sites(function))
-    if isinstance(statement, ast.Assign) and value is statement.value:
+    if isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.Assign) and value is statement.value):
         uses = program.get(Flow).graph(statement).uses
-        bound = (use for target in statement.targets for node in ast.walk(target) for use in uses.get(node, ()))
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        bound = (use for target in targets for node in ast.walk(target) for use in uses.get(node, ()))
         return any(is_needed(program, use, depth - 1) for use in bound if use.lineno > statement.lineno)
     return False

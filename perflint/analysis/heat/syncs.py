@@ -193,7 +193,8 @@ def _at_method(program: Program, call: ast.Call, func: ast.Attribute, kind: str,
     owner = program.value(func.value)
     if kind == "numpy" and not any(keyword.arg == "force" for keyword in call.keywords):
         return  # which fails for a tensor on the device: it has been brought to the host before, or there is none
-    if _is_read(owner, explicit=explicit) or (kind == "cpu" and _is_copied(program, call, owner)):
+    is_told = explicit and not program.is_host_only  # there, what is not known is on the host, too
+    if _is_read(owner, explicit=is_told) or (kind == "cpu" and _is_copied(program, call, owner)):
         end = program.span(func)[1]
         yield Sync(call, func.value, kind, end - len(func.attr), program.span(call)[1], explicit)
 

@@ -266,6 +266,7 @@ class Loops:
         self._kinds: dict[ast.AST, LoopKind] = {}
         self._time_loops: dict[ast.AST, TimeLoop] = {}
         self._trains: dict[ast.AST, bool] = {}
+        self._repeats: dict[ast.AST, bool] = {}
         self._may_train = any(word in program.text for word in _TRAINING) or program.trains_elsewhere
 
     def kind(self, loop: Loop) -> LoopKind:
@@ -308,10 +309,24 @@ class Loops:
     def _is_whole_epoch(self, node: ast.AST) -> bool:
         """Is it a call of a function of this file that trains in a loop of steps of its own, and only there?"""
         function = self._program.callee(node) if isinstance(node, ast.Call) else None
-        if function is None or not self._may_train or self.trains_once(function):
-            return False
+        return function is not None and self._may_train and not self.trains_once(function) and self._has_steps(function)
+
+    def _has_steps(self, function: Function) -> bool:
         loops = (each for each in own_nodes(function) if isinstance(each, LOOPS))
         return any(self.kind(each) is LoopKind.STEP and any(map(self.trains_in, own_nodes(each))) for each in loops)
+
+    def trains_repeatedly(self, function: Function) -> bool:
+        """Does calling `function` train in a loop of steps, there or in what it calls?"""
+        if self._may_train and function not in self._repeats:
+            self._repeats[function] = False
+            calls = (each for each in own_nodes(function) if isinstance(each, ast.Call))
+            self._repeats[function] = self._has_steps(function) or any(map(self._repeats_in, calls))
+        return self._repeats.get(function, False)
+
+    def _repeats_in(self, node: ast.Call) -> bool:
+        callee = self._program.callee(node)
+        is_elsewhere = any(each.repeats for each in self._program.summaries(node))
+        return is_elsewhere or (callee is not None and self.trains_repeatedly(callee))
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
         """The nodes that run about once an iteration: not those in step and time loops inside, nor in definitions."""

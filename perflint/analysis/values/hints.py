@@ -82,7 +82,9 @@ def kind_by_usage(name: str, attributes: Set[str]) -> Value:
     return by_name(name) or (tensor(Place.UNKNOWN) if any(map(is_tensor_only, attributes)) else UNKNOWN)
 
 
-def roles(attributes: Sequence[ast.Attribute], calls: Sequence[ast.Call]) -> dict[str, Value]:
+def roles(
+    attributes: Sequence[ast.Attribute], calls: Sequence[ast.Call], assignments: Sequence[ast.Assign]
+) -> dict[str, Value]:
     """What the names and paths of a file likely are, by what the file does with them: modules, optimizers, losses."""
     taken: defaultdict[str, set[str]] = defaultdict(set)
     for node in attributes:
@@ -93,7 +95,18 @@ def roles(attributes: Sequence[ast.Attribute], calls: Sequence[ast.Call]) -> dic
     if any(role.kind is Kind.TENSOR for role in found.values()):
         objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
         found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
-    return found | dict.fromkeys(_trainers(calls), UNKNOWN)
+    made = {path_of(target): _class_of(each.value) for each in assignments for target in each.targets}
+    of_modules = {maker for path, maker in made.items() if maker and path in found and found[path].kind is Kind.MODULE}
+    twins = (path for path, maker in made.items() if path and path not in found and maker in of_modules)
+    return dict.fromkeys(twins, Value(Kind.MODULE, sure=False)) | found | dict.fromkeys(_trainers(calls), UNKNOWN)
+
+
+def _class_of(node: ast.expr) -> str:
+    """The class that `Net(...)`, or `Net(...).to(device)`, makes an object of, by its name; empty for others."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
+        node = node.func.value
+    name = path_of(node.func) if isinstance(node, ast.Call) else ""
+    return name if name.rpartition(".")[2][:1].isupper() else ""
 
 
 def _trainers(calls: Iterable[ast.Call]) -> Iterator[str]:

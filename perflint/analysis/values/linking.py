@@ -20,6 +20,7 @@ from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
+from perflint.analysis.loops.kinds import Loops
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import ELSEWHERE, SHARED, argument_code, named_functions, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
@@ -82,6 +83,7 @@ def _summary(
         trains,
         trains and program.get(CallGraph).reaches(function, draws_data),
         drops=program.get(GraphUses).drops(function),
+        repeats=not trains and program.get(Loops).trains_repeatedly(function),
     )
     if name in context.asked:
         effects = program.get(Effects)

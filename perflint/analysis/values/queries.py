@@ -37,8 +37,12 @@ def result_queries(program: Program, reaching: Reaching) -> tuple[tuple[str, ...
 
 
 def step_queries(program: Program, reaching: Reaching) -> tuple[str, ...]:
-    """The functions of other files that would make a loop around their call one of steps if they trained."""
-    return tuple(sorted({target for node, targets in reaching if _is_looped(program, node) for target in targets}))
+    """The functions of other files that would make a loop around their call one of steps if they trained.
+
+    And all that a script calls, which may train as a whole.
+    """
+    found = (targets for node, targets in reaching if program.is_script or _is_looped(program, node))
+    return tuple(sorted({target for targets in found for target in targets}))
 
 
 def _is_looped(program: Program, node: ast.Call) -> bool:
