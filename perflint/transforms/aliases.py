@@ -39,13 +39,19 @@ def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
     return isinstance(region, FUNCTIONS) or graph.is_within(place.root, region)
 
 
-def written_names(program: Program, part: ast.AST) -> Iterator[ast.Name]:
-    """The names by which statements in `part` write in place to tensors, or to parts of them, directly."""
+def written_names(program: Program, part: ast.AST, *, filled: bool = False) -> Iterator[ast.Name]:
+    """The names by which statements in `part` write in place to tensors, or to parts of them, directly.
+
+    If `filled`, also those of lists that are filled, and of what calls write to, by any name in `part`.
+    """
     points = program.get(Memory).points_to(part)
     nodes = set(own_nodes(part))
-    for write in [*points.writes]:  # asking what is written may evaluate more of them
-        if write.node in nodes and not (write.attribute or write.deep):
-            yield from names_of(program, points, write)
+    writes = [each for each in [*points.writes] if each.node in nodes and not (each.attribute or each.deep)]
+    for name in nodes if filled else ():
+        if isinstance(name, ast.Name) and any(each.reaches(points.of(name)) for each in writes):
+            yield name
+    for write in () if filled else writes:
+        yield from names_of(program, points, write)
 
 
 def names_of(program: Program, points: PointsTo, write: Write, *, called: bool = False) -> Iterator[ast.Name]:

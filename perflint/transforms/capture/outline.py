@@ -23,7 +23,7 @@ from perflint.transforms.capture.by_name import check_by_name
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late, only_reads
-from perflint.transforms.capture.parts import Part, written_directly
+from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, step_name
 from perflint.transforms.host_reads import item_of
@@ -217,9 +217,8 @@ class Outline:
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
         points = self.program.get(Memory).points_to(self.region.scope)
-        written = written_directly if self.region.pure else written_names
         for each in self.region.captured:
-            for name in written(self.program, each):
+            for name in written_names(self.program, each, filled=self.region.pure):
                 if name.id in self.parameters and name in self.region.nodes:
                     does = "is written to in place: make a new tensor instead"
                     if self.program.value(name).kind is not Kind.TENSOR:
