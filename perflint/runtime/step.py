@@ -130,6 +130,15 @@ class GraphedStep(Graphed[P, R]):
                 return record.capture(arguments.inputs)
         return self._anew(call)
 
+    def _replay(self, capture: StepReplay, call: Call, scene: Scene) -> Any:
+        """Take the step of a call by its graph; the verifier takes it eagerly beside."""
+        return capture(scene.walk.inputs)
+
+    def eagerly(self, call: Call, scene: Scene) -> Any:
+        """Take the step of a call as its graph does, but eagerly."""
+        with optim.capturable(scene.optimizers), aside(scene.walk), inside():
+            return call.run({})
+
     def _anew(self, call: Call) -> Any:
         """Take a step whose key has to be found out."""
         scene, known = self._scene(call), self._known
@@ -150,11 +159,10 @@ class GraphedStep(Graphed[P, R]):
                     break
                 self._recall.note(call.function, scene, record.key, pattern)
                 self._records.replayed()
-                return record.capture(scene.walk.inputs)
+                return self._replay(record.capture, call, scene)
             else:
                 return self._eager(call, scene)
-            with optim.capturable(scene.optimizers), aside(scene.walk), inside():
-                return call.run({})
+            return self.eagerly(call, scene)
 
     def _refuse(self, reason: str, scene: Scene, call: Call) -> Any:
         self._records.refuse(torch.is_grad_enabled(), reason)

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from perflint.engine.catalogue import all_rules
-from perflint.engine.fix import fix_text
+from perflint.engine.fix import FixResult, fix_text
+from perflint.engine.rule import Finding, Fix, Safety
 
 PROGRAMS = Path(__file__).parent / "programs"
 BY_HAND = Path(__file__).parent / "programs_by_hand"
@@ -30,9 +31,18 @@ def load(path: Path, text: str) -> ModuleType:
 
 def fixed(text: str) -> str:
     """What `perflint fix --unsafe` makes of a program."""
+    return fix(text).text
+
+
+def fix(text: str, *, exact: bool = False) -> FixResult:
+    """The same with the fixes that made it, or what the `exact` ones alone make."""
     rules = all_rules()
     options = {rule.name: {name: option.default for name, option in rule.options.items()} for rule in rules}
-    return fix_text(text, rules, options, unsafe=True).text
+
+    def accept(_text: str, _finding: Finding, fix: Fix) -> str:
+        return "it is not exact" if exact and fix.safety is not Safety.EXACT else ""
+
+    return fix_text(text, rules, options, unsafe=True, accept=accept)
 
 
 def seconds(run: Callable[[], object]) -> float:

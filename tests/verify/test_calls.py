@@ -14,7 +14,7 @@ import torch  # noqa: F401  # it is there wherever something is recorded
 
 from perflint.verify.agent.join import Agent
 from perflint.verify.agent.steps import Steps, calls, unit_of
-from perflint.verify.messages import BATCH, CALLS, OPTIMIZER, Orders
+from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER, Orders
 from perflint.verify.protocol import Look, Passage
 
 INNER = calls(1)
@@ -150,3 +150,22 @@ def test_a_function_is_unseen_until_a_call_of_it_is_over(listening: Listening) -
 def test_the_unit_is_what_happens_again_in_as_few_calls_as_may_be(kinds: list[str], unit: str) -> None:
     assert unit_of(kinds) == unit
     assert Look(0.0, tuple(Passage(kind, 0.1) for kind in kinds), is_whole=False).unit == unit
+
+
+def test_what_happens_while_a_step_is_captured_is_counted_after_each_replay() -> None:
+    kinds: list[str] = []
+    steps = Steps("", kinds.append)
+
+    class StepReplay:
+        def __init__(self) -> None:
+            steps.happened(BACKWARD)
+            steps.happened(CALLS)
+
+        def __call__(self) -> str:
+            return "loss"
+
+    steps.watch_replays(SimpleNamespace(StepReplay=StepReplay))
+    replay = StepReplay()
+    assert kinds == []
+    assert [replay(), replay()] == ["loss", "loss"]
+    assert kinds == [BACKWARD, CALLS, BACKWARD, CALLS]

@@ -33,7 +33,7 @@ from perflint.shim.counts import Tally
 from perflint.shim.hooks import AfterImport, Finder, replace
 from perflint.shim.session import RUN
 from perflint.verify.agent.journal import Journal
-from perflint.verify.agent.steps import Steps, keep_sockets, platform_of, synchronize
+from perflint.verify.agent.steps import GRAPHED, Steps, keep_sockets, platform_of, synchronize
 from perflint.verify.agent.timeline import Kineto
 from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER, ORDERS
 
@@ -50,7 +50,8 @@ def join() -> None:
     run = Path(os.environ[RUN])
     keep_sockets(run)
     orders: Orders = pickle.loads((run / ORDERS).read_bytes())
-    watched: dict[str, AfterImport] = {"torch": Agent(orders, run).watch}
+    agent = Agent(orders, run)
+    watched: dict[str, AfterImport] = {"torch": agent.watch, GRAPHED: agent.steps.watch_replays}
     if orders.journal:
         watched = Journal(Path(orders.journal), orders.roots, [str(run.parent)]).watch(watched)
     sys.meta_path.insert(0, Finder(lambda _: None, watched))
@@ -63,16 +64,16 @@ class Agent:
         self._orders, self._run = orders, run
         self._users = Users(orders.libraries)
         self._owners = Owners(self._users)
-        self._steps = Steps("", self._passed)
+        self.steps = Steps("", self._passed)
         self._counts: dict[str, int] = {}
         self._first: dict[str, float] = {}
         self._tallies: dict[str, Tally] = {}
         self._recording: Recording | None = None
-        self._modules = _Calls(self._steps)
+        self._modules = _Calls(self.steps)
 
     def watch(self, torch: ModuleType) -> None:
         """Count steps from now on, and what its loaders do."""
-        self._steps.watch()
+        self.steps.watch()
         self._owners.watch()
         Workers(self._users, self._run).watch()
         self._modules.watch()

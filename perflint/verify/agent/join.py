@@ -25,7 +25,8 @@ from perflint.verify.agent import determinism
 from perflint.verify.agent.cover import is_covered
 from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.recorder import Recorder
-from perflint.verify.agent.steps import Gate, Steps, calls, frames, keep_sockets
+from perflint.verify.agent.replays import take_twice
+from perflint.verify.agent.steps import GRAPHED, Gate, Steps, calls, frames, keep_sockets
 from perflint.verify.messages import GATE, ORDERS, SHORT, Loop, Orders
 
 _COUNTED = "__perflint_counted__"
@@ -64,7 +65,11 @@ class Agent:
             determinism.distort_clocks(recording.clock)
         for name, function in ((CALL, self.counted), (CUT, _cut), (DUE, self._due)):
             setattr(builtins, name, function)
-        watched: dict[str, AfterImport] = {"numpy": self._seed_numpy, "torch": self._prepare}
+        watched: dict[str, AfterImport] = {
+            "numpy": self._seed_numpy,
+            "torch": self._prepare,
+            GRAPHED: self._watch_replays,
+        }
         if self._orders.journal:
             ours = (*self._orders.ours, *self._covered)
             journal = Journal(Path(self._orders.journal), self._orders.roots, ours)
@@ -92,6 +97,11 @@ class Agent:
             self._recorder.watch(torch)  # before the steps: what it notes belongs to the step that follows
         self.steps.watch()
         self._gate.watch(torch)
+
+    def _watch_replays(self, module: ModuleType) -> None:
+        self.steps.watch_replays(module)
+        if self._recorder:
+            take_twice(self.steps, self._recorder, module)
 
     def _passed(self, kind: str) -> None:
         if self._recorder:

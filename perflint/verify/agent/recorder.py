@@ -9,7 +9,7 @@ import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,6 +80,7 @@ class Recorder:
         self._orders = recording
         self._reference: Reference | None = None  # while a step is computed in double precision
         self._number, self._saves = 0, 0
+        self.restarts = 0
         self._last: list[tuple[str, Any]] = []  # the tensors that the last call returned, not copies
         self._step = _Step()
         self._calls: Counter[Callable[..., Any]] = Counter()  # since the last step
@@ -109,13 +110,20 @@ class Recorder:
         if self._calls[function] > _MOST_CALLS or _is_capturing():
             return
         values = list(values_in(result))
-        if self._orders.marks:
-            self._step.add(OUTPUT, {name: _brief(tensor) for name, tensor in values})
-            return
-        self._step.add(LATER, self._samples(self._last))
-        self._last = values
-        is_between = self._holders.are_trained and self._number + 1 not in self._orders.full
-        self._step.add(OUTPUT, self._samples(values) if is_between else self._copies(values))
+        with self._unseen():
+            if self._orders.marks:
+                self._step.add(OUTPUT, {name: _brief(tensor) for name, tensor in values})
+                return
+            self._step.add(LATER, self._samples(self._last))
+            self._last = values
+            is_between = self._holders.are_trained and self._number + 1 not in self._orders.full
+            self._step.add(OUTPUT, self._samples(values) if is_between else self._copies(values))
+
+    def _unseen(self) -> AbstractContextManager[Any]:
+        """Outside of the program's modes, one of which may look for reads that no graph can hold."""
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        return nullcontext() if self._reference else _disable_current_modes()
 
     @functools.cached_property
     def _recording(self) -> Recording:
@@ -131,6 +139,10 @@ class Recorder:
         self._calls.clear()
         if self._orders.marks and self._number not in self._orders.marks:
             return
+        with self._unseen():
+            self._end_step()
+
+    def _end_step(self) -> None:
         state = self._state = self._holders.state()
         if self._reference or not self._recording.reference:
             self._write(self._number, self._content(state))
@@ -168,6 +180,7 @@ class Recorder:
         """Go on from the state that the run in the folder `follow` had here."""
         import torch
 
+        self.restarts += 1
         followed = Path(self._recording.follow) / f"{self._number}.pt"
         known = torch.load(followed, map_location="cpu", weights_only=False)
         state.restore(known["tensors"], nudge=self._recording.nudge)
@@ -196,11 +209,12 @@ class Recorder:
         return self._reference.value(tensor) if self._reference else tensor
 
     def _note_loss(self, loss: Any, *_args: Any, **_kwargs: Any) -> None:
-        if loss.numel() == 1:
+        if loss.numel() == 1 and not _is_capturing():
             import torch
 
             kind = torch.float64 if self._reference else torch.float32
-            self._step.add(LOSS, {"": torch.tensor(float(self._value(loss.detach())), dtype=kind)})
+            with self._unseen():
+                self._step.add(LOSS, {"": torch.tensor(float(self._value(loss.detach())), dtype=kind)})
 
     def _note_batch(self, batch: object, _loader: object) -> None:
         tensors = [tensor for _, tensor in tensors_in(batch)]

@@ -7,6 +7,7 @@ behind which nothing is differentiated are steps of an evaluation as well.
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import platform
 import resource
@@ -17,7 +18,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import current_process
 from pathlib import Path
@@ -29,6 +30,7 @@ from perflint.verify.agent.timeline import Observer
 from perflint.verify.messages import BACKWARD, BATCH, CALLS, EVALUATION, OPTIMIZER, Arrival, Leave, Platform
 
 NOTHING = "none"  # the kind that never happens
+GRAPHED = "perflint.runtime.step"  # the module whose replays stand for steps
 _NESTED = " in calls"
 _SEVERAL = 6  # calls: fewer than can be timed
 _PATIENCE = 64  # steps of other optimizers after which the counted one is taken to be done
@@ -64,6 +66,7 @@ class Steps:
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._others = 0
         self._backward = 0  # passes
+        self._noted: list[str] | None = None  # instead of being counted
         self._asked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # passes by iterators
 
     def watch(self) -> None:
@@ -75,12 +78,45 @@ class Steps:
         register_optimizer_step_post_hook(self._stepped)
         iterator.__next__ = before(iterator.__next__, self._ask)  # type: ignore[method-assign]
         if self._unit in ("", BACKWARD, EVALUATION):
-            Tensor.backward = after(Tensor.backward, self._differentiated)  # type: ignore[method-assign]
+            Tensor.backward = after(Tensor.backward, lambda *_, **__: self.happened(BACKWARD))  # type: ignore[method-assign]
+
+    def watch_replays(self, module: Any) -> None:
+        """After each replay of a step, count what had happened when it was captured."""
+        kind = module.StepReplay
+        capture, happened = kind.__init__, weakref.WeakKeyDictionary[Any, tuple[str, ...]]()
+
+        @functools.wraps(capture)
+        def captured(replay: Any, *args: Any, **kwargs: Any) -> None:
+            with self.noting() as noted:
+                capture(replay, *args, **kwargs)
+            happened[replay] = tuple(noted)
+
+        def repeat(_result: Any, replay: Any, *_: Any) -> None:
+            for each in happened[replay]:
+                self.happened(each)
+
+        kind.__init__, kind.__call__ = captured, after(kind.__call__, repeat)
+
+    @contextmanager
+    def noting(self) -> Iterator[list[str]]:
+        """Note what happens meanwhile, and don't count it."""
+        with self._lock:
+            before, self._noted = self._noted, []
+            try:
+                yield self._noted
+            finally:
+                self._noted = before
 
     def happened(self, kind: str) -> None:
         """Count a step, in whichever thread; forked processes don't count."""
-        if self._unit in ("", kind) and os.getpid() == self._process:
-            with self._lock:
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            if self._noted is not None:
+                self._noted.append(kind)
+                return
+            self._backward += kind == BACKWARD
+            if self._unit in ("", kind):
                 self._passed(kind)
 
     def _ask(self, iterator: Any) -> None:
@@ -89,10 +125,6 @@ class Steps:
             self.happened(EVALUATION)
         self._asked[iterator] = self._backward
         self.happened(BATCH)
-
-    def _differentiated(self, *_: Any, **__: Any) -> None:
-        self._backward += 1
-        self.happened(BACKWARD)
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Count the steps of one optimizer: a program with several takes one step of each for a batch.
