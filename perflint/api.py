@@ -51,7 +51,7 @@ What is offered, by the question that a rule asks:
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
   remedies: `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`),
-  `training_steps` (each a `TrainingStep`), `batched_map`, `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+  `training_steps` (each a `TrainingStep`), `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -163,7 +163,7 @@ __all__ = [
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Sample", "Says", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync",
     "TorchCall", "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "arguments_of",
-    "asks_for_layout", "asks_for_setting", "assigned", "attentions", "batch", "batched_map", "bind", "bindings_of",
+    "asks_for_layout", "asks_for_setting", "assigned", "attentions", "batch", "bind", "bindings_of",
     "call_like", "call_span", "callers", "carrying_loop", "changing", "comments", "computes_for_callers", "converts",
     "dataset", "dependents", "derived_loaders", "evaluations", "expression", "filled_on_device", "first_process_start",
     "flow", "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
@@ -298,13 +298,6 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     from perflint.transforms.joined import joined_behind  # here: few files have such a loop
 
     return joined_behind(program, growing)
-
-
-def batched_map(program: Program, call: ast.Call) -> Fix:
-    """The fix for a dataset's `map` that only tokenizes columns, one example at a time: batches. Raises Blocked."""
-    from perflint.transforms.batched_map import batched_map  # here: few files have such a call
-
-    return batched_map(program, call)
 
 
 def fused_attention(program: Program, found: Attention) -> Fix:

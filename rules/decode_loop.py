@@ -76,15 +76,14 @@ outside of the graph; one that does more with it than call it, or that nobody kn
 what it is given.
 Under `torch.no_grad()`, a loop that ends by a test of what it made becomes a call of `graphed_loop`: the test is read
 once in several steps, and what was computed past the end is dropped; `last_state=False` says that the loop-carried
-state is dead after the loop, and need not be kept. The loop may count by `range`, by a counter of its own, or by the
-length of a list; its results may go into lists that are stacked, lists of numbers, a tensor that grows by `torch.cat`,
-or one that is written in place. What a step writes to in place is copied first, so that what is past the end leaves no
-trace: it must be known to no one else. It assumes that no other file compiles the function (by torch.jit none that the
-run doesn't see) or takes second derivatives of it, and that steps past the end can't fail on the device, as a draw from
-no chances does, or a place after the end of a table. Where it is called with other shapes or numbers each time, or
-something does need the host after all, the function stays eager, and a warning says why. Where gradients are recorded,
-a parameter that is used outside of the function as well, or in several calls of it before one `backward`, has its
-gradients added up in another order. A loop that is captured already isn't reported.
+state is dead after the loop, and need not be kept. The loop counts by `range`, and tests at the end of a step; its
+results go into lists that are stacked. A step writes in place to nothing but what it made itself, so that what is past
+the end leaves no trace. It assumes that no other file compiles the function (by torch.jit none that the run doesn't
+see) or takes second derivatives of it, and that steps past the end can't fail on the device, as a draw from no chances
+does, or a place after the end of a table. Where it is called with other shapes or numbers each time, or something does
+need the host after all, the function stays eager, and a warning says why. Where gradients are recorded, a parameter
+that is used outside of the function as well, or in several calls of it before one `backward`, has its gradients added
+up in another order. A loop that is captured already isn't reported.
 
 ## Measured
 One H200, torch 2.11.0, 2026-11-21. By `perflint fix` (medians of 21 interleaved pairs; `tests/gpu/measure.py`): a

@@ -30,10 +30,8 @@ for result in pipe(texts, batch_size=16):
 
 ## Fix safety
 
-`behaviour` for *map*, where the function returns what a tokenizer of transformers makes of columns, and nothing else:
-`batched=True` gives the same rows, if each of these columns holds one text; a list of texts would be taken for a batch.
-The others have no fix: a batch changes what the function, or the loop, is given, texts of a batch are padded (on the
-left, to generate), and sampling draws in another order. It is advice: it depends on how many examples there are.
+There is no fix: a batch changes what the function, or the loop, is given, texts of a batch are padded (on the left, to
+generate), and sampling draws in another order. It is advice: it depends on how many examples there are.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ _TOKENIZER = re.compile(
 )
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 _AROUND = (*api.LOOPS, *api.FUNCTIONS, *_COMPREHENSIONS)
-_BATCHED = "a batch changes what the loop is given"
+_BATCHED = "a batch changes what the function, or the loop, is given"
 _MESSAGES = {
     "map": "the tokenizer is called for one example at a time, which batched=True would hand over as lists",
     "pipeline": "the pipeline runs for one example at a time: it takes a list, or a dataset, and batch_size",
@@ -70,9 +68,7 @@ class OneExampleAtATime(Rule):
         """Yield each such call."""
         for call in () if program.is_test else program.of_type(ast.Call):
             if kind := _kind(program, call):
-                fixes, blocked = api.tried(api.batched_map, program, call) if kind == "map" else ((), _BATCHED)
-                span = api.call_span(program, call)
-                yield self.finding(span, _MESSAGES[kind], kind=kind, fixes=fixes, blocked=blocked)
+                yield self.finding(api.call_span(program, call), _MESSAGES[kind], kind=kind, blocked=_BATCHED)
 
 
 def _kind(program: Program, call: ast.Call) -> str:

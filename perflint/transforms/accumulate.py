@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
@@ -17,7 +16,6 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import (
     FLOAT,
     INTEGER,
-    assigned,
     is_integer,
     is_wide_integer,
     may_be_complex,
@@ -231,31 +229,16 @@ def _others(program: Program, read: ast.expr, added: ast.expr) -> Iterator[ast.e
             yield step.right if part is step.left else step.left
 
 
-def _is_bounded(program: Program, node: ast.expr, depth: int = 6) -> bool:
-    """Do its numbers count, or are they of less than 64 bits, so that no sum of them comes near to 2**63?"""
+def _is_bounded(program: Program, node: ast.expr) -> bool:
+    """Do its numbers count, so that no sum of them comes near to 2**63?"""
     if program.value(node).dtype == "bool":
         return True
-    if isinstance(node, ast.Name) and depth:
-        values = assigned(program, node)
-        return bool(values) and all(_is_bounded(program, each, depth - 1) for each in values or ())
-    if isinstance(node, ast.UnaryOp | ast.Subscript):
-        return _is_bounded(program, node.operand if isinstance(node, ast.UnaryOp) else node.value, depth)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
-        return _is_bounded(program, node.left, depth) and _is_small(program, node.right)
     found = operation(program, node)
     if found is None or found.tensor is None:
         return False
-    if "cast" in found.traits:
-        types = [*found.arguments, *(each.value for each in found.call.keywords)]
-        named = {program.qualified(each).removeprefix("torch.") for each in types} - {""} if types else {found.name}
-        floats = {name for name in named if "float" in name or torch_ops.does(name, "making_floats")}
-        return bool(named - floats - {"long", "int64"}) or _is_bounded(program, found.tensor, depth)
     if "making_longs" in found.traits and "same_kind" not in found.traits:
         return True  # indices, and how many there are
-    return "same_kind" in found.traits and all(
-        _is_bounded(program, each, depth) if each is found.tensor else _is_small(program, each)
-        for each in (found.tensor, *found.arguments)
-    )
+    return "same_kind" in found.traits and _is_bounded(program, found.tensor)
 
 
 def _is_small(program: Program, node: ast.expr) -> bool:

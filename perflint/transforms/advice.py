@@ -27,9 +27,6 @@ _TEXT = "the value becomes text in every iteration: format it where it is shown,
 _COMBINED = "a tensor is computed from the number: compute it from the tensor, and all of it stays on the device"
 _KEPT = "keeps the number: put the detached tensor there, and read it where it is shown"
 _INDEX = "Python needs the index on the host: keep the sizes there from the start"
-_SIZE = "torch needs the size or bound on the host: keep it there from the start"
-_STACKED = "torch.stack puts tensors together on the device"
-_COPIED = "a tensor is made from a tensor: detach() and clone() copy it on the device"
 _SELECTED = "the size of the result depends on the mask: torch.where, or a product with the mask, keeps the size"
 _MANY = "the size of the result depends on the values: use a mask, or torch.where with three arguments"
 _UNKNOWN_MATH = "torch has no such function: compute it from the tensors on the device, or every few steps"
@@ -43,7 +40,7 @@ _SILENT = {  # reads that nobody wrote down as such
     "max": "torch.max of the tensor, or of stacked ones, stays on the device",
     "min": "torch.min of the tensor, or of stacked ones, stays on the device",
     "index": _INDEX,
-    "list": _STACKED,
+    "list": "torch.stack puts tensors together on the device",
     "unique": "the number of values depends on the data, and the host has to wait for it",
     "unique_consecutive": "the number of values depends on the data, and the host has to wait for it",
 }
@@ -55,7 +52,6 @@ _BUILTINS = {
     "max": _SILENT["max"],
     "min": _SILENT["min"],
 }
-_SIZE_WORDS = frozenset("size n m start end step low high k length chunks split_size shifts dims".split())
 
 
 def advice(program: Program, sync: Sync) -> str:
@@ -81,7 +77,7 @@ def _of_value(program: Program, sync: Sync, value: ast.expr) -> str:
         if isinstance(parent, ast.BinOp | ast.Compare) and program.value(parent).kind is Kind.TENSOR:
             return _COMBINED
         if isinstance(parent, ast.Call) and child is not parent.func:
-            return _of_call(program, sync, parent, child)
+            return _of_call(program, sync, parent)
         if isinstance(parent, ast.Return):
             return "the function returns the number: return the tensor, and read it where it is reported"
         if isinstance(parent, ast.If | ast.While | ast.IfExp | ast.Assert) and child is parent.test:
@@ -132,8 +128,8 @@ def _instead(sync: Sync) -> str:
     return "compute on the device with torch's functions and copy the result, or copy everything once after the loop"
 
 
-def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) -> str:
-    """What to do where the value, or what is computed of it, is an argument of `call`."""
+def _of_call(program: Program, sync: Sync, call: ast.Call) -> str:
+    """What to do where the value, or what is computed of it, is given to `call`."""
     name, qualified = name_called(call), program.qualified(call.func)
     head, _, rest = qualified.partition(".")
     what = "a copy on the host" if sync.kind != "item" and torch_ops.does(sync.kind, "to_host") else "a Python number"
@@ -147,10 +143,6 @@ def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) ->
         return _BUILTINS.get(rest, "")
     if _is_meter(program, call):
         return f"`{ast.unparse(call.func)}` gets {what}: pass the detached tensor, and convert it where it is reported"
-    if head == "torch" or _owner(program, call) is Kind.TENSOR:
-        told = _of_builder(program, sync, call, argument) if _builds(name) else _of_sizes(call, head, argument)
-        if told and (what == "a Python number" or _builds(name)):
-            return told
     return f"`{ast.unparse(call.func)}` gets {what} in every iteration: pass the tensor, if it accepts one"
 
 
@@ -168,38 +160,6 @@ def _of_text(program: Program, node: ast.AST) -> str:
         if isinstance(each, (ast.stmt, *FUNCTIONS)):
             break
     return _TEXT
-
-
-def _of_builder(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) -> str:
-    """What to do where a tensor is made of the value; empty where it is but a part of what that is made of."""
-    if argument not in call.args[:1]:
-        return ""
-    if argument is read_of(program, sync).top:
-        return _COPIED
-    return _STACKED if isinstance(argument, ast.List | ast.Tuple | ast.ListComp) else ""
-
-
-def _builds(name: str) -> bool:
-    """Does a function of that name make a tensor of Python data?"""
-    return name in ("FloatTensor", "LongTensor") or torch_ops.does(name, "of_data")
-
-
-def _of_sizes(call: ast.Call, head: str, argument: ast.AST) -> str:
-    """What to do where a function of torch, or a tensor's method, takes no tensor there; empty where it may."""
-    name, word = name_called(call), argument.arg if isinstance(argument, ast.keyword) else None
-    operation = torch_ops.of_name(name)
-    if operation is not None and operation.does("filling") and not operation.in_place:
-        is_fill = word == "fill_value" if word else argument in call.args[1:]
-        if is_fill:
-            return "a tensor of one number, expanded to that shape, stays on the device"
-        return _SIZE if name != "full_like" and (word in (None, "size")) else ""
-    if name == "pad":
-        return _SIZE if word == "pad" or argument in call.args[1:2] else ""
-    if operation is None or not operation.does("taking_sizes"):
-        return ""
-    takes_tensor = head == "torch" and not operation.does("factory")
-    is_size = word in _SIZE_WORDS if word else argument in call.args[takes_tensor:]
-    return _SIZE if is_size else ""
 
 
 def _reports(program: Program, call: ast.Call) -> bool:

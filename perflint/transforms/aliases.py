@@ -9,7 +9,7 @@ from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.library import is_library
-from perflint.analysis.memory.locations import NOWHERE, Location, Locations, Write
+from perflint.analysis.memory.locations import Location, Locations, Write
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.roles import FILLS
 from perflint.analysis.program import Program
@@ -21,15 +21,14 @@ ELSEWHERE = "<elsewhere>"  # stands for all that is no name of the function
 _COPY = "write to a copy, made by `.clone()`"
 
 
-def is_own(program: Program, region: ast.AST, node: ast.expr, besides: Locations = NOWHERE) -> bool:
-    """Is the memory of `node` made by the function, or in the same iteration of the loop, `region`, or in `besides`?"""
+def is_own(program: Program, region: ast.AST, node: ast.expr) -> bool:
+    """Is the memory of `node` made by the function, or in the same iteration of the loop, `region`?"""
     points, graph = program.get(Memory).points_to(node), program.get(Memory).graph(node)
     carried = frozenset().union(*map(points.held, graph.carried(region)))
     values = graph.definitions(root_of(node))
     given = {part for value in values if isinstance(value, Definition) for part in (value.source, value.node)}
     return all(
-        is_made_in(graph, region, place) and (place not in carried or place.root in given)
-        for place in points.of(node) - besides
+        is_made_in(graph, region, place) and (place not in carried or place.root in given) for place in points.of(node)
     )
 
 
@@ -40,13 +39,19 @@ def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
     return isinstance(region, FUNCTIONS) or graph.is_within(place.root, region)
 
 
-def written_names(program: Program, part: ast.AST) -> Iterator[ast.Name]:
-    """The names by which statements in `part` write in place to tensors, or to parts of them, directly."""
+def written_names(program: Program, part: ast.AST, *, filled: bool = False) -> Iterator[ast.Name]:
+    """The names by which statements in `part` write in place to tensors, or to parts of them, directly.
+
+    If `filled`, also those of lists that are filled, and of what calls write to, by any name in `part`.
+    """
     points = program.get(Memory).points_to(part)
     nodes = set(own_nodes(part))
-    for write in [*points.writes]:  # asking what is written may evaluate more of them
-        if write.node in nodes and not (write.attribute or write.deep):
-            yield from names_of(program, points, write)
+    writes = [each for each in [*points.writes] if each.node in nodes and not (each.attribute or each.deep)]
+    for name in nodes if filled else ():
+        if isinstance(name, ast.Name) and any(each.reaches(points.of(name)) for each in writes):
+            yield name
+    for write in () if filled else writes:
+        yield from names_of(program, points, write)
 
 
 def names_of(program: Program, points: PointsTo, write: Write, *, called: bool = False) -> Iterator[ast.Name]:

@@ -101,7 +101,7 @@ def test_advantages_are_replayed() -> None:
     assert AFTER.advantages.graphs == 1
 
 
-@pytest.mark.parametrize("name", ["graph_decoders", "graph_recurrences", "graph_ends", "graph_ends_forms"])
+@pytest.mark.parametrize("name", ["graph_decoders", "graph_recurrences", "graph_ends"])
 def test_fixtures_compute_on_the_gpu_what_they_did(name: str) -> None:
     path = FIXTURES / f"{name}_before.py"
     text = path.read_text(encoding="utf-8")

@@ -98,15 +98,11 @@ def with_other(writer: Writer) -> None:
 
 
 def product(writer: Writer) -> None:
-    """A product with a matrix that is the same in every step, or with another step."""
+    """A product with a matrix that is the same in every step."""
     if not (found := writer.floats(1)):
         return
     value = writer.choose(found)
     size, out = value.shape[-1], writer.choose([2, 3])
-    if len(value.shape) > 1 and writer.choose([True, False, False]):
-        text = writer.choose(["{0} @ {0}.transpose(-1, -2)", "torch.matmul({0}, {0}.transpose(-2, -1))"])
-        writer.keep(Value(text.format(value.text), (*value.shape[:-1], value.shape[-2])))
-        return
     name = writer.argument("w", (size, out))
     form = writer.choose(["{} @ {}", "torch.matmul({}, {})", "{}.matmul({})"])
     writer.keep(Value(form.format(value.text, name), (*value.shape[:-1], out)))
@@ -147,7 +143,6 @@ def axes(writer: Writer) -> None:
         first, rest = shape[0], math.prod(shape[1:])
         options += [(f".reshape({first}, -1)", (first, rest)), (".reshape(-1)", (math.prod(shape),))]
         options += [(f".reshape(1, {first}, -1)", (1, first, rest)), (f".reshape({first}, 1, -1)", (first, 1, rest))]
-        options += [(f".reshape({text}.size(0), -1)", (first, rest))]
     what, made = writer.choose(options)
     writer.keep(Value(f"{text}{what}", made, value.whole))
 

@@ -119,9 +119,9 @@ def _givens(writer: Writer) -> list[Given]:
 def _head(writer: Writer) -> str:
     """The loop's head; the first values are those that it gives, or that the body reads by number."""
     givens = _givens(writer)
-    form = writer.choose(["range", "range", "range", "while", "walk", "walk", "enumerate", "zip"])
-    if form in ("range", "while"):
-        return _counted(writer, givens, is_while=form == "while")
+    form = writer.choose(["range", "range", "range", "range", "walk", "walk", "enumerate", "zip"])
+    if form == "range":
+        return _counted(writer, givens)
     if form == "zip":
         givens = [givens[0], writer.choose([*givens, givens[0]])]
         walked = [_walk(writer, each) for each in givens]
@@ -147,7 +147,7 @@ def _walk(writer: Writer, given: Given) -> tuple[str, str]:
     return name, form.format(base)
 
 
-def _counted(writer: Writer, givens: list[Given], *, is_while: bool) -> str:
+def _counted(writer: Writer, givens: list[Given]) -> str:
     choose, first, steps = writer.choose, givens[0], writer.steps
     size = choose([f"{first.name}.size({first.axis})", f"{first.name}.shape[{first.axis}]", str(steps), "steps"])
     if size == "steps":
@@ -156,11 +156,7 @@ def _counted(writer: Writer, givens: list[Given], *, is_while: bool) -> str:
     counters = {"all": ["t"], "from one": ["t", "t - 1"], "early": ["t", "t + 1"]}[way]
     for each in [*givens, *choose([[], [], [first]])]:
         _read(writer, each, choose(counters))
-    begin, end = "1" if way == "from one" else "0", f"{size} - 1" if way == "early" else size
-    if is_while:
-        choose([writer.before, writer.start, writer.start]).append(f"t = {begin}")
-        writer.last.append("t += 1")
-        return f"while t < {end}:"
+    end = f"{size} - 1" if way == "early" else size
     return f"for t in range({'1, ' if way == 'from one' else ''}{end}):"
 
 

@@ -116,7 +116,7 @@ def test_a_comparison_in_brackets_stays_one_when_its_number_is_read_no_more() ->
     bracketed = text.replace("if word.item() == end:", "if ((word.sum()).item()) == (end):")
     assert bracketed != text
     result = fix_text(bracketed, [RULE], default_options(RULE), unsafe=True)
-    assert "until=lambda word: word.sum() == end" in result.text
+    assert "(word.sum() == end).reshape(1)" in result.text
 
 
 def test_second_derivatives_stand_in_the_way() -> None:

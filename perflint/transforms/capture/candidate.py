@@ -19,13 +19,12 @@ from perflint.transforms.aliases import check_aliases
 from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, RUNTIME, handed_over, is_captured
-from perflint.transforms.capture.course import Exit, end_of
+from perflint.transforms.capture.chunks import end_of, stepped
 from perflint.transforms.capture.host_part import Around
 from perflint.transforms.capture.obstacles import Obstacles
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, region_with, regions, shortened
-from perflint.transforms.capture.step_function import stepped
 from perflint.transforms.names import importing, taken_around
 from perflint.transforms.operations import Decorate
 from perflint.transforms.remedy import TrainingStep
@@ -60,7 +59,7 @@ def _beside_others(program: Program, loop: PlainLoop) -> Fix:
     return _outlined(program, loop)
 
 
-def _in_chunks(program: Program, loop: PlainLoop, end: Exit) -> Fix:
+def _in_chunks(program: Program, loop: PlainLoop, end: ast.If) -> Fix:
     name, imported = importing(program, RUNTIME, "graphed_loop")
     change = rewrite(program, *imported, *stepped(program, loop, end, name))
     return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, change, DISTRIBUTION)

@@ -11,7 +11,6 @@ from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.hooks import may_be_hooked
-from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.values import Kind
@@ -65,13 +64,12 @@ class Obstacles:
     """Raises Blocked at the first thing that is in the way.
 
     `quiet`: no gradients are recorded. `strict`: steps whose results are dropped may run, so that nothing may be
-    changed but the step's own values, and what is `owned`, of which each step has copies.
+    changed but the step's own values.
     """
 
     program: Program
     quiet: bool
     strict: bool = False
-    owned: Locations = NOWHERE
     _seen: set[ast.AST] = field(default_factory=set)
 
     def check_function(self, function: ast.FunctionDef) -> None:
@@ -163,7 +161,7 @@ class Obstacles:
 
     def _written(self, node: ast.AST, base: ast.expr, region: ast.AST) -> None:
         """What others see may be written to where it is a tensor, and no gradients are recorded."""
-        if is_own(self.program, region, base, self.owned):
+        if is_own(self.program, region, base):
             return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
         quiet = self.quiet or self.program.grad_mode(node, callers=False) is GradMode.OFF

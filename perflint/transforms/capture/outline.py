@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -22,10 +23,9 @@ from perflint.transforms.capture.by_name import check_by_name
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late, only_reads
-from perflint.transforms.capture.parts import Part, written_directly
+from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, step_name
-from perflint.transforms.capture.unset import set_on_the_same_test
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
@@ -115,8 +115,8 @@ class Outline:
 
     def _check_parameter(self, name: ast.Name, values: Sequence[Value]) -> None:
         value = self.program.value(name)
-        if any(isinstance(each, Outer) for each in values) and self._setting(name.id) is None:
-            raise Blocked(f"`{name.id}` may not be set yet: give it a value in front of the loop in any case", name)
+        if any(isinstance(each, Outer) for each in values):
+            self._unset(name.id)
         if value.kind in (Kind.MODULE, Kind.OPTIMIZER) and not isinstance(self.region.around, ast.FunctionDef):
             raise Blocked(f"`{name.id}` is another one in each iteration: make it in front of the loop", name)
         walked = getattr(self.region.around, "iter", None)
@@ -126,12 +126,22 @@ class Outline:
         if value.kind in _OF_HOST and name.id in self._stored - self._kept:
             raise Blocked(f"`{name.id}` is computed on the host in each iteration: do that outside of the step", name)
 
-    def _setting(self, name: str) -> ast.If | None:
-        """The `if` that sets a variable which may be unset, on the test under which all reads of it stand."""
-        reads = [each for each in self._graph.values if isinstance(each, ast.Name) and each.id == name]
-        values = [(each, value) for each in reads if (value := self._graph.read(each)) is not None]
-        open_ = [each for each, value in values if any(isinstance(one, Outer) for one in sources_of(value))]
-        return set_on_the_same_test(self.program, name, open_, self._outermost) if open_ else None
+    def _unset(self, name: str) -> ast.stmt | None:
+        """The statement before which `None` may be given to a variable that may be unset; None where it needs none."""
+        program, graph, around = self.program, self._graph, self._outermost
+        reads = [each for each in graph.values if isinstance(each, ast.Name) and each.id == name]
+        values = [value for each in reads if (value := graph.read(each)) is not None]
+        if not any(isinstance(one, Outer) for value in values for one in sources_of(value)):
+            return None
+        stores = [each for each in reads if not isinstance(each.ctx, ast.Load)]
+        block = program.block_of(around)
+        first = next(each for each in block if each is around or not set(stores).isdisjoint(own_nodes(each)))
+        is_before = any(graph.runs_after(first, each) for each in stores if each not in own_nodes(first))
+        is_local = isinstance(program.function_of(around), ast.FunctionDef) and not graph.is_shared(name)
+        is_local = is_local and not re.search(r"\b(Name|UnboundLocal)Error\b", program.text)
+        if is_before or not is_local or isinstance(around, ast.FunctionDef) or any(map(_is_deleted, stores)):
+            raise Blocked(f"`{name}` may not be set yet: give it a value in front of the loop in any case", reads[0])
+        return first
 
     @cached_property
     def _behind(self) -> list[ast.Name]:
@@ -207,9 +217,8 @@ class Outline:
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
         points = self.program.get(Memory).points_to(self.region.scope)
-        written = written_directly if self.region.pure else written_names
         for each in self.region.captured:
-            for name in written(self.program, each):
+            for name in written_names(self.program, each, filled=self.region.pure):
                 if name.id in self.parameters and name in self.region.nodes:
                     does = "is written to in place: make a new tensor instead"
                     if self.program.value(name).kind is not Kind.TENSOR:
@@ -318,9 +327,9 @@ class Outline:
         region = self.region
         for fetched in region.fetched:
             yield Replace(fetched.value, reference(self._fetched[ast.dump(fetched.value)][0]))
-        for unset in self.parameters:
-            if (setting := self._setting(unset)) is not None:
-                yield InsertBefore(setting, (assignment(unset, expression("None")),))
+        for name in self.parameters:
+            if (first := self._unset(name)) is not None:
+                yield InsertBefore(first, (assignment(name, expression("None")),))
         for number in region.kept:
             yield from number.replaced(self.program)
         for call in region.unchecked:

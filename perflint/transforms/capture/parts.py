@@ -225,7 +225,7 @@ def sunk(program: Program, run: Sequence[Part], block: Sequence[ast.stmt]) -> It
     made = {
         each.node
         for part in run
-        for name in written_directly(program, part.statement)
+        for name in written_names(program, part.statement, filled=True)
         for each in graph.definitions(name)
         if isinstance(each, Definition)
     }
@@ -238,15 +238,6 @@ def sunk(program: Program, run: Sequence[Part], block: Sequence[ast.stmt]) -> It
         is_shared = bool(stores & (graph.shared | graph.captured.keys()))
         if not is_set and not is_shared and _makes(program, each) and not _is_changed(program, each, between):
             yield each
-
-
-def written_directly(program: Program, part: ast.AST) -> Iterator[ast.Name]:
-    """The names of what code in `part` that is known writes to in place, or fills."""
-    points, nodes = program.get(Memory).points_to(part), set(own_nodes(part))
-    writes = [each for each in [*points.writes] if each.node in nodes and not (each.deep or each.attribute)]
-    for name in (each for each in nodes if isinstance(each, ast.Name)):
-        if any(each.reaches(points.of(name)) for each in writes):
-            yield name
 
 
 def _makes(program: Program, statement: ast.Assign) -> bool:

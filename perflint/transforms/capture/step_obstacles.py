@@ -232,7 +232,7 @@ class StepObstacles(Obstacles):
     def _written(self, node: ast.AST, base: ast.expr, region: ast.AST) -> None:
         if not self.trains:
             super()._written(node, base, region)
-        elif self.program.value(base).kind is not Kind.TENSOR and not is_own(self.program, region, base, self.owned):
+        elif self.program.value(base).kind is not Kind.TENSOR and not is_own(self.program, region, base):
             raise Blocked(
                 f"{shown(self.program, base)} is changed, which a replay would not do: do that behind the step", node
             )

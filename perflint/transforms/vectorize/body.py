@@ -14,7 +14,7 @@ from perflint.transforms.names import names_in
 from perflint.transforms.operations import new
 from perflint.transforms.template import assignment, expression, reference, statements
 from perflint.transforms.vectorize import calls, rnns
-from perflint.transforms.vectorize.axes import measured, pointwise, product
+from perflint.transforms.vectorize.axes import pointwise, product
 from perflint.transforms.vectorize.indexing import selected, sliced, split_of
 from perflint.transforms.vectorize.modules import check_invariant, invariant
 from perflint.transforms.vectorize.results import lift_result
@@ -254,7 +254,6 @@ def _back_edge_value(scope: Scope, name: str, entry: Batched, node: ast.For) -> 
 
 
 _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
-_PAIR = {"values": 0, "indices": 1}
 
 
 def lift(scope: Scope, node: ast.expr) -> Value:
@@ -272,10 +271,6 @@ def lift(scope: Scope, node: ast.expr) -> Value:
         return invariant(scope, node)
     if isinstance(node, ast.Subscript):
         return _subscript(scope, node)
-    if isinstance(node, ast.Attribute):
-        base = scope.lift(node.value)
-        if isinstance(base, Parts) and node.attr in _PAIR and len(base.items) == 2:
-            return base.items[_PAIR[node.attr]]
     if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare):
         return _operator(scope, node)
     raise _unknown(scope, node)
@@ -290,7 +285,7 @@ def _operator(scope: Scope, node: ast.BinOp | ast.UnaryOp | ast.Compare) -> Valu
         if index := counter(scope, node):
             return index
         if isinstance(node.op, ast.MatMult):
-            return product([scope.tensor(each) for each in (node.left, node.right)], "@", node)
+            return product([scope.tensor(each) for each in (node.left, node.right)], node)
         return pointwise(scope, node, [node.left, node.right])
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = scope.tensor(node.operand, node)
@@ -303,8 +298,6 @@ def _operator(scope: Scope, node: ast.BinOp | ast.UnaryOp | ast.Compare) -> Valu
 
 
 def _subscript(scope: Scope, node: ast.Subscript) -> Value:
-    if isinstance(node.value, ast.Attribute) and node.value.attr == "shape" and not scope.read(node.value):
-        return measured(node, node.slice, scope.tensor(node.value.value, node))
     base = scope.lift(node.value)
     if isinstance(base, Parts):
         index = integer(node.slice)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from dataclasses import replace
 
 from perflint import torch_ops
@@ -17,17 +16,15 @@ from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.template import call_like, expression
 from perflint.transforms.vectorize import inline
 from perflint.transforms.vectorize.axes import (
-    along_axes,
+    along_axis,
     applied,
     joined,
-    measured,
     no_rule,
     pointwise,
     product,
     reshaped,
     with_axes_after,
 )
-from perflint.transforms.vectorize.indexing import Split, selected
 from perflint.transforms.vectorize.modules import (
     Module,
     called_module,
@@ -76,13 +73,10 @@ def _of_torch(scope: Scope, operation: TorchCall) -> Value:
     _check(scope, operation)
     if does.result == "tensor" and does.does("keeping") and does.does("same_shape"):
         return _converted(scope, operation)
-    if does.does("matmul") and does.name != "einsum":
+    if does.name == "matmul":
         return _multiplied(scope, operation)
-    if does.does("like") and does.does("same_shape") and not does.does("random"):
-        value = _steps(scope, operation)
-        return value.computed(applied(scope, operation, value))
-    if does.name in _RULES:
-        return _RULES[does.name](scope, operation)
+    if does.name in ("dropout", "alpha_dropout"):
+        return _dropped(scope, operation)
     if does.does("random"):
         raise Blocked(f"`{does.name}` draws random numbers", node)
     return _pointwise(scope, operation) if does.does("pointwise") else _of_one(scope, operation)
@@ -111,7 +105,7 @@ def _of_one(scope: Scope, operation: TorchCall) -> Value:
     value = tensor(first, operation.tensor)
     if isinstance(value, Batched) and operation.name in ("view", "reshape"):
         return reshaped(scope, operation, value)
-    return along_axes(scope, operation, _alone(scope, operation, value))
+    return along_axis(scope, operation, _alone(scope, operation, value))
 
 
 def _operands(operation: TorchCall) -> list[ast.expr]:
@@ -154,30 +148,10 @@ def _pointwise(scope: Scope, operation: TorchCall) -> Batched:
     return pointwise(scope, node, tensors)
 
 
-def _selected(scope: Scope, operation: TorchCall) -> Value:
-    """`x.select(1, t)`, as `x[:, t]`."""
-    whole, *others = _operands(operation)
-    base, axis = scope.lift(whole), integer(others[0]) if len(others) == 2 else None
-    if not isinstance(base, Invariant) or axis is None or axis < 0:
-        return _of_one(scope, operation)
-    return selected(scope, operation.call, Split(whole, axis, kept=False), others[1])
-
-
-def _where(scope: Scope, operation: TorchCall) -> Batched:
-    if len(operation.arguments) != 2:
-        raise Blocked("where something is differs from step to step", operation.call)
-    return _pointwise(scope, operation)
-
-
-def _measured(scope: Scope, operation: TorchCall) -> Value:
-    whole, *axis = _operands(operation)
-    return measured(operation.call, axis[0] if axis else None, scope.tensor(whole))
-
-
 def _multiplied(scope: Scope, operation: TorchCall) -> Value:
     if len(operation.arguments) != 1 or operation.call.keywords:
         raise Blocked("the factors are not known", operation.call)
-    return product([scope.tensor(each) for each in _operands(operation)], operation.name, operation.call)
+    return product([scope.tensor(each) for each in _operands(operation)], operation.call)
 
 
 def _dropped(scope: Scope, operation: TorchCall) -> Value:
@@ -187,47 +161,6 @@ def _dropped(scope: Scope, operation: TorchCall) -> Value:
         raise Blocked(f"`{operation.name}` may change its input in place", operation.call)
     scope.draft.changes.add(f"`{operation.name}` draws other random numbers")
     return value.named(applied(scope, operation, value))
-
-
-def _linear(scope: Scope, operation: TorchCall) -> Value:
-    value = _steps(scope, operation)
-    if not operation.arguments or scope.rank(operation.arguments[0]) != 2:
-        raise Blocked("the weight is not known to be a matrix", operation.call)
-    value = with_axes_after(value, 1, operation.call)
-    return value.computed(applied(scope, operation, value), fresh=True)
-
-
-def _normalized(scope: Scope, operation: TorchCall) -> Value:
-    """F.layer_norm: over as many axes at the end as it is told sizes."""
-    value = _steps(scope, operation)
-    shape = operation.arguments[0] if operation.arguments else None
-    if not isinstance(shape, ast.Tuple | ast.List) or any(isinstance(each, ast.Starred) for each in shape.elts):
-        raise Blocked("how many axes are normalized is not known", operation.call)
-    value = with_axes_after(value, len(shape.elts), operation.call)
-    return value.computed(applied(scope, operation, value))
-
-
-def _looked_up(scope: Scope, operation: TorchCall) -> Value:
-    """F.one_hot, and F.embedding where it does no more than look up."""
-    value = _steps(scope, operation)
-    if len(operation.arguments) != 1 or {each.arg for each in operation.call.keywords} - {"padding_idx"}:
-        raise Blocked(f"`{operation.name}` does more than look up", operation.call)
-    code = applied(scope, operation, value)
-    return value.with_axes(1, code).computed(code)
-
-
-_RULES: dict[str, Callable[[Scope, TorchCall], Value]] = {  # of what no trait describes
-    "alpha_dropout": _dropped,
-    "dim": _measured,
-    "dropout": _dropped,
-    "embedding": _looked_up,
-    "layer_norm": _normalized,
-    "linear": _linear,
-    "one_hot": _looked_up,
-    "select": _selected,
-    "size": _measured,
-    "where": _where,
-}
 
 
 # -- modules

@@ -12,7 +12,7 @@ from perflint.analysis.loops.header import split_axis, split_base, split_size
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, elements_of, integer, name_called, path_of
+from perflint.syntax.walk import PlainLoop, elements_of, integer, name_called
 from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.operations import new
 from perflint.transforms.template import expression, number, plus
@@ -50,7 +50,7 @@ def sliced(scope: Scope, node: ast.Subscript, base: Batched | Invariant) -> Batc
     items = elements_of(node.slice)
     if isinstance(base, Batched):
         return _part_of_step(scope, node, base, items)
-    return _step(scope, node, node.value, spread(scope, items, node.value))
+    return _step(scope, node, node.value, items)
 
 
 def selected(scope: Scope, node: ast.expr, split: Split, item: ast.expr) -> Batched:
@@ -58,17 +58,6 @@ def selected(scope: Scope, node: ast.expr, split: Split, item: ast.expr) -> Batc
     items = [*(new(ast.Slice()) for _ in range(split.axis)), item]
     step = _step(scope, node, split.whole, items)
     return replace(step.with_axes(1, step.code), kept=True) if split.kept else replace(step, of="")
-
-
-def spread(scope: Scope, items: list[ast.expr], base: ast.expr) -> list[ast.expr]:
-    """The indices with as many whole axes in the place of `...` as it stands for; raises Blocked."""
-    dots = [position for position, item in enumerate(items) if _is(item, ...)]
-    rank = scope.rank(base) if dots else None
-    if not dots:
-        return items
-    if rank is None or any(_is(item, None) for item in items):
-        raise Blocked("it is not known how many axes `...` stands for", base)
-    return [*items[: dots[0]], *(ast.Slice() for _ in range(rank - len(items) + 1)), *items[dots[0] + 1 :]]
 
 
 def item_code(scope: Scope, item: ast.expr) -> ast.expr:
@@ -99,10 +88,6 @@ def _range(index: Induction, node: ast.expr, *, kept: bool) -> Range:
     if (value is not None and value < 0) or (index.offset < 0 and value is None):
         raise Blocked("the first step may read from the sequence's end", node)
     return Range(first, plus(index.stop, index.offset), None if index.offset else index.end, kept)
-
-
-def _is(item: ast.expr, value: object) -> bool:
-    return isinstance(item, ast.Constant) and item.value is value
 
 
 def _is_basic_index(item: ast.expr) -> bool:
@@ -142,16 +127,11 @@ def _part_of_step(scope: Scope, node: ast.Subscript, base: Batched, items: list[
     """An index into one step: axes from time on stand one further back among all steps."""
     if scope.varies(*items):
         raise Blocked(f"{shown(scope.program, node)} picks something else in each step", node)
-    if any(not (_is_basic_index(item) or _is(item, ...) or _is(item, None)) for item in items):
+    if not all(map(_is_basic_index, items)):
         raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
     check_invariant(scope, *items)
     parts = [item_code(scope, item) for item in items]
     numbers = [integer(item) is not None for item in items]
-    if not all(_is_basic_index(item) for item in items):  # `v[..., 0]` and `v[:, None]`: what stands after time
-        front, more = base.in_front(), sum(_is(item, None) for item in items)
-        code = indexed(front.code, [ast.Slice(), *parts], whole=True)
-        walked = len(items) - more - sum(_is(item, ...) for item in items)
-        return front.narrowed(walked).with_axes(more - sum(numbers), code)
     if base.kept:
         return _part_of_kept(node, base, items, parts, numbers)
     at = base if base.axis <= len(items) and not any(numbers[: base.axis]) else base.at(0)
@@ -214,10 +194,9 @@ def with_targets(scope: Scope, loop: PlainLoop) -> Scope:
     """The scope in which the targets of `loop` have their values; raises Blocked."""
     if loop.orelse:
         raise Blocked("the loop has an else", loop)
-    if isinstance(loop, ast.For):
-        _bind(scope, loop.target, loop.iter)
-    else:
-        _bind_while(scope, loop)
+    if not isinstance(loop, ast.For):
+        raise Blocked("how often it runs is not told by its head", loop)
+    _bind(scope, loop.target, loop.iter)
     return replace(scope, targets=dict(scope.values))
 
 
@@ -250,34 +229,6 @@ def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched
     for part, sequence in zip(_targets(target, len(sequences)), sequences, strict=True):
         _assign(scope, part, sequence)
     return sequences[0]
-
-
-def _bind_while(scope: Scope, loop: ast.While) -> None:
-    """`while t < steps:`, where `t` begins at a constant and the last statement adds one."""
-    test = loop.test
-    if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name) or not isinstance(test.ops[0], ast.Lt):
-        raise Blocked("how often it runs is not told by its head", loop)
-    name, stop = test.left, test.comparators[0]
-    stores = [node for node in scope.uses(name.id, inside=True) if isinstance(node.ctx, ast.Store)]
-    first = _start(scope, loop, name)
-    if not _adds_one(loop.body[-1], name.id) or len(stores) != 1 or len(test.ops) > 1 or first is None or first < 0:
-        raise Blocked("it does not count its steps from a constant, one by one", loop)
-    scope.values[name.id] = _induction(scope, number(first), stop)
-
-
-def _adds_one(node: ast.stmt, name: str) -> bool:
-    if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
-        return False
-    return path_of(node.target) == name and integer(node.value) == 1
-
-
-def _start(scope: Scope, loop: ast.While, name: ast.Name) -> int | None:
-    """The constant that the counter has before the loop."""
-    start = scope.start(name)
-    if start is None:
-        return None
-    same_block = scope.program.block_of(scope.program.statement_of(start)) is scope.program.block_of(loop)
-    return integer(start) if same_block else None
 
 
 def _targets(target: ast.expr, count: int) -> list[ast.expr]:

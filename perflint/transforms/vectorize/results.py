@@ -22,7 +22,7 @@ from perflint.transforms.host_reads import item_of
 from perflint.transforms.joined import Growth, growth
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.template import assignment, expression, reference, statement
-from perflint.transforms.vectorize.indexing import item_code, ranges, spread
+from perflint.transforms.vectorize.indexing import item_code, ranges
 from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
 
@@ -93,7 +93,7 @@ def _add(scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.e
     _check_only_here(
         scope, node, path, [each for each in scope.facts.loop.body if (sum_ := _added(each)) and sum_[0] == path]
     )
-    if narrow := [addend for _, addend in addends if not (item_of(addend) or _keeps_type(scope, path, addend))]:
+    if narrow := [each for _, each in addends if not item_of(each) and _is_narrow(scope.program, each)]:
         raise Blocked(f"`{path}` adds up small integers, whose sum at once has 64 bits", narrow[0])
     if isinstance(node, ast.AugAssign):
         if not (isinstance(node.target, ast.Name) and _is_unshared(scope, path)):
@@ -113,7 +113,7 @@ def _slot(scope: Scope, node: ast.Assign, target: ast.Subscript) -> ast.stmt:
     _check_only_here(scope, node, path)
     if scope.program.value(target.value).kind is not Kind.TENSOR:
         raise Blocked(f"`{path}` is not known to be a tensor", node)
-    items = spread(scope, elements_of(target.slice), target.value)
+    items = elements_of(target.slice)
     found = ranges(scope, items)
     if len(found) != 1 or sum(map(is_full, items)) != len(items) - 1:
         raise Blocked("what is written to is not one step of a tensor", node)
@@ -233,16 +233,8 @@ def _is_joined(scope: Scope, use: ast.Name) -> bool:
 # -- does a sum over all steps at once have the type of one that is made step by step?
 
 
-def _keeps_type(scope: Scope, path: str, addend: ast.expr) -> bool:
-    """Is the sum `path` of the same type if `addend` is summed up first, where torch makes small integers 64 bits wide?
-
-    What is not known to be small integers or truth values passes for something else.
-    """
-    starts = scope.entering(path) if _is_narrow(scope.program, addend) else []
-    return all(start is not None and _absorbs(scope.program, start, addend) for start in starts)
-
-
 def _is_narrow(program: Program, node: ast.expr) -> bool:
+    """Is it of small integers, or truth values? What is not known to be passes for something else."""
     kind, dtype = number_kind(program, node), program.value(node).dtype
     if kind == FLOAT or is_wide_integer(program, node):
         return False
@@ -259,13 +251,6 @@ def _makes_narrow(program: Program, node: ast.AST) -> bool:
         return is_cast and method is not None and not (method.does("making_floats") or method.dtype == "int")
     name = program.qualified(node) if isinstance(node, ast.Attribute | ast.Name) else ""
     return name.startswith("torch.") and name.removeprefix("torch.") in _NARROW
-
-
-def _absorbs(program: Program, start: ast.expr, addend: ast.expr) -> bool:
-    """Does adding to `start` give the same type, whether what is added is narrow or not?"""
-    if program.value(start).kind is Kind.NUMBER:
-        return number_kind(program, start) == FLOAT or program.value(addend).dtype == "bool"
-    return not _is_narrow(program, start)
 
 
 # -- one tensor where a list of results would only be stacked after the loop

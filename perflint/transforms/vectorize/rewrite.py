@@ -59,7 +59,7 @@ def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
     """What computes all steps of `loop` at once; raises Blocked."""
     _check_around(program, loop)
     scope = with_targets(scope_of(program, loop, lift, inner_statements), loop)
-    lines = [*lift_body(scope, loop.body if isinstance(loop, ast.For) else loop.body[:-1])]
+    lines = [*lift_body(scope, loop.body)]
     lines, others = stacked(scope, lines)
     lines += [Line(loop.body[-1], (each,)) for each in _last_values(scope)]
     check_alone(program, loop)
@@ -97,11 +97,8 @@ def _last_values(scope: Scope) -> Iterator[ast.stmt]:
         value = scope.values.get(name)
         if isinstance(value, State) and value.is_output:
             value = value.outputs
-        is_counted = isinstance(value, Induction) and isinstance(loop, ast.While)
-        if isinstance(value, State | Parts | Induction) and not is_counted:
+        if isinstance(value, State | Parts | Induction):
             raise Blocked(f"`{name}` is read after the loop", loop)
-        if isinstance(value, Induction):
-            yield assignment(name, value.stop)
         if isinstance(value, Batched):
             own += [name] if value.own else []
             last = picked(value.code, value.axis, new(ast.Slice(number(-1))) if value.kept else number(-1))
