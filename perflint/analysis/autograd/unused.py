@@ -88,7 +88,9 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
     drops: dict[Sequence[str], bool] = {}  # of the functions for which it has asked
     for call in program.of_type(ast.Call):
         targets = program.targets(call) if _may_be_helper(program, call) else ()
-        for run in _runs(program, call.args[0]) if targets and drops.get(targets, True) else ():
+        if not targets or not drops.get(targets, True) or not _may_have_graph(program, call.args[0]):
+            continue
+        for run in _runs(program, call.args[0]):
             if run not in found:
                 drops[targets] = program.drops_elsewhere(call)
                 if drops[targets] and _is_dead(program, run):
@@ -97,13 +99,16 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
 
 
 def _may_be_helper(program: Program, call: ast.Call) -> bool:
-    """May it be a call of a function of another file, and no constructor or method, that is given what is computed?"""
+    """May it be a call of a function of another file, and no constructor or method, that is given something?"""
     name, _, last = path_of(call.func).rpartition(".") if call.args else ("", "", "")
     if not last[:1].islower() or name.startswith("self") or program.callee(call) is not None:
         return False
-    given = program.value(call.args[0])
-    is_result = not given.sure or given.kind not in _NO_RESULTS
-    return is_result and not program.qualified(call.func).startswith(_LIBRARIES)
+    return not program.qualified(call.func).startswith(_LIBRARIES)
+
+
+def _may_have_graph(program: Program, node: ast.expr) -> bool:
+    given = program.value(node)
+    return not given.sure or given.kind not in _NO_RESULTS
 
 
 def _runs(program: Program, node: ast.expr) -> list[ast.Call]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Sequence
+from functools import cached_property
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -39,18 +40,29 @@ class _Walk:
         self._program, self._loop = program, loop
         self._index, self.batch = "", None
         walk = loop if isinstance(loop, ast.For) else loop.generators[0]
-        target, walked = walk.target, walk.iter
-        index, repeated = self._looked_into(loop, target)
-        self._nodes = [each for part in repeated for each in ast.walk(part)]
-        self._own = dependents(loop, variables_in(target))
-        if not isinstance(walked, ast.Call) or not self._may_walk_samples(loop):
+        self._target, walked = walk.target, walk.iter
+        index, self._repeated = self._looked_into(loop, walk.target)
+        if not isinstance(walked, ast.Call):
             return
-        if (count := self._count(walked)) is not None and index:
+        if index and (count := self._count(walked)) is not None:
             self._index = index
-            self.batch = self._indexed(count)
+            batch = self._indexed(count)
         elif self._called(walked) == "zip" and not walked.keywords:
             are_tensors = [self._is_surely_tensor(each) for each in walked.args]  # lists of tensors are zipped more
-            self.batch = walked.args[0] if are_tensors and all(are_tensors) else None
+            batch = walked.args[0] if are_tensors and all(are_tensors) else None
+        else:
+            return
+        self.batch = batch if batch is not None and self._may_walk_samples(loop) else None
+
+    @cached_property
+    def _nodes(self) -> list[ast.AST]:
+        """All that runs for each sample."""
+        return [each for part in self._repeated for each in ast.walk(part)]
+
+    @cached_property
+    def _own(self) -> frozenset[str]:
+        """The variables that are computed of a sample, or of its index."""
+        return dependents(self._loop, variables_in(self._target))
 
     def _looked_into(self, loop: ast.For | ast.ListComp, target: ast.expr) -> tuple[str, Sequence[ast.AST]]:
         """The variable that counts, if it is one, and what runs for each sample: also in a lambda that is given it."""
@@ -107,16 +119,17 @@ class _Walk:
 
     def _indexed(self, count: ast.expr) -> ast.expr | None:
         """The tensor of which the loop takes each sample, if it counts samples."""
-        if self._counts_items(count):
+        samples = [each for each in self._nodes if isinstance(each, ast.Subscript) and self._is_sample(each)]
+        if not samples or self._counts_items(count):
             return None
         shapes = self._program.get(Shapes)
         measured, size = shapes.measured(count), shapes.size(count)
         kind = self._program.value(measured[0]).kind if measured is not None else Kind.TENSOR
         if (measured is not None and measured[1] != 0) or kind not in (Kind.TENSOR, Kind.UNKNOWN):
             return None
-        for part in (each for each in self._nodes if isinstance(each, ast.Subscript)):
+        for part in samples:
             is_of_size = measured is not None or (size and shapes.shape(part.value).size(0) == size)
-            if is_of_size and self._is_sample(part) and self._is_of_tensor(part):
+            if is_of_size and self._is_of_tensor(part):
                 return part.value
         return None
 

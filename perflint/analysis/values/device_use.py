@@ -26,11 +26,14 @@ _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)
 _TWICE = ("create_graph", "gradient_penalty", "hessian", "hvp", "jvp", "vmap", "is_grads_batched")
 _OF_LOSS = re.compile(r"torch\.vmap\([\w.]*(loss|criterion|entropy)\w*\b", re.IGNORECASE)
 # What names a format, or a framework with settings of its own; float64 sums up what is reported, too.
-_FORMATS = re.compile(
-    r"autocast|GradScaler|\bamp\b|_amp\b|\bamp_|tf32|bf16|fp16|torch\.float16|\bhalf\("
-    r"|quantization|[qQ]uantizer|set_default_dtype|matmul_precision|mixed_precision|\bprecision=|--precision"
-    r"|use_deterministic_algorithms|Accelerator|(import|from) (pytorch_)?lightning|Fabric\(|deepspeed|colossal|megatron"
-    r"|fairseq|fastai|torch_xla\."
+_FORMATS = (
+    *("autocast", "GradScaler", "tf32", "bf16", "fp16", "torch.float16", "quantization", "quantizer", "Quantizer"),
+    *("set_default_dtype", "matmul_precision", "mixed_precision", "--precision", "use_deterministic_algorithms"),
+    *("Accelerator", "Fabric(", "deepspeed", "colossal", "megatron", "fairseq", "fastai", "torch_xla."),
+)
+_FORMAT = re.compile(  # each begins with letters of its own, which are quickly looked for
+    r"amp(?:(?<=\bamp)(?:\b|_)|(?<=_amp)\b)|half(?<=\bhalf)\(|precision=(?<=\bprecision=)"
+    r"|import (?:pytorch_)?lightning|from (?:pytorch_)?lightning"
 )
 _COMPILING = frozenset("script script_method script_if_tracing _script_if_tracing trace trace_module freeze".split())
 _SCRIPTS = tuple(f".jit.{name}" for name in _COMPILING)
@@ -39,8 +42,9 @@ _SCRIPTS = tuple(f".jit.{name}" for name in _COMPILING)
 def says_of(program: Module) -> Says:
     """What a file says: of a device above all."""
     compiles = Says.COMPILES if scripting(program) is not None else Says.NOTHING
-    twice = _differentiates_twice(program.text) and _differentiates_twice(_OF_LOSS.sub("", program.text))
-    formats = Says.FORMATS if _FORMATS.search(program.text) else Says.NOTHING
+    text = program.text
+    twice = _differentiates_twice(text) and _differentiates_twice(_OF_LOSS.sub("", text))
+    formats = Says.FORMATS if any(map(text.__contains__, _FORMATS)) or _FORMAT.search(text) else Says.NOTHING
     return _of_place(program) | compiles | formats | (Says.TRANSFORMS if twice else Says.NOTHING)
 
 
