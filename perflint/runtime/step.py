@@ -11,7 +11,7 @@ from types import CodeType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.optim import optimizer as hooks
 
@@ -29,6 +29,7 @@ _PATTERNS = 4  # of which gradients a step replaces
 _SET_UPS = 16  # eager calls that may create optimizers' states
 _TAPE = torch.empty(0, requires_grad=True)  # that there is a tape behind results
 _HELD = "stays eager while gradients of an earlier step are held"
+_RESEEDED = "the random numbers are seeded again, for which cuDNN makes the dropout inside an RNN another state"
 
 
 def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
@@ -125,9 +126,10 @@ class GraphedStep(Graphed[P, R]):
             arguments = Arguments(call.structure, call.leaves)
             key = self._recall.find(call.function, arguments)
             record = self._records.find(key) if key is not None else None
-            if record is not None and record.capture is not None and not record.capture.is_held():
+            capture = record.capture if record is not None else None
+            if capture is not None and not capture.is_held() and not capture.is_reseeded():
                 self._records.replayed()
-                return record.capture(arguments.inputs)
+                return capture(arguments.inputs)
         return self._anew(call)
 
     def _replay(self, capture: StepReplay, call: Call, scene: Scene) -> Any:
@@ -154,6 +156,8 @@ class GraphedStep(Graphed[P, R]):
                     continue
                 if record.capture is None and (reason := self._capture(record, call, scene)):
                     return self._refuse(reason, scene, call)
+                if record.capture.is_reseeded():
+                    return self._refuse(_RESEEDED, scene, call)
                 if record.capture.is_held():
                     known.tell(_HELD)
                     break
@@ -259,6 +263,9 @@ class StepReplay(Capture):
         self._places = [gradient.untyped_storage() for _, gradient in self._made]
         del after, pairs, outcome
         self._least = [self._users_if(has_them) for has_them in (False, True)]
+        is_random = any(isinstance(each, nn.RNNBase) and each.training and each.dropout for each in walk.modules)
+        self._generator = torch.cuda.default_generators[self._recorder.device.index] if is_random else None
+        self._drawn = self._randomness()
 
     @property
     def pool(self) -> Any:
@@ -270,6 +277,15 @@ class StepReplay(Capture):
         users = self._users()
         least = (self._least[leaf.grad is gradient] for leaf, gradient in self._made)
         return any(count > each[number] for number, (count, each) in enumerate(zip(users, least, strict=True)))
+
+    def is_reseeded(self) -> bool:
+        """Whether the random numbers of the device began anew, and with them the dropout that cuDNN keeps to itself."""
+        (seed, offset), (known, last) = self._randomness(), self._drawn
+        return seed != known or offset < last
+
+    def _randomness(self) -> tuple[int, int]:
+        """The seed of the device's generator and how far it has come, where cuDNN takes its dropout from it."""
+        return (self._generator.initial_seed(), self._generator.get_offset()) if self._generator else (0, 0)
 
     def _users(self) -> list[int]:
         count = torch._C._storage_Use_Count
@@ -302,6 +318,7 @@ class StepReplay(Capture):
         for optimizer in self._stepped:
             for hook in (*hooks._global_optimizer_pre_hooks.values(), *hooks._global_optimizer_post_hooks.values()):
                 hook(optimizer, (), {})
+        self._drawn = self._randomness()
         outputs: Any = copies(self._outcome.tensors)
         if any(self._recorded):
             outputs = _Spent.apply(_TAPE, outputs, self._recorded)  # type: ignore[no-untyped-call]

@@ -324,6 +324,27 @@ def test_a_state_that_is_handed_on_and_detached_is_bitwise_the_same(cut: Callabl
         assert torch.equal(one, other)
 
 
+def test_seeding_again_ends_the_replays_of_a_model_whose_dropout_cudnn_draws() -> None:
+    model = _Words().to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    @graphed_step
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x, None)[0].flatten(0, 1), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.detach()
+
+    x, y = torch.randn(7, 16, 8, device=DEVICE), torch.randint(4, (112,), device=DEVICE)
+    for _ in range(6):
+        step(x, y)
+    assert step.graphs == 1
+    torch.manual_seed(1)
+    with pytest.warns(RuntimeWarning, match="seeded again"):
+        step(x, y)
+
+
 def test_a_state_that_gradients_flow_through_stays_eager() -> None:
     bias = torch.zeros(4, device=DEVICE, requires_grad=True)
 
