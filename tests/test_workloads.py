@@ -32,7 +32,7 @@ DEFECTS = {
     "seq2seq": {"cat-in-loop", "decode-loop", "repeat-not-broadcast"},
     "unguarded": {"missing-main-guard"},
 }
-LEFT = {"seq2seq": {"host-tensor"}}  # random numbers, which the device would draw otherwise
+LEFT = {name: {"host-tensor"} for name in ("greedy", "seq2seq")}  # random numbers: the device would draw others
 NOTHING_TO_GAIN = ("finetune", "reinforce")
 ROUNDING = {"seq2seq": 1.01e-4}  # one in the last digit that is printed, where the fix adds in another order
 RULES = selected_rules(Selection())  # those that are on by default

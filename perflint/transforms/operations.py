@@ -120,6 +120,12 @@ def new(node: Node) -> Node:
     return _noted(node, is_new=True)
 
 
+def again(node: ast.expr) -> ast.expr:
+    """The same expression as new code, of the same parts."""
+    fields: dict[str, Any] = {name: getattr(node, name, None) for name in node._fields}
+    return new(type(node)(**fields))
+
+
 def is_new(node: ast.AST) -> bool:
     """Is `node` new code, and no part of the program?"""
     return note_of(node).is_new or not hasattr(node, "lineno")

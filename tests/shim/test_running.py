@@ -33,7 +33,7 @@ def test_a_dry_run_says_what_is_left_and_why(tmp_path: Path) -> None:
     imports(tmp_path / "loads.py", "broken")
     run = patched(tmp_path, "--dry-run", "loads.py")
     assert "loads.py:24 loader: num_workers and pin_memory, if its samples allow it\n" in run.stdout
-    assert "loads.py:28 loader: left; no workers: `zip(source, target)` would draw its order earlier\n" in run.stdout
+    assert "loads.py:28 loader: left; no workers: `zip(source, target)` may draw its order earlier\n" in run.stdout
     assert "loads.py:25 sync-in-loop: left: its fix adds a dependency" in run.stdout
     assert "broken.py:2: left: " in run.stdout
     unsafe = patched(tmp_path, "--dry-run", "--unsafe", "loads.py")

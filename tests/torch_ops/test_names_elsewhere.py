@@ -46,7 +46,6 @@ _ALLOWED = {
     "perflint/transforms/capture/calls.py": "functions of other libraries that only compute, with a few of torch's",
     "perflint/transforms/capture/step_obstacles.py": "functions of a step that leave nothing behind on the host",
     "perflint/transforms/filled.py": "names of parameters",
-    "perflint/transforms/vectorize/calls.py": "the batching rule, by operation, of what no trait describes",
     "perflint/verify/agent/determinism.py": "functions that seed generators",
     "rules/loader_restarts_workers.py": "methods of lists and dicts that only read",
     "rules/param_loop.py": "how programs spell updates of parameters, and what they do beside",

@@ -112,12 +112,13 @@ def order_changed(program: Program, loader: LoaderCall) -> str:
         return ""
     if made or loader.argument("generator") is not None:
         return "its sampler, or generator, may draw at another moment"
-    first = next(filter(None, (_early(program, each) for each in program.of_type(ast.Call, ast.GeneratorExp))), None)
+    walkers = program.of_type(ast.Call, ast.GeneratorExp)
+    first = next(filter(None, (_early(program, each, loader) for each in walkers)), None)
     return f"`{' '.join(program.segment(first).split())}` may draw its order earlier" if first is not None else ""
 
 
-def _early(program: Program, node: ast.expr) -> ast.expr | None:
-    """The node, if it may make the iterator of a loader before something asks that for an item."""
+def _early(program: Program, node: ast.expr, loader: LoaderCall) -> ast.expr | None:
+    """The node, if it may make the iterator of the loader before something asks that for an item."""
     is_walked = isinstance(program.parent(node), ast.For | ast.comprehension | ast.Call | ast.Starred | ast.YieldFrom)
     if isinstance(node, ast.GeneratorExp):
         given = [] if is_walked else [node.generators[0].iter]
@@ -126,15 +127,15 @@ def _early(program: Program, node: ast.expr) -> ast.expr | None:
         name = program.qualified(node.func)
         is_early = _EARLY.fullmatch(name) or (name == "builtins.enumerate" and not is_walked)
         given = node.args if is_early else []
-    return node if any(_may_be_loader(program, each) for each in given) else None
+    return node if any(_may_be(program, each, loader) for each in given) else None
 
 
-def _may_be_loader(program: Program, node: ast.expr) -> bool:
-    """May it be a loader, such as a parameter of unknown callers that is handed to `iter`?"""
-    loaders, is_known = program.get(Loaders).by_call, program.value(node).kind in _NO_LOADERS
+def _may_be(program: Program, node: ast.expr, loader: LoaderCall) -> bool:
+    """May it be the loader, as a parameter of unknown callers may that is handed to `iter`?"""
+    is_known = program.value(node).kind in _NO_LOADERS
     may_be_given = not is_known and isinstance(program.parent(node), ast.Call)
     origins = [each for each, is_held, _ in program.get(Iteration).reached(node) if not is_held]
-    return any(each in loaders or (may_be_given and isinstance(each, ast.arg)) for each in origins)
+    return any(each is loader.call or (may_be_given and isinstance(each, ast.arg)) for each in origins)
 
 
 def _is_orderly(program: Program, sampler: ast.AST) -> bool:

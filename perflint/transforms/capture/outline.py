@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
@@ -35,6 +34,7 @@ from perflint.transforms.operations import (
     Operation,
     Replace,
     ReplaceStatements,
+    again,
     in_rows,
     new,
 )
@@ -198,7 +198,7 @@ class Outline:
             code = ast.dump(each.value)
             if code not in found:
                 name = each.name if each.name not in used else self._taken.fresh(each.name)
-                found[code] = (name, self._scale(each.value) if each.scales else _again(each.value))
+                found[code] = (name, self._scale(each.value) if each.scales else again(each.value))
                 used.add(name)
                 self._taken.names.add(name)
         return found
@@ -393,14 +393,8 @@ class Outline:
         for read in late.reads:
             if read in self._late_values:
                 value = self.region.values[read]
-                yield assignment(self._late_values[read], _again(value) if value is read else value)
+                yield assignment(self._late_values[read], again(value) if value is read else value)
 
 
 def _is_deleted(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Del)
-
-
-def _again(node: ast.expr) -> ast.expr:
-    """The same expression as new code, of the same parts."""
-    fields: dict[str, Any] = {name: getattr(node, name, None) for name in node._fields}
-    return new(type(node)(**fields))
