@@ -19,6 +19,7 @@ from perflint.api import (
     Role,
     Shapes,
     Write,
+    is_view,
 )
 
 from .copies import MATERIALISING, Copy
@@ -133,7 +134,7 @@ def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
     assert isinstance(copy.call.func, ast.Attribute)
     name = copy.call.func.attr
     if name == "long":
-        return False  # mostly of integers that are so already
+        return not _counts_up(program, copy.source)
     if name in MATERIALISING or not api.torch_does(name, "to_device"):
         return True
     assert isinstance(copy.source, ast.Call) and isinstance(copy.source.func, ast.Attribute)
@@ -147,6 +148,30 @@ def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
         and not _is_device(program, copy.call)
         and not api.path_of(_base(copy.source)).startswith("self.")
     )
+
+
+def _keeps_integers(method: str) -> bool:
+    operation = api.torch_method(method)
+    return is_view(method) or method in ("cuda", "long") or (operation is not None and operation.does("view"))
+
+
+def _counts_up(program: Program, node: ast.expr) -> bool:
+    """Is it a view of what torch.arange or randperm makes, which are integers of 64 bits unless told otherwise?"""
+    for _ in range(_DEPTH):
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:
+            node = values[0]
+        elif not isinstance(node, ast.Call):
+            return False
+        elif program.qualified(node.func) in ("torch.arange", "torch.randperm"):
+            fractions = any(isinstance(getattr(each, "value", None), float) for each in node.args)
+            return not fractions and all(keyword.arg != "dtype" for keyword in node.keywords)
+        elif isinstance(node.func, ast.Attribute) and _keeps_integers(node.func.attr):
+            node = node.func.value
+        else:
+            return False
+    return False
 
 
 def _is_device(program: Program, call: ast.Call) -> bool:

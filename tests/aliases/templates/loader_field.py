@@ -8,26 +8,27 @@ kept = []
 
 
 class Rows(Dataset):
-    def __init__(self):
-        self.rows, self.scales = torch.arange(8.0), [1.0] * 9
+    def __init__(self, rows, scales):
+        self.rows, self.scales = rows, scales
 
     def __len__(self):
         return 8
 
     def __getitem__(self, index):
-        # slot item: self.rows!
         return self.rows[index] * self.scales[index]
 
 
 def collect():
-    dataset = Rows()
+    rows, scales = torch.arange(8.0), [1.0] * 9
+    # slot made: rows scales=list
+    dataset = Rows(rows, scales)
     seen = []
-    # slot start: dataset.rows dataset.scales=list
+    # slot start: rows dataset.rows scales=list dataset.scales=list
     for batch in DataLoader(dataset):
-        # slot first: batch dataset.rows! dataset.scales=list
+        # slot first: rows! batch dataset.rows! scales=list dataset.scales=list
         seen.append(batch.to(device))
-        # slot last: dataset.rows!
-    return seen
+        # slot last: rows! dataset.rows! scales=list
+    return seen, rows, scales
 
 
 def run():
