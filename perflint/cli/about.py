@@ -79,9 +79,7 @@ def rules(output_format: str) -> int:
 
 @click.command(short_help="Show the settings and their origins.")
 @options.PATHS
-@options.SELECTION
-@options.JOBS
-@options.CACHE
+@options.SETTINGS
 @options.REPORT
 @options.UNSAFE
 def config(paths: tuple[Path, ...], **typed: Any) -> int:

@@ -80,12 +80,8 @@ def cli(ctx: click.Context) -> int:
 @options.PATHS
 @options.CHECK
 @options.UNSAFE
-@options.SELECTION
-@options.STDIN_NAME
-@options.JOBS
-@options.CACHE
-@options.COLOR
-@options.VERBOSITY
+@options.SETTINGS
+@options.FILES
 def check(
     paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool, fixes: bool, watch: bool, **typed: Any
 ) -> int:
@@ -144,12 +140,8 @@ def _check(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
 @options.UNSAFE
 @options.VERIFIED
 @options.EXIT_ZERO
-@options.SELECTION
-@options.STDIN_NAME
-@options.JOBS
-@options.CACHE
-@options.COLOR
-@options.VERBOSITY
+@options.SETTINGS
+@options.FILES
 def fix(paths: tuple[Path, ...], apply: bool, verified: bool, exit_zero: bool, **typed: Any) -> int:
     """Show as a unified diff how PATHS would be fixed; with --apply, fix them. With - it is a filter.
 

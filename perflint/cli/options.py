@@ -87,7 +87,7 @@ CHECK = _all_of(
     click.option("--write-baseline", type=FILE, help="Accept today's findings: put them into this file."),
     click.option("--add-ignore", is_flag=True, help="Accept today's findings: give each a comment that ignores it."),
 )
-SELECTION = _all_of(
+SETTINGS = _all_of(
     click.option("--select", **_RULES, help="Only these rules or groups, with commas between, whatever is configured."),
     click.option("--extend-select", **_RULES, help="These as well."),
     click.option("--ignore", **_RULES, help="Not these."),
@@ -100,16 +100,17 @@ SELECTION = _all_of(
     click.option("--force-exclude", is_flag=True, help="Leave out excluded files even when they are named."),
     click.option("--isolated", is_flag=True, help="Read no configuration file."),
     click.option("--config", type=FILE, help="Read this configuration file instead of the nearest one."),
-)
-JOBS = click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by default one per core.")
-CACHE = _all_of(
+    click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by default one per core."),
     click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
     click.option("--cache-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the cache lives."),
 )
-STDIN_NAME = click.option(
-    "--stdin-filename", type=click.Path(path_type=Path), help="The file that standard input stands for."
-)
 COLOR = click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
+FILES = _all_of(
+    click.option("--stdin-filename", type=click.Path(path_type=Path), help="The file that standard input stands for."),
+    COLOR,
+    click.option("-q", "--quiet", is_flag=True, help="No summary."),
+    click.option("-v", "--verbose", is_flag=True, help="Also say which files and rules were left out, and why."),
+)
 MODULE = click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
 PROGRAM = click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 RACE = _all_of(
@@ -124,10 +125,6 @@ RACE = _all_of(
     ),
     click.option("-q", "--quiet", is_flag=True, help="No progress, only the result."),
     click.option("-v", "--verbose", is_flag=True, help="Also say where the time went."),
-)
-VERBOSITY = _all_of(
-    click.option("-q", "--quiet", is_flag=True, help="No summary."),
-    click.option("-v", "--verbose", is_flag=True, help="Also say which files and rules were left out, and why."),
 )
 
 

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 @click.option("--last", is_flag=True, help="Print the summary of the latest run that was killed, or still goes on.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 @options.UNSAFE
-@options.SELECTION
-@options.JOBS
-@options.CACHE
+@options.SETTINGS
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def run(
     program: tuple[str, ...], is_module: bool, dry_run: bool, last: bool, quiet: bool, **typed: Any
@@ -74,9 +72,7 @@ def _printed(lines: Iterable[str]) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; the program prints to standard error.")
 @click.option("--trace", type=options.FILE, help="Write a trace of a few steps for Perfetto to this file.")
 @click.option("-q", "--quiet", is_flag=True, help="Only the summary.")
-@options.SELECTION
-@options.JOBS
-@options.CACHE
+@options.SETTINGS
 @options.COLOR
 @options.PROGRAM
 def profile(program: tuple[str, ...], **typed: Any) -> int:
@@ -162,9 +158,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
 @click.option("--compile", is_flag=True, help="Try what compiling modules gains, as `perflint run --compile` does it.")
 @click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need; `fix` writes it.")
 @options.RACE
-@options.SELECTION
-@options.JOBS
-@options.CACHE
+@options.SETTINGS
 @options.COLOR
 @options.PROGRAM
 def verify(program: tuple[str, ...], **typed: Any) -> int:
@@ -245,9 +239,7 @@ _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "round
 )
 @click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need.")
 @options.RACE
-@options.SELECTION
-@options.JOBS
-@options.CACHE
+@options.SETTINGS
 @options.COLOR
 @options.PROGRAM
 def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:

@@ -89,7 +89,7 @@ class Profile:
     `steps` of the kind `unit` took `step_ms` each, and while they were traced `slowdown` times as long. `shares` by
     regime add up to 1; there are none where nothing was seen but lines. `made` are the lines that make loaders and
     optimizers, with what these cost. A batch takes a loader's worker `batch_ms`, and the `worker_lines` of that. With
-    several `ranks`, all else is of the slowest. `is_partial`: the program ended before all was recorded.
+    several `ranks`, all else is of the slowest.
     """
 
     program: str
@@ -112,7 +112,6 @@ class Profile:
     ranks: tuple[Rank, ...] = ()
     facts: tuple[Fact, ...] = ()
     notes: tuple[str, ...] = ()
-    is_partial: bool = False
 
     @property
     def regime(self) -> str:

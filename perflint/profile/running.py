@@ -176,7 +176,6 @@ def profile_of(program: str, records: Sequence[Record], workers: Sequence[Fetche
         ranks if len(ranks) > 1 else (),
         tuple(Fact(*key, tuple(sorted(seen))) for key, seen in sorted(record.facts.items())),
         (*record.notes, *_notes(record, division)),
-        not record.is_complete,
     )
 
 

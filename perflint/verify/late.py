@@ -54,7 +54,7 @@ def shortcut(frames: Sequence[Place], late: Iterable[Place], paths: Iterable[str
     `paths` are its files. Calls are followed by their names alone. Of the places behind loops, those behind the fewest
     are reached; what nothing leads to from here is not.
     """
-    trees = {path: tree for path in dict.fromkeys(map(os.path.realpath, paths)) if (tree := _tree(path))}
+    trees = _trees(paths)
     calls = _Calls(trees)
     here = [(path, line) for path, line in ((os.path.realpath(path), line) for path, line in frames) if path in trees]
     active = {(path, node) for path, line in here for node in _at(trees[path], line) if isinstance(node, ast.For)}
@@ -88,7 +88,7 @@ def is_evaluation(
     The program was at the places `evaluating` when it asked for batches of an evaluation, and `training` at steps of an
     optimizer.
     """
-    trees = {path: tree for path in dict.fromkeys(map(os.path.realpath, paths)) if (tree := _tree(path))}
+    trees = _trees(paths)
     around = [{_around(trees, place) for place in places} for places in (late, evaluating, training)]
     return bool(around[0]) and None not in around[0] and around[0] <= around[1] - around[2]
 
@@ -162,6 +162,10 @@ def _called(nodes: Iterable[ast.stmt]) -> frozenset[str]:
 
 def _is_periodic(test: ast.expr) -> bool:
     return any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) for node in ast.walk(test))
+
+
+def _trees(paths: Iterable[str]) -> dict[str, ast.Module]:
+    return {path: tree for path in dict.fromkeys(map(os.path.realpath, paths)) if (tree := _tree(path))}
 
 
 def _tree(path: str) -> ast.Module | None:

@@ -329,17 +329,11 @@ def _restore(entry: Entry, place: Path) -> None:
 def _write(entry: Entry, place: Path, path: Path) -> None:
     """Put a file's content back, whole or not at all, but where it has further names: these name the same file."""
     found = path.lstat() if path.exists() else None
-    if found and found.st_ino == entry.inode and found.st_nlink > 1:
-        with place.open("rb") as kept, path.open("wb") as file:
-            kept.readline()
-            shutil.copyfileobj(kept, file)
-        path.chmod(stat.S_IMODE(entry.mode))
-        os.utime(path, ns=(entry.time, entry.time))
-        return
-    beside = path.with_name(f"{path.name}.perflint")
-    with place.open("rb") as kept, beside.open("wb") as file:
+    has_names = found and found.st_ino == entry.inode and found.st_nlink > 1
+    into = path if has_names else path.with_name(f"{path.name}.perflint")
+    with place.open("rb") as kept, into.open("wb") as file:
         kept.readline()
         shutil.copyfileobj(kept, file)
-    beside.chmod(stat.S_IMODE(entry.mode))
-    os.utime(beside, ns=(entry.time, entry.time))
-    beside.replace(path)
+    into.chmod(stat.S_IMODE(entry.mode))
+    os.utime(into, ns=(entry.time, entry.time))
+    into.replace(path)  # which does nothing to a file itself
