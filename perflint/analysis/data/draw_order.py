@@ -132,6 +132,10 @@ def _early(program: Program, node: ast.expr, loader: LoaderCall) -> ast.expr | N
 
 def _may_be(program: Program, node: ast.expr, loader: LoaderCall) -> bool:
     """May it be the loader, as a parameter of unknown callers may that is handed to `iter`?"""
+    if isinstance(node, ast.Starred):
+        held = program.value(node.value)
+        parts = (held.item, *(held.items or ()))  # which of them is not followed
+        return any(part.kind is Kind.LOADER for part in parts if part)
     is_known = program.value(node).kind in _NO_LOADERS
     may_be_given = not is_known and isinstance(program.parent(node), ast.Call)
     origins = [each for each, is_held, _ in program.get(Iteration).reached(node) if not is_held]

@@ -8,27 +8,26 @@ kept = []
 
 
 class Rows(Dataset):
-    def __init__(self, rows, scales):
-        self.rows, self.scales = rows, scales
+    def __init__(self):
+        self.rows, self.scales = torch.arange(8.0), [1.0] * 9
 
     def __len__(self):
         return 8
 
     def __getitem__(self, index):
+        # slot item: self.rows!
         return self.rows[index] * self.scales[index]
 
 
 def collect():
-    rows, scales = torch.arange(8.0), [1.0] * 9
-    # slot made: rows scales=list
-    dataset = Rows(rows, scales)
+    dataset = Rows()
     seen = []
-    # slot start: rows dataset.rows scales=list dataset.scales=list
+    # slot start: dataset.rows dataset.scales=list
     for batch in DataLoader(dataset):
-        # slot first: rows! batch dataset.rows! scales=list dataset.scales=list
+        # slot first: batch dataset.rows! dataset.scales=list
         seen.append(batch.to(device))
-        # slot last: rows! dataset.rows! scales=list
-    return seen, rows, scales
+        # slot last: dataset.rows!
+    return seen
 
 
 def run():
