@@ -51,8 +51,8 @@ A bare `torch.compile` of the step is no way out: it was measured to be slower t
 *vectorizable* loops are rewritten as operations on all steps at once where data flow proves that each step gives the
 same: `rounding` (the same mathematics, summed in another order), `behaviour` where dropout draws its numbers in another
 order. The modules and parameters stay the very same; a Cell's become one call of the function that `nn.LSTM`, `nn.GRU`
-and `nn.RNN` call. A stack of Cells becomes a loop over its layers, each with one call. What was a tensor of its own
-stays one that may be written to in place: it is copied where it would share the memory of what was computed at once.
+and `nn.RNN` call. What was a tensor of its own stays one that may be written to in place: it is copied where it would
+share the memory of what was computed at once.
 Losses are taken step by step with `torch.vmap`, so that what a step ignores or averages over stays its own. It assumes
 that the sequence has at least one step, that it is as long as the loop goes, that inputs of an RNN with `batch_first`
 have an axis for the batch, and that no other file registers hooks, builds the parts of a module otherwise in a

@@ -203,14 +203,6 @@ def _is_aliased(scope: Scope, path: str) -> bool:
     return any(path_of(each) != path and places & points.of(each) for each in nodes if isinstance(each.ctx, ast.Load))
 
 
-def is_own_list(scope: Scope, name: str) -> bool:
-    """Is it a list made before the loop, of which nothing but this variable knows?"""
-    (start, *others) = scope.entering(name)
-    is_repeated = isinstance(start, ast.BinOp) and isinstance(start.op, ast.Mult)
-    display = start.left if is_repeated and isinstance(start, ast.BinOp) else start
-    return not others and isinstance(display, ast.List | ast.ListComp) and _is_unshared(scope, name)
-
-
 def _is_only_joined(scope: Scope, path: str) -> bool:
     """Is it a new list, of which nothing takes a tensor out, but all of them are joined to others?"""
     starts = scope.starts(path)
@@ -282,7 +274,7 @@ def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, To
     made, given = program.statement_of(start), program.value(start)
     if not isinstance(made, ast.AnnAssign) and not (isinstance(made, ast.Assign) and len(made.targets) == 1):
         return None, None
-    uses = [use for use in scope.uses(path, inside=False) if use is not start]
+    uses = [use for use in scope.uses(path) if use not in scope.facts.inside and use is not start]
     call = program.parent(uses[0]) if len(uses) == 1 else None
     if given.kind is not Kind.SEQUENCE or given.items != () or program.block_of(made) is not program.block_of(loop):
         return None, None

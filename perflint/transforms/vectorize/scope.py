@@ -76,8 +76,7 @@ class Draft:
     def outputs_of(self, path: str) -> str:
         """The name of the outputs of the Cell whose state is found under `path`."""
         if path not in self.outputs:
-            plain = re.sub(r"\[[^\d\W]\w*\]|\W", "", path)  # `h` of `h[layer]`, `h0` of `h[0]`
-            self.outputs[path] = self.taken.fresh(f"{plain}_steps")
+            self.outputs[path] = self.taken.fresh(f"{path}_steps")
         return self.outputs[path]
 
 
@@ -95,20 +94,18 @@ class Callee:
 
 @dataclass(frozen=True)
 class Line:
-    """The `new` statements that take the place of an old one; of its head, where `last` is the last line of that."""
+    """The `new` statements that take the place of an old one."""
 
     statement: ast.stmt
     new: tuple[ast.stmt, ...]
-    last: int = 0
 
 
 @dataclass(frozen=True)
 class Scope:
     """The values, by path, of what one function has given a value so far: the loop's, or one that its body calls.
 
-    `assigned` are all paths that the loop gives a value, `targets` what its head alone does. `layer` counts in a loop
-    inside of a step, as over the layers of a stack: empty where nothing does, None outside of one. Where it is replaced
-    with changes, both go on with the same `draft` and `values`.
+    `assigned` are all paths that the loop gives a value, `targets` what its head alone does. Where it is
+    replaced with changes, both go on with the same `draft` and `values`.
     """
 
     facts: Facts
@@ -117,7 +114,6 @@ class Scope:
     targets: Mapping[str, Value] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
     callee: Callee | None = None
-    layer: str | None = None
 
     @property
     def program(self) -> Program:
@@ -143,20 +139,9 @@ class Scope:
         return tensor(self.lift(node), at or node)
 
     def read(self, node: ast.expr) -> Value | None:
-        """The value of a variable, or an item of a list, that the body or the loop's head sets; None for any other."""
-        place = place_of(node)
-        if place in self.values:
-            return self.values[place]
-        if place in self.assigned or (isinstance(node, ast.Subscript) and place and self._is_item(node)):
-            return Carried(place)
-        return None
-
-    def _is_item(self, node: ast.Subscript) -> bool:
-        """Is it the same item, in each step, of what the step before left?"""
-        is_fixed = (integer(node.slice) or 0) >= 0 and isinstance(node.slice, ast.Constant)
-        is_layer = isinstance(node.slice, ast.Name) and node.slice.id == self.layer
-        base = self.read(node.value)
-        return (is_fixed or is_layer) and isinstance(base, Carried) and base.path not in self.facts.shifted
+        """The value of a variable that the body or the loop's head sets; None for any other."""
+        path = path_of(node)
+        return self.values.get(path, Carried(path) if path in self.assigned else None)
 
     def varies(self, *nodes: ast.expr) -> bool:
         """Does one of them read anything that the loop gives a value?"""
@@ -222,24 +207,10 @@ class Scope:
         made = (each for each in sources_of(value) if isinstance(each, Definition)) if value is not None else ()
         return {each for each in made if each.node not in self.facts.inside}
 
-    def uses(self, name: str, *, inside: bool | None = None) -> list[ast.Name]:
-        """Where the function of the loop has the variable, in the loop or outside of it."""
+    def uses(self, name: str) -> list[ast.Name]:
+        """Where the function of the loop has the variable."""
         around = self.program.function_of(self.facts.loop) or self.program.tree
-        found = (node for node in own_nodes(around) if isinstance(node, ast.Name) and node.id == name)
-        return [node for node in found if inside is None or (node in self.facts.inside) is inside]
-
-    def is_rebound(self, path: str) -> bool:
-        """Does the loop give the variable that `path` begins with another value as a whole?"""
-        return any(not isinstance(node.ctx, ast.Load) for node in self.uses(root_of(path), inside=True))
-
-    def is_live_out(self, path: str) -> bool:
-        """Does code after the loop read the variable, or the list that `path` is an item of?"""
-        root = root_of(path)
-        if path == root or self.is_rebound(path):
-            return root in self.facts.live_out
-        uses = self.uses(root, inside=False)
-        is_repeated = self.graph.regions[self.facts.loop].outer is not None
-        return is_repeated or any(self.graph.runs_after(use, self.facts.loop) for use in uses)
+        return [node for node in own_nodes(around) if isinstance(node, ast.Name) and node.id == name]
 
     # -- shapes
 
@@ -325,17 +296,9 @@ def placed(lines: Iterable[Line]) -> list[ast.stmt]:
     for line in lines:
         for position, each in enumerate(line.new):
             if not position:
-                standing_for(each, line.statement, last=line.last, alone=len(line.new) == 1)
+                standing_for(each, line.statement, alone=len(line.new) == 1)
             found.append(each)
     return found
-
-
-def place_of(node: ast.AST) -> str:
-    """The path of a variable, or of an item of a list: `h[i]`, `h[0]`; empty for all else."""
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.Constant | ast.BinOp):
-        base = place_of(node.value)
-        return f"{base}[{ast.unparse(node.slice)}]" if base else ""
-    return path_of(node)
 
 
 def root_of(path: str) -> str:
