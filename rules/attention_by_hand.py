@@ -71,7 +71,6 @@ class AttentionByHand(Rule):
     triggers = ("softmax", "Softmax")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the softmax of each attention that one kernel could compute."""
         for found in () if program.is_test or _FUSED.search(program.text) else api.attentions(program):
             if any(_REFERENCE.search(getattr(each, "name", "")) for each in program.ancestors(found.softmax)):
                 continue

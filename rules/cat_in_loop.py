@@ -71,7 +71,6 @@ class CatInLoop(Rule):
     triggers = (".cat(", "concat", "stack(", "cat(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each growing concatenation, at its call."""
         for statement in () if program.is_test else program.of_type(ast.Assign):
             for growing, own in _growing(program, statement):
                 loop = _loop_around(program, statement, own)
@@ -98,7 +97,7 @@ def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCal
 
 
 def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop | None:
-    """The loop that carries the variable from one iteration to the next; None where each makes it anew."""
+    """The loop that carries the variable from one iteration to the next, if there is one."""
     target = statement.targets[0]
     if isinstance(own, ast.Name) and isinstance(target, ast.Name):
         return api.carrying_loop(program, own, target)
@@ -131,7 +130,6 @@ def _is_returned(program: Program, read: ast.AST) -> bool:
 
 
 def _is_short(program: Program, loop: Loop) -> bool:
-    """Is it written out that there are but a few iterations?"""
     walked = getattr(loop, "iter", None)
     if isinstance(walked, ast.List | ast.Tuple):
         return True

@@ -68,7 +68,6 @@ class CompileBreak(Rule):
     triggers = ("torch.compile", "make_graphed_callables", "cuda.graph", "import compile")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the breaks in what is compiled or captured."""
         if program.is_test:
             return
         found: dict[ast.Call, str] = {}
@@ -88,7 +87,6 @@ def _called(program: Program, node: ast.expr) -> str:
 
 
 def _compiled(program: Program) -> Iterator[Function]:
-    """The functions of this file that are compiled, or captured by torch."""
     for function in program.of_type(ast.FunctionDef):
         if any(_COMPILING.fullmatch(_called(program, each)) for each in function.decorator_list):
             yield function
@@ -120,7 +118,6 @@ def _breaks(program: Program, code: ast.AST, depth: int) -> Iterator[tuple[ast.C
 
 
 def _reads_back(method: str) -> bool:
-    """Does the tensor's method give Python its values?"""
     return api.torch_does(method, "to_host") and not api.torch_does(method, "move")
 
 

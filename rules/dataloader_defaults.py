@@ -118,7 +118,6 @@ class DataloaderDefaults(Rule):
     }
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield a finding for each loader that leaves something out."""
         for loader in () if program.is_test else api.loaders(program):
             measured = api.measured_workers(str(options[MEASURED]), loader)
             workers, ahead = measured or (int(options["workers"]), _AHEAD)
@@ -263,7 +262,6 @@ def _proviso(program: Program, loader: LoaderCall, source: Source, *, with_worke
 
 
 def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
-    """Why the option cannot be set in the call."""
     if not loader.certain and setting.value is None:
         return "the class comes by way of another file, which may have given it other parameters"
     if setting.state is State.OFF and not isinstance(setting.value, ast.Constant):

@@ -115,7 +115,6 @@ class DecodeLoop(Rule):
     triggers = ("for ", "while ")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield a finding for each loop over time, at its head."""
         for loop in program.plain_loops():
             best = api.time_loop_remedy(program, loop)
             if best is None:

@@ -55,7 +55,6 @@ class GraphKept(Rule):
     triggers = ("backward(",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such loss, where it goes into the sum or the list."""
         found: set[ast.AST] = set()
         for backward in () if program.is_test else program.of_type(ast.Call):
             loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None

@@ -102,7 +102,6 @@ class ItemInLoop(Rule):
     triggers = (".item", "item()")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each first read of a value in an iteration."""
         for sync, repeats, fixes, blocked in api.host_reads(program):
             if sync.kind == "item":
                 span, by = (sync.start, sync.end), program.hot_by(sync.node)

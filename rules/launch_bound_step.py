@@ -97,7 +97,6 @@ class LaunchBoundStep(Rule):
     regimes = ("overhead", "host reads")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each training step of a program that may use a device."""
         if program.is_test or program.is_host_only or not program.may_use_device:
             return
         for step in api.training_steps(program):

@@ -53,7 +53,6 @@ class MaskRead(Rule):
     triggers = ("mask]",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the first read with each such mask in each loop, or function that a loop calls."""
         seen = set[tuple[ast.AST | None, str]]()
         waits = [read.sync.start for read in api.host_reads(program)]
         is_left_alone = program.is_test or program.is_host_only or "import torch" not in program.text

@@ -64,7 +64,6 @@ class UnsynchronizedTiming(Rule):
     triggers = ("time()", "perf_counter", "monotonic", "time_ns()", "default_timer")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such read that ends a region."""
         is_left_alone = program.is_test or not program.may_use_device
         for difference in () if is_left_alone else program.of_type(ast.BinOp):
             ends = _reads(program, difference.left) if isinstance(difference.op, ast.Sub) else []
@@ -78,7 +77,6 @@ class UnsynchronizedTiming(Rule):
 
 
 def _is_read(program: Program, difference: ast.BinOp) -> bool:
-    """Is the time used for anything?"""
     statement = program.statement_of(difference)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     scope = program.function_of(difference) or program.tree

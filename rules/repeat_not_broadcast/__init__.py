@@ -102,13 +102,10 @@ from .readers import is_one_time, is_worth_it, kind_of, shown_writes
 
 
 class RepeatNotBroadcast(Rule):
-    """See the module's page."""
-
     group = "memory"
     triggers = (".repeat", "repeat_interleave", "tile(", ".expand", ".cat(", ".stack(", "concat")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the copies that nothing needs."""
         shapes, reported = api.shapes(program), set()
         for call in () if program.is_test else program.of_type(ast.Call):
             copy = recognise(program, call)

@@ -30,7 +30,6 @@ class Copy:
 
     @property
     def is_method(self) -> bool:
-        """Is it `source.method(...)`?"""
         return isinstance(self.call.func, ast.Attribute) and self.call.func.value is self.source
 
 

@@ -43,7 +43,6 @@ def blocked_by(write: Write) -> Patch:
 
 
 def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Patch:
-    """The rewriting of `copy`."""
     if lays_out_differently(program, copy, reading):
         return Patch(
             blocked="a tensor here is transposed, or may be: the result would be laid out in memory in another way, "
@@ -216,18 +215,15 @@ def _put_in_front(call: ast.Call, cast: ast.Call) -> Operations:
 
 
 def _without(call: ast.Call | None) -> Operations:
-    """Drop `.method(...)`."""
     return (Replace(call, _receiver(call)),) if call is not None else ()
 
 
 def _receiver(call: ast.Call) -> ast.expr:
-    """What `call` calls a method of."""
     assert isinstance(call.func, ast.Attribute)
     return call.func.value
 
 
 def _as_cast(source: ast.expr, cast: ast.Call | None) -> ast.expr:
-    """`source`, moved or cast as `cast` does it."""
     if cast is None:
         return source
     assert isinstance(cast.func, ast.Attribute)
@@ -235,5 +231,4 @@ def _as_cast(source: ast.expr, cast: ast.Call | None) -> ast.expr:
 
 
 def _comments_behind(program: Program, inner: ast.expr, outer: ast.expr) -> bool:
-    """Is there a comment between the ends of two expressions?"""
     return bool(api.comments(program, program.span(inner)[1], program.span(outer)[1]))

@@ -75,7 +75,6 @@ def is_reshaped(program: Program, copy: Copy) -> bool:
 
 
 def _reshaping(program: Program) -> list[ast.Call]:
-    """The calls that change the shape of a tensor in place."""
     calls = (api.operation(program, each) for each in program.of_type(ast.Call))
     written = (each for each in calls if each is not None and each.does.in_place)
     return [each.call for each in written if each.does.does("restriding") or each.does.does("strided")]
@@ -130,7 +129,7 @@ def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading
 
 
 def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
-    """Do counts in front look like new axes: several that are variables or go to the end, or one that is moved away?"""
+    """Do counts in front look like new axes: several variables or ones at the end, or one moved away?"""
     assert copy.counts is not None
     if repeated != list(range(len(repeated))) or len(repeated) == len(copy.counts):
         return False
@@ -143,7 +142,6 @@ def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
 
 
 def _arguments(program: Program, method: ast.AST | None) -> list[ast.expr]:
-    """What the method is called with, be it in a tuple or not."""
     call = program.parent(method) if method is not None else None
     arguments = call.args if isinstance(call, ast.Call) and call.func is method else []
     only = arguments[0] if len(arguments) == 1 else None

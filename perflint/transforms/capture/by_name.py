@@ -62,7 +62,6 @@ def _written(program: Program, node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _runs_writing(program: Program, call: ast.Call) -> bool:
-    """Does it run code of this file that writes to what it is given?"""
     writes = (each for body in program.get(ModuleCalls).callees(call) for each in _writes_of(program, body))
     return any(each.to.origin is Origin.PARAMETER and not (each.deep or each.attribute) for each in writes)
 
@@ -72,7 +71,6 @@ def _writes_of(program: Program, body: ast.AST) -> Iterable[Write]:
 
 
 def _bases(program: Program, node: ast.expr) -> Iterator[ast.expr]:
-    """What an expression may be a view of, or one of the items."""
     if isinstance(node, ast.Name):
         for value in program.get(Flow).graph(node).definitions(node):
             if isinstance(value, Definition) and value.source is not None:

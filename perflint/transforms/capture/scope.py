@@ -74,12 +74,11 @@ def _check_caught(program: Program, region: Region) -> None:
 
 
 def _is_read(phi: Phi) -> bool:
-    """Does anything read the value, as it is or where control flow joins later?"""
     return any(each.uses for each in reachable([phi], lambda each: each.users))
 
 
 def _looks_up(program: Program, region: Region, outermost: Around) -> Iterator[ast.Call]:
-    """The calls that may look for variables by their names, when the loop has begun."""
+    """The calls that may look variables up by name once the loop has begun."""
     graph = program.get(Flow).graph(region.scope)
     scope = program.function_of(region.scope) or program.tree
     for call in (each for each in ast.walk(scope) if isinstance(each, ast.Call)):
@@ -112,7 +111,6 @@ class _Tape:
         self._graph = program.get(Flow).graph(region.scope)
 
     def check_before(self, reads: Iterable[tuple[ast.Name, list[Value]]]) -> None:
-        """Raise Blocked where what is differentiated is computed in front of the region."""
         if not (self._records() or self._is_computed_inside()):
             first = self._region.parts[0]
             before = [each.blocked for each in self._region.block[: self._region.block.index(first)] if each.blocked]
@@ -127,20 +125,19 @@ class _Tape:
                     raise self._reason(value.source)
 
     def _is_moved(self, value: Definition) -> bool:
-        """Is it no tensor, nor a list of some, as far as is known, or one that was only copied to the device?"""
+        """Is it no tensor or list of tensors, or one that was only copied to the device?"""
         kinds = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING)
         is_tensor = isinstance(value.node, ast.Name) and self._program.value(value.node).kind in kinds
         moves = [each for each in own_nodes(value.source or value.node) if isinstance(each, ast.Call)]
         return not is_tensor or (bool(moves) and all(move(self._program, each) for each in moves))
 
     def _records(self) -> bool:
-        """Does the region run a model with gradients?"""
         return any(
             self._program.effects(each, Effect.RECORDS) or _runs(self._program, each) for each in self._region.captured
         )
 
     def _is_computed_inside(self) -> bool:
-        """Does the region compute all that it differentiates, be it of parameters alone?"""
+        """Does the region compute all that it differentiates?"""
         calls = [
             each for each in self._region.nodes if isinstance(each, ast.Call) and runs_backward(self._program, each)
         ]
@@ -148,7 +145,7 @@ class _Tape:
         return bool(values) and all(each and all(map(self._is_inside, each)) for each in values)
 
     def _may_have_graph(self, value: Value) -> bool:
-        """Is it computed in front of the region, in the same iteration, and its graph neither cut nor switched off?"""
+        """Is it computed before the region, in the same iteration, with a graph?"""
         source = value.source if isinstance(value, Definition) else None
         if source is None or self._is_inside(value) or not is_within(self._graph, source, self._region.around):
             return False
@@ -156,7 +153,6 @@ class _Tape:
         return not is_cut and self._program.grad_mode(source, callers=False) is not GradMode.OFF
 
     def _may_record(self, source: ast.expr) -> bool:
-        """Does it call what isn't known, and give it tensors?"""
         for call in (each for each in own_nodes(source) if isinstance(each, ast.Call)):
             value = self._program.value(call.func)
             known = self._program.callee(call) is not None or value.kind in (Kind.LIBRARY, Kind.CLASS)
@@ -167,7 +163,6 @@ class _Tape:
         return False
 
     def _reason(self, node: ast.expr) -> Blocked:
-        """Why the region doesn't begin before `node`."""
         parts = self._region.block
         for part in parts[: parts.index(self._region.parts[0])]:
             if part.blocked is not None and (part.statement.end_lineno or 0) >= node.lineno:
@@ -185,11 +180,9 @@ class _Tape:
                 raise Blocked(f"it {reason}: compute that again behind the step", call)
 
     def _comes_from_inside(self, node: ast.expr) -> bool:
-        """May `node` be computed of what the region sets?"""
         return any(map(self._is_inside, reachable(self._values_in(node), self._computed_of)))
 
     def _computed_of(self, value: Value) -> list[Value]:
-        """The values that the expression names which gives this one."""
         return self._values_in(value.source) if isinstance(value, Definition) and value.source is not None else []
 
     def _values_in(self, node: ast.expr) -> list[Value]:
@@ -201,7 +194,7 @@ class _Tape:
 
 
 def is_cut(program: Program, name: ast.Name) -> bool:
-    """Is no more read of a tensor than values without their history, or its shape?"""
+    """Is no more read of a tensor than its shape, or values without history?"""
     around = program.parent(name)
     call = program.parent(around) if isinstance(around, ast.Attribute) else None
     is_shape = any(isinstance(each, ast.expr) and is_metadata(each) for each in (around, call))
@@ -209,13 +202,11 @@ def is_cut(program: Program, name: ast.Name) -> bool:
 
 
 def _detaches(program: Program, node: ast.AST) -> bool:
-    """Is it what `.detach()` is called on?"""
     around = program.parent(node) if isinstance(node, ast.Attribute) and node.attr == "detach" else None
     return isinstance(around, ast.Call) and around.func is node
 
 
 def _runs(program: Program, node: ast.AST) -> bool:
-    """Does it run a module of another file?"""
     return any(isinstance(each, ast.Call) and is_model(program, each.func) for each in own_nodes(node))
 
 
@@ -248,8 +239,6 @@ def step_name(program: Program, region: Region, owner: str, results: Sequence[st
 
 
 def _is_defined_again(program: Program, function: ast.FunctionDef) -> bool:
-    """Is another function of its scope called so, too?"""
-
     def scope(node: ast.AST) -> ast.AST:
         return next(
             each for each in program.ancestors(node) if isinstance(each, (*FUNCTIONS, ast.ClassDef, ast.Module))

@@ -33,7 +33,7 @@ def lift_body(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
 
 
 def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that take the place of those of a function that the loop's body calls; raises Blocked."""
+    """The statements that take the place of those of a called function; raises Blocked."""
     for node in statements:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             raise Blocked(_why(node), node)
@@ -84,7 +84,6 @@ def _assigned(scope: Scope, target: ast.expr, value: ast.expr, node: ast.stmt) -
 
 
 def _bind(scope: Scope, target: ast.expr, value: Value, node: ast.stmt) -> Iterator[ast.stmt]:
-    """Give `target` a value that has been lifted."""
     if isinstance(value, Carried):
         raise Blocked(f"the step needs `{value.path}` of the step before", node)
     if isinstance(target, ast.Tuple | ast.List):
@@ -126,14 +125,14 @@ def _bind_steps(scope: Scope, variable: str, step: Batched | Invariant) -> Itera
 
 
 def _is_unread(scope: Scope, name: str) -> bool:
-    """Is the variable of the loop's own function read nowhere, as mostly `_`?"""
+    """Is the variable read nowhere, as mostly `_`?"""
     if scope.callee is not None or name in scope.facts.live_out or scope.program.function_of(scope.facts.loop) is None:
         return False
     return not any(isinstance(use.ctx, ast.Load) for use in scope.uses(name))
 
 
 def _check_no_exchange(targets: list[ast.expr], values: tuple[Value, ...], node: ast.stmt) -> None:
-    """Raise Blocked where a later part is made of a name that an earlier one of the same assignment overwrites."""
+    """Raise Blocked where a later part reads a name that an earlier one overwrites."""
     given: set[str] = set()
     for target, value in zip(targets, values, strict=True):
         parts = ast.walk(value.code) if isinstance(value, Batched | Invariant) else ()
@@ -143,7 +142,6 @@ def _check_no_exchange(targets: list[ast.expr], values: tuple[Value, ...], node:
 
 
 def _bind_state(scope: Scope, target: ast.expr, value: State | Parts, node: ast.stmt) -> None:
-    """Let `target` stand for the state that an RNN left."""
     name = path_of(target)
     if not name or not (is_of(value, name) or (isinstance(target, ast.Name) and may_be_named(value))):
         raise Blocked("a state is loop-carried under another name", node)
@@ -230,7 +228,7 @@ def _state_part(state: State, node: ast.Subscript) -> Batched | State:
 
 
 def _shifted_in(scope: Scope, node: ast.Name) -> Batched:
-    """The sequence that `node` walks, one step late: first what it is before the loop. Raises Blocked."""
+    """The sequence that `node` walks, shifted by the value from before the loop; raises Blocked."""
     given = scope.facts.shifted[node.id]
     steps = replace(scope, values=dict(scope.targets)).lift(given)
     if not isinstance(steps, Batched) or not scope.facts.torch:
@@ -247,7 +245,6 @@ def _shifted_in(scope: Scope, node: ast.Name) -> Batched:
 
 
 def _is_other_step(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
-    """`x[:, 0]` beside `x[:, t]`."""
     if not isinstance(first, ast.Subscript) or not isinstance(given, ast.Subscript):
         return False
     one, other = elements_of(first.slice), elements_of(given.slice)

@@ -26,17 +26,14 @@ Made = tuple[tuple[ast.stmt, ...], Batched | None, list[State]]
 
 
 def is_recurrent(scope: Scope, node: ast.expr) -> bool:
-    """Is it a call of an RNN or a Cell?"""
     return isinstance(node, ast.Call) and bool(rnn_kind(scope.program, node.func))
 
 
 def state_argument(node: ast.Call) -> ast.expr | None:
-    """What an RNN or a Cell is given as its state."""
     return bind(node, ("input", "hx")).get("hx")
 
 
 def _module(scope: Scope, node: ast.Call) -> Module:
-    """The RNN that `node` calls; raises Blocked where it is not known how it was built."""
     module = called_module(scope, node)
     if module is None:
         raise Blocked(f"it is not known how {shown(scope.program, node.func)} was built", node)
@@ -48,7 +45,7 @@ def _module(scope: Scope, node: ast.Call) -> Module:
 
 
 def _carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
-    """The paths of the state that goes into `node`, which must be what the step before left; raises Blocked."""
+    """The paths of the loop-carried state that goes into `node`; raises Blocked."""
     state = state_argument(node)
     if state is None:
         raise Blocked("the RNN starts anew in each step", node)
@@ -62,7 +59,6 @@ def _carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
 
 
 def _flag(module: Module, name: str, position: int, default: bool, node: ast.AST) -> bool:
-    """An argument of the constructor that must be a constant; raises Blocked."""
     given = module.argument(name, position)
     if given is None:
         return default
@@ -145,7 +141,6 @@ def lift_cell(scope: Scope, node: ast.Call) -> tuple[tuple[ast.stmt, ...], State
 
 
 def _unread(scope: Scope) -> str:
-    """A name for what nobody reads."""
     reads = (node for node in scope.program.of_type(ast.Name) if node.id == "_" and isinstance(node.ctx, ast.Load))
     is_global = any("_" in bound_names(each) for each in scope.program.tree.body)
     if "_" not in scope.draft.taken.names or not (is_global or any(reads)):
@@ -156,14 +151,13 @@ def _unread(scope: Scope) -> str:
 
 
 def _last(scope: Scope, path: str) -> ast.expr | None:
-    """The name for a state after the last step that no output tells; None where nothing needs it."""
+    """The name of a state's last value that no output tells; None where nothing needs it."""
     if root_of(path) not in scope.facts.live_out:
         return None
     return reference(path if path.isidentifier() else scope.draft.taken.fresh(f"{root_of(path)}_last"))
 
 
 def _kept(scope: Scope, paths: tuple[str, ...], states: list[State]) -> Iterator[ast.stmt]:
-    """What gives the variables that are read after the loop their last values."""
     needed = scope.facts.live_out & {*paths}
     if len(paths) < len(states) and needed:
         lasts = [state.last for state in states if state.last is not None]
@@ -210,7 +204,6 @@ def _cell_call(
 
 
 def _function(module: Module, node: ast.Call) -> str:
-    """The function of torch that computes a sequence of such a Cell."""
     kind = module.argument("nonlinearity", 3) if module.name == "RNNCell" else None
     if kind is None:
         return _FUNCTIONS[module.name]
@@ -233,7 +226,7 @@ def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, 
 
 
 def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None) -> Iterator[int | None]:
-    """The ranks of the tensors, of a pair too, in what `target` is given, `value` where that is known."""
+    """The ranks of the tensors, of a pair too, in what `target` is given, or `value`."""
     known = scope.program.value(target if value is None else value)
     if value is not None and known.kind is Kind.SEQUENCE:
         elements = scope.program.get(Shapes).elements(target) if isinstance(target, ast.expr) else []
@@ -246,19 +239,18 @@ def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None) -> Iterator[in
 
 
 def is_left(values: Mapping[str, Value], path: str) -> bool:
-    """Does the step after find under `path` what its own Cell left?"""
+    """Does the next step find under `path` the state that its own Cell left?"""
     return path in values and is_of(values[path], path)
 
 
 def is_of(value: Value, path: str) -> bool:
-    """Is it what the step after is to find under `path`?"""
+    """Is it the state that the next step expects under `path`?"""
     if isinstance(value, Parts):
         return bool(value.items) and all(is_of(each, f"{path}[{k}]") for k, each in enumerate(value.items))
     return isinstance(value, State) and value.path == path
 
 
 def may_be_named(value: State | Parts) -> bool:
-    """May it go on under another name?"""
     if isinstance(value, Parts):
         return all(isinstance(each, State) and (each.is_output or each.outputs is None) for each in value.items)
     return True

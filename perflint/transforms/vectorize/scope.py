@@ -74,7 +74,6 @@ class Draft:
     lists: list[Appended] = field(default_factory=list)
 
     def outputs_of(self, path: str) -> str:
-        """The name of the outputs of the Cell whose state is found under `path`."""
         if path not in self.outputs:
             self.outputs[path] = self.taken.fresh(f"{path}_steps")
         return self.outputs[path]
@@ -117,25 +116,21 @@ class Scope:
 
     @property
     def program(self) -> Program:
-        """The program that the loop is in."""
         return self.facts.program
 
     @property
     def flow(self) -> Flow:
-        """The reaching definitions of the program."""
         return self.program.get(Flow)
 
     @property
     def graph(self) -> Graph:
-        """The IR of the loop's function."""
         return self.flow.graph(self.facts.loop)
 
     def lift(self, node: ast.expr) -> Value:
-        """The value of `node` in all steps; raises Blocked."""
         return self.facts.lift(self, node)
 
     def tensor(self, node: ast.expr, at: ast.AST | None = None) -> Batched | Invariant:
-        """The value of `node` where it is a tensor that is known in every step; raises Blocked."""
+        """The value of `node`, a tensor that is known in every step; raises Blocked."""
         return tensor(self.lift(node), at or node)
 
     def read(self, node: ast.expr) -> Value | None:
@@ -144,7 +139,7 @@ class Scope:
         return self.values.get(path, Carried(path) if path in self.assigned else None)
 
     def varies(self, *nodes: ast.expr) -> bool:
-        """Does one of them read anything that the loop gives a value?"""
+        """Does one of them read anything that the loop sets?"""
         return any(
             isinstance(part, ast.Name | ast.Attribute) and not isinstance(self.read(part), Invariant | None)
             for node in nodes
@@ -156,7 +151,6 @@ class Scope:
         return derived(node, {**self._renamed(node, parts or {}), **(parts or {})})
 
     def _renamed(self, node: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> dict[ast.expr, ast.expr]:
-        """The names of a called function, as the loop's function writes them."""
         if self.callee is None:
             return {}
         gone = {part for each in parts for part in ast.walk(each)}
@@ -170,7 +164,7 @@ class Scope:
         return found
 
     def local(self, name: str) -> str:
-        """How the loop's function writes a name that is given a value here."""
+        """How the loop's function writes a name that is set here."""
         if self.callee is None:
             return name
         if name not in self.callee.own:
@@ -179,7 +173,6 @@ class Scope:
         return self.callee.own[name]
 
     def bound(self, code: ast.expr) -> str:
-        """A name for what `code` computes."""
         if isinstance(code, ast.Name):
             return code.id
         name = self.draft.taken.fresh("steps")
@@ -198,7 +191,7 @@ class Scope:
         return [each.given for each in self.starts(name)] or [None]
 
     def start(self, name: ast.Name) -> ast.expr | None:
-        """What the one assignment before the loop gives `name`; None where it comes from elsewhere, too."""
+        """What the only assignment before the loop gives `name`."""
         starts = self._in_front(name)
         return starts.pop().given if len(starts) == 1 else None
 
@@ -208,18 +201,15 @@ class Scope:
         return {each for each in made if each.node not in self.facts.inside}
 
     def uses(self, name: str) -> list[ast.Name]:
-        """Where the function of the loop has the variable."""
         around = self.program.function_of(self.facts.loop) or self.program.tree
         return [node for node in own_nodes(around) if isinstance(node, ast.Name) and node.id == name]
 
     # -- shapes
 
     def rank(self, node: ast.expr) -> int | None:
-        """How many axes the value of `node` has, where the program tells."""
         return self.program.get(Shapes).shape(node).rank
 
     def is_length(self, count: ast.expr, base: ast.expr, axis: int) -> bool:
-        """Is `count` how long `base` is along `axis`?"""
         shapes = self.program.get(Shapes)
         size = shapes.shape(base).size(axis)
         if size and shapes.size(count) == size:
@@ -235,7 +225,6 @@ class Scope:
         return self.flow.definitions(one) == self.flow.definitions(other) != frozenset()
 
     def invariant(self, node: ast.expr) -> Invariant:
-        """The value of an expression in which nothing differs from step to step."""
         is_number = self.program.value(node).kind is Kind.NUMBER
         return Invariant(self.code(node), 0 if is_number else self.rank(node), is_number)
 
@@ -278,7 +267,6 @@ def counter(scope: Scope, node: ast.expr) -> Induction | None:
 
 
 def tensor(value: Value, node: ast.AST) -> Batched | Invariant:
-    """`value` where it is a tensor that is known in every step; raises Blocked."""
     if isinstance(value, State) and value.is_output and value.outputs is not None:
         return value.outputs
     if isinstance(value, Batched | Invariant):
@@ -291,7 +279,7 @@ def tensor(value: Value, node: ast.AST) -> Batched | Invariant:
 
 
 def placed(lines: Iterable[Line]) -> list[ast.stmt]:
-    """The new statements, which have the comments of those they stand for."""
+    """The new statements, with the comments of those they stand for."""
     found: list[ast.stmt] = []
     for line in lines:
         for position, each in enumerate(line.new):
@@ -302,7 +290,6 @@ def placed(lines: Iterable[Line]) -> list[ast.stmt]:
 
 
 def root_of(path: str) -> str:
-    """The variable that a path begins with."""
     return re.split(r"\W", path)[0]
 
 
@@ -331,7 +318,7 @@ def written_paths(loop: PlainLoop) -> Iterator[str]:
 
 
 def shifted_inputs(loop: PlainLoop) -> dict[str, ast.expr]:
-    """The names that the body gives a value in one place, out of given sequences alone, and that value."""
+    """The names that the body sets once, out of given sequences alone, with those values."""
     stored = [node.id for each in loop.body for node in own_nodes(each) if _is_store(node)]
     found = (node for node in loop.body if isinstance(node, ast.Assign) and len(node.targets) == 1)
     return {
