@@ -91,14 +91,13 @@ def _is_asynchronous(move: Move) -> bool:
 
 
 def _walks(program: Program, move: Move) -> set[ast.AST]:
-    """The loops over batches of which one hands out what is copied, or what that is a part of."""
+    """The loops over batches that hand out what is copied, or what that is a part of."""
     root = api.root_of(move.tensor)
     found = api.origins(program, root) if isinstance(root, ast.Name) else []
     return {each for each in found if isinstance(each, ast.For)}
 
 
 def _is_given(program: Program, node: ast.AST, wholes: tuple[ast.expr, ...]) -> bool:
-    """Is the batch on the host itself, by its name, an argument of the call?"""
     flow, given = api.flow(program), api.arguments_of(node) if isinstance(node, ast.Call) else []
     roots = [root for each in given if isinstance(root := api.root_of(each), ast.Name)]
     own = {each for whole in wholes if isinstance(whole, ast.Name) for each in flow.definitions(whole)}

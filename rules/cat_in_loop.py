@@ -85,7 +85,7 @@ class CatInLoop(Rule):
 
 
 def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCall, ast.expr]]:
-    """The concatenations, of which `statement` assigns one, that the variable itself goes into, and where it does."""
+    """The concatenations assigned by `statement` that the variable itself goes into, and where it does."""
     path = api.path_of(statement.targets[0])
     value = statement.value
     for node in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
@@ -109,7 +109,7 @@ def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop
 
 
 def _kind_of_growth(program: Program, loop: Loop, statement: ast.Assign, own: ast.expr) -> str:
-    """What becomes of the growing tensor, which the concatenation takes as `own`; empty where it is no defect."""
+    """What becomes of the growing tensor, `own` in the concatenation; empty where it is no defect."""
     reads = (each for each in api.occurrences(loop, api.path_of(own)) if isinstance(each.ctx, ast.Load))
     others = [each for each in reads if each is not own]
     if not all(_asks_for_none(program, each) or _is_returned(program, each) for each in others):

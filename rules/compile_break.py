@@ -82,7 +82,6 @@ class CompileBreak(Rule):
 
 
 def _called(program: Program, node: ast.expr) -> str:
-    """The public name of what is called, or decorates, perhaps with arguments."""
     return program.qualified(node.func if isinstance(node, ast.Call) else node)
 
 
@@ -102,7 +101,7 @@ def _compiled(program: Program) -> Iterator[Function]:
 
 
 def _breaks(program: Program, code: ast.AST, depth: int) -> Iterator[tuple[ast.Call, str]]:
-    """The calls in `code`, and in what it calls, at which a graph ends, with their kinds."""
+    """The calls in `code`, and in what it calls, that break a graph, with their kinds."""
     for call in (each for each in api.own_nodes(code) if isinstance(each, ast.Call)):
         around = itertools.takewhile(lambda each: each is not code, program.ancestors(call))
         if any(isinstance(each, ast.If | ast.IfExp | ast.ExceptHandler | ast.Raise | ast.Assert) for each in around):

@@ -192,7 +192,7 @@ def _stays_on_host(program: Program, loader: LoaderCall) -> bool:
 
 
 def _batches_stay_on_host(program: Program, loader: LoaderCall) -> bool:
-    """Is this loader read where it is built, its batches only passed to their own methods and torch's functions?"""
+    """Is this loader read where it is built, its batches only given to own methods and torch?"""
     loops = [loop for loop in program.of_type(ast.For) if program.value(loop.iter).node is loader.call]
     around = program.function_of(loader.call)
     if around is None or not loops or any(program.function_of(loop) is not around for loop in loops):

@@ -99,7 +99,6 @@ def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
 
 
 def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
-    """What the statement promises below `torch.no_grad()`; raises Blocked."""
     run, statement = found.run, program.statement_of(found.run)
     value = statement.value if isinstance(statement, ast.Assign | ast.Return) else None
     while value is not None and value is not run:

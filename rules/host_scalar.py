@@ -88,7 +88,6 @@ def _numbers(program: Program, call: ast.Call) -> Numbers | None:
 
 
 def _is_moved(program: Program, call: ast.Call) -> bool:
-    """Is it made for the device, or moved there at once, or by the name that it gets?"""
     device = api.keyword_of(call, "device")
     if device is not None:
         origins = api.origins(program, device)

@@ -88,7 +88,7 @@ def _kind(program: Program, call: ast.Call) -> str:
 
 
 def _kind_in_loop(program: Program, call: ast.Call, loop: ast.For, items: frozenset[str]) -> str:
-    """Does `call`, in a loop over examples, tokenize one of them for a list, or run a model on one tokenized there?"""
+    """Does `call` tokenize one example for a list, or run a model on one tokenized in the loop?"""
     calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call)]
     singles = [each for each in calls if _tokenizes(program, each) and _takes_one(each, items)]
     if not singles:
@@ -118,12 +118,10 @@ def _tokenizes(program: Program, call: ast.Call) -> bool:
 
 
 def _takes_one(call: ast.Call, items: frozenset[str]) -> bool:
-    """Is the call given one of the items, and doesn't pad?"""
     return bool(call.args) and api.reads(call.args[0], items) and not any(k.arg == "padding" for k in call.keywords)
 
 
 def _makers(program: Program, node: ast.expr) -> set[str]:
-    """The functions of libraries whose results `node` may be."""
     return {program.qualified(each.func) for each in api.origins(program, node) if isinstance(each, ast.Call)}
 
 

@@ -116,7 +116,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
 
 
 def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
-    """Where the sum of a local variable is read when the loop is over; None where others may read it, too."""
+    """Where a local sum is read after the loop; None where others may read it, too."""
     function = program.function_of(found.loop)
     if function is None:
         return None
@@ -134,7 +134,6 @@ def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
 
 
 def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
-    """May one of the values be another than what was assigned outside of the loop?"""
     return any(
         not isinstance(each, Definition) or any(each.node in ast.walk(a) for a in found.additions) for each in values
     )
@@ -268,7 +267,6 @@ def _is_number(value: Value) -> bool:
 
 
 def _conversions_inside(program: Program, found: Accumulator, convert: str, keeps_integer: bool) -> list[Replace]:
-    """What converts the sum where the loop reads it."""
     converted = []
     for node in occurrences(found.loop, found.path):
         if not isinstance(node.ctx, ast.Load) or program.statement_of(node) in found.additions:

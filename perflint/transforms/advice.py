@@ -165,7 +165,6 @@ def _reports(program: Program, call: ast.Call) -> bool:
 
 
 def _is_meter(program: Program, call: ast.Call) -> bool:
-    """Does an object that keeps values take this one?"""
     of_set = name_called(call) == "update" and _owner(program, call) is Kind.SEQUENCE
     return name_called(call) in _METERS and not program.qualified(call.func) and not of_set
 

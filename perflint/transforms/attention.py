@@ -100,14 +100,14 @@ def _check_softmax(program: Program, found: Attention) -> None:
 
 
 def _check_heads(program: Program, found: Attention, query: ast.expr) -> None:
-    """Raise Blocked where the tensors have no axis of heads: of less than four axes, no kernel is fused."""
+    """Raise Blocked where the tensors have no axis of heads: below four axes, no kernel is fused."""
     made = operation(program, found.first)
     if (made is not None and made.name == "bmm") or (program.get(Shapes).shape(query).rank or 4) < 4:
         raise Blocked("the fused kernels take four axes: give queries, keys and values one of heads, by `unsqueeze(1)`")
 
 
 def _changes(program: Program, found: Attention, gone: tuple[ast.stmt, ...], made: ast.Call) -> list[Operation]:
-    """The statements `gone` replaced by one that gives what is `made` a name, which then stands for the product."""
+    """The statements `gone` replaced by one that names what is `made`, which stands for the product."""
     last, name = program.statement_of(found.last), getattr(found.weights, "id", "")
     others = {each.id for each in ast.walk(last) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
     if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) and last.targets[0].id not in others:
@@ -137,7 +137,6 @@ def _leading_statements(program: Program, found: Attention) -> tuple[ast.stmt, .
 
 
 def _of_matrices(program: Program, product: ast.expr, equation: re.Pattern[str]) -> tuple[ast.expr, ast.expr]:
-    """The factors of a product over the last axes, also by einsum."""
     made, pair = operation(program, product), factors(program, product)
     written = getattr(made.tensor, "value", "") if made is not None and made.name == "einsum" else None
     if pair is None or (written is None and made is not None and made.name not in ("matmul", "bmm")):
@@ -164,14 +163,13 @@ def _key(program: Program, turned: ast.expr) -> ast.expr:
 
 
 def _sizes(program: Program, query: ast.expr, key: ast.expr, turned: ast.expr) -> tuple[set[str], set[str]]:
-    """The symbols of how many queries and keys there are, and of their size; `key` may not be in the file."""
+    """The symbols of the numbers of queries and keys, and of their size."""
     asked, keyed = (program.get(Shapes).shape(each) for each in (query, turned))
     rows, size = (-2, -1) if key is turned else (-1, -2)
     return {asked.size(-2), keyed.size(rows)}, {asked.size(-1), keyed.size(size)}
 
 
 def _dropped(program: Program, found: Attention) -> list[tuple[str, ast.expr]]:
-    """The dropout of the weights, as a keyword."""
     if not found.kept:
         return []
     (call, *others) = found.kept
@@ -242,7 +240,7 @@ def _inverse_root(program: Program, node: ast.expr) -> ast.expr | None:
 
 
 def _is_default(program: Program, scale: ast.expr, divides: bool, sizes: set[str]) -> bool:
-    """Is it the square root of the size of the heads, which the kernel takes by itself?"""
+    """Is it the square root of the heads' size, the kernel's default?"""
     size = _root(program, scale) if divides else _inverse_root(program, scale)
     return size is not None and program.get(Shapes).size(size) in sizes
 

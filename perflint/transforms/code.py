@@ -48,7 +48,6 @@ class Coder:
         return written
 
     def statement(self, node: ast.stmt) -> Line:
-        """The libcst node of the new statement `node`, with `pass` in its blocks."""
         marked = self._marked(node)
         for name in BLOCKS:
             if getattr(node, name, None):
@@ -97,7 +96,7 @@ def _text(node: ast.AST) -> str:
 
 
 def _like(node: ast.AST, number: str) -> ast.expr | None:
-    """An expression with marks in it which binds as `node` does, so that it stands in brackets where that has to."""
+    """An expression of marks that binds as `node` does, to get brackets where that needs them."""
     if not isinstance(node, _LOOSE):
         return None
     mark = ast.Name(_LIKE + number, ast.Load())

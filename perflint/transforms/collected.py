@@ -138,7 +138,6 @@ def stays(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) 
 
 
 def _only_steps(program: Program, write: Write) -> bool:
-    """Is it an optimizer's step, or a call of a function that does no more?"""
     callee = program.callee(write.node) if isinstance(write.node, ast.Call) else None
     if callee is None or write.to != ANYWHERE:
         return steps_optimizer(program, write.node)

@@ -96,7 +96,6 @@ def _stands_apart(program: Program, statement: ast.stmt) -> bool:
 
 
 def _rows(body: ReportBody, width: int) -> Iterator[int]:
-    """How many parameters stand on each line: the tensors, then what is bound."""
     bound = [f"{name}={ast.unparse(value)}, " for name, value in body.bound.items()]
     for group in ([f"{name}, " for name in body.tensors], bound):
         count, length = 0, 0
@@ -116,7 +115,6 @@ def _parameters(body: ReportBody) -> ast.arguments:
 
 
 def _check_place(program: Program, statement: ast.stmt) -> None:
-    """Raise Blocked where it matters that the statement runs at once."""
     check_alone(program, statement)
     if isinstance(program.definition_around(statement), ast.ClassDef):
         raise Blocked("it runs while a class is made", statement)

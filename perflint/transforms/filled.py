@@ -76,7 +76,6 @@ def moved_later(program: Program, call: ast.Call) -> Move | None:
 
 
 def _wraps(program: Program, outer: ast.AST, made: ast.AST) -> bool:
-    """Is it `Variable(made)`, the tensor itself?"""
     if not isinstance(outer, ast.Call) or outer.args != [made] or outer.keywords:
         return False
     return program.qualified(outer.func).endswith(".Variable")
@@ -135,7 +134,6 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
 
 
 def _filled_like(program: Program, call: ast.Call, found: Numbers) -> Fix:
-    """What `new_tensor` makes, of the dtype and at the place of its tensor, or as told; raises Blocked."""
     number = found.number
     if number is None:
         raise Blocked("make it once, in front of the loop, or as a buffer of the module")
@@ -191,7 +189,6 @@ def _size(program: Program, found: Numbers) -> ast.expr:
 
 
 def _placing(to_device: Move, number: ast.expr | None) -> list[tuple[str, ast.expr]]:
-    """The keywords for the place that `to_device` takes the tensor to; raises Blocked."""
     if to_device.like is None:
         return [("device", to_device.device or expression("'cuda'"))]
     if not path_of(to_device.like) or (value := integer(number)) is None or abs(value) > _EXACT:

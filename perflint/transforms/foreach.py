@@ -204,7 +204,6 @@ class _Lists:
         return target
 
     def _update(self, name: str, target: ast.expr, given: Sequence[ast.expr]) -> None:
-        """Add `torch._foreach_name_(targets, ...)`."""
         own = self._several(target)
         self._written.append(target)
         if name == "copy" and (parts := self._blend(target, given[0])) is not None:
@@ -307,7 +306,6 @@ class _Lists:
         return isinstance(method, ast.Attribute) and method.attr == "detach" and self._is_leaf(method.value)
 
     def _fresh(self, leaf: ast.expr) -> str:
-        """A name for the list of what `leaf` is."""
         root, walked = _root(leaf), self._walked(leaf)
         what = "grads" if _is_gradient(leaf) else "params"
         if isinstance(root, ast.Subscript):

@@ -63,7 +63,6 @@ class _Plan:
         return [each for each in self._after if each not in self._staying]
 
     def runs(self) -> Iterator[list[ast.stmt]]:
-        """The moved statements that follow each other."""
         run: list[ast.stmt] = []
         for each in self._after:
             if each not in self._staying:
@@ -107,7 +106,6 @@ class _Plan:
                 yield node
 
     def _keep_needed(self) -> None:
-        """Let imports stay that definitions use, and constants that workers use."""
         changed = True
         while changed:
             definitions = [each for each in self._staying if isinstance(each, _DEFINITIONS)]

@@ -29,7 +29,6 @@ class Taken:
     names: set[str]
 
     def fresh(self, name: str) -> str:
-        """A name like `name` that stands for nothing; from now on it does."""
         while name in self.names:
             name += "_"
         self.names.add(name)

@@ -243,7 +243,6 @@ class ReportBody:
 
 
 def _again(node: ast.expr) -> ast.expr:
-    """The code of `node` once more, as new code."""
     made = ast.parse(ast.unparse(node), mode="eval").body
     for each in ast.walk(made):
         new(each)

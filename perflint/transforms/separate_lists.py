@@ -79,7 +79,6 @@ def _stored(program: Program, name: str) -> Iterator[ast.expr]:
 
 
 def _may_tie(program: Program) -> Iterator[bool]:
-    """Whether assignments may make one module hold a part of another."""
     for node in program.of_type(ast.Assign):
         kind = program.value(node.value).kind
         for target in (each for every in node.targets for each in ast.walk(every)):

@@ -139,7 +139,6 @@ class Trees:
         return found
 
     def line(self, node: ast.stmt) -> Line:
-        """The line of a simple statement, or a compound one; raises Unrenderable."""
         found = self.statement(node)
         line = found if isinstance(found, cst.BaseCompoundStatement) else self.parents[found]
         if not isinstance(line, Line) or not isinstance(self.parents[line], cst.IndentedBlock | cst.Module):

@@ -82,7 +82,7 @@ def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeat
 
 
 def _cast(program: Program, copy: Copy) -> ast.Call | None:
-    """The move or cast of what is repeated, in the same expression: that writes it out, whatever is done before."""
+    """The move or cast, in the same expression, of what is repeated: that writes it out in any case."""
     if copy.form == "expanded" and converts(_method(copy.call)):
         return copy.call
     method = program.parent(copy.call)
@@ -144,7 +144,6 @@ def _safety_of_cast(program: Program, copy: Copy, cast: ast.Call) -> Safety:
 
 
 def _may_narrow(program: Program, call: ast.Call, name: str) -> bool:
-    """May the cast be one to a type of fewer bits?"""
     if name not in ("to", "type"):
         return name == "type_as" or api.torch_does(name, "narrowing")
     given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg in ("dtype", "other"))]
@@ -158,7 +157,6 @@ def _is_device(program: Program, node: ast.expr) -> bool:
 
 
 def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> tuple[Operations, str]:
-    """What makes it `expand`, after the cast, or what blocks that."""
     if copy.counts is None:
         return (), "the counts are in a list"
     if cast is not None and _comments_behind(program, copy.call, cast):
@@ -209,7 +207,6 @@ def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -
 
 
 def _put_in_front(call: ast.Call, cast: ast.Call) -> Operations:
-    """The move or cast, which stands after it, goes before the method that `call` calls."""
     source = _receiver(call)
     return Replace(source, _as_cast(source, cast)), *_without(cast)
 

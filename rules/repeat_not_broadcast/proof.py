@@ -197,7 +197,7 @@ def result_suggests(
 
 
 def _has(shapes: Shapes, tensor: ast.expr, axis: int, symbol: str) -> bool:
-    """Is that axis of that size: counted from the back, or from the front where it is not known how many there are?"""
+    """Is that axis of that size: counted from the back, or from the front where the rank is unknown?"""
     shape = shapes.shape(tensor)
     return (axis < 0 or shape.rank is None) and shape.size(axis) == symbol
 
@@ -222,7 +222,6 @@ def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) ->
 
 
 def _fills(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
-    """Is the result of elementwise operations written into a tensor, whose shape holds?"""
     axes = _repeated_axes(shapes, consumer, symbol)
     if not axes or consumer.role is not Role.ELEMENTWISE:
         return False
@@ -259,7 +258,7 @@ def _index(consumer: Consumer) -> Iterator[ast.expr]:
 
 
 def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AST]:
-    """The elementwise operations, from the one that reads the copy outwards, that take each other's results."""
+    """The elementwise operations around the one that reads the copy, each taking the last one's result."""
     node: ast.AST | None = consumer.node
     while node is not None and is_elementwise(program, node):
         yield node
@@ -270,7 +269,6 @@ def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AS
 
 
 def _leaves(program: Program, node: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr]:
-    """The operands of elementwise operators within `node`, and `node` itself."""
     yield node
     parts = [node.left, node.right] if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult) else []
     if isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:

@@ -219,7 +219,6 @@ def may_have_gradient(program: Program, copy: Copy) -> bool:
 
 
 def _is_constant(program: Program, node: ast.expr, depth: int) -> bool:
-    """Was it made out of nothing, so that no gradient flows into it?"""
     if isinstance(node, ast.Name) and depth:
         values = api.assigned(program, node)
         return bool(values) and all(_is_constant(program, each, depth - 1) for each in values)

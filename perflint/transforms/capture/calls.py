@@ -214,7 +214,6 @@ def _check_size(program: Program, node: ast.Call) -> None:
 
 
 def _sizes(entry: torch_ops.Operation, call: ast.Call) -> Iterator[ast.expr]:
-    """The sizes and numbers that what makes a tensor is given."""
     given = call.args[1:] if entry.does("like") else call.args
     for each in (*given, *(each.value for each in call.keywords)):
         yield from elements_of(each)

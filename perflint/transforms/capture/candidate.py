@@ -221,7 +221,6 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
 
 
 def _around_of(program: Program, block: list[ast.stmt]) -> Around:
-    """The loop around a step in its function, or else that function; raises Blocked."""
     around = next(each for each in program.ancestors(block[0]) if isinstance(each, (*LOOPS, *FUNCTIONS, ast.Module)))
     if isinstance(around, LOOPS):
         return around
@@ -250,7 +249,6 @@ def _outlines(program: Program, found: list[Region]) -> list[Outline]:
 
 
 def _check_given(program: Program, backward: ast.Call) -> None:
-    """Raise Blocked where callers compute what is differentiated."""
     loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
     if isinstance(loss, ast.Name):
         given = program.get(Flow).graph(loss).definitions(loss)

@@ -205,10 +205,7 @@ class _Rewriting:
         self._check_aliases()
 
     def _carried(self) -> list[str]:
-        """The names that a step finds as the one before left them, in order; raises Blocked if graphs can't pass them.
-
-        So it does where one that is read after the loop is none of those.
-        """
+        """The names that a step finds as the one before left them; raises Blocked if graphs can't pass them."""
         graph, loop, region = self._graph, self._loop, self._graph.regions[self._loop]
         for name in sorted(self._stored.keys() & (graph.shared | graph.captured.keys())):
             reason = "which a step sets, is seen by other code at any time: give it that as an argument"

@@ -171,7 +171,6 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
 
 
 def _is_of_self(node: ast.Attribute, around: Around) -> bool:
-    """Is it an attribute of what a function is given first, as methods are their object?"""
     given = [*around.args.posonlyargs, *around.args.args] if isinstance(around, ast.FunctionDef) else []
     return bool(given) and isinstance(node.value, ast.Name) and node.value.id == given[0].arg
 

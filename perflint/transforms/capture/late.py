@@ -109,7 +109,6 @@ def _is_for_each(statement: ast.stmt, reads: Iterable[ast.AST]) -> bool:
 
 
 def _deferred(program: Program, statement: ast.stmt) -> Late | None:
-    """A report that `later(lambda loss: ..., loss)` makes when its tensors have arrived."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or program.qualified(call.func) != LATER or call.keywords or not call.args:
         return None
@@ -199,7 +198,7 @@ def _is_steady(program: Program, node: ast.Attribute) -> bool:
 
 
 def _fixed_buffers(program: Program) -> frozenset[str]:
-    """The names of the buffers of this file's modules that it only computes with."""
+    """The names of the buffers that this file's modules only compute with."""
     registered = (each for each in program.of_type(ast.Call) if receiver_of(each, "register_buffer") is not None)
     names = {each.args[0].value for each in registered if each.args and isinstance(each.args[0], ast.Constant)}
     uses = [each for each in program.of_type(ast.Attribute) if each.attr in names]
@@ -289,7 +288,7 @@ def _keeps_private(program: Program, name: ast.Name) -> bool:
 
 
 def _kept(program: Program, statement: ast.stmt) -> list[ast.expr]:
-    """The tensors that `total += loss.detach() * n` adds up, or `losses.append(loss.detach())` or a meter keeps."""
+    """What `total += loss.detach() * n`, `losses.append(loss.detach())` or a meter keeps."""
     found = list[ast.expr]()
     meter = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(meter, ast.Call) and is_meters(program, meter) and is_differentiated_once(program):
@@ -331,7 +330,6 @@ def _is_read(program: Program, node: ast.AST) -> bool:
 
 
 def _may_be_weight(program: Program, name: ast.Name, given: Iterable[object]) -> bool:
-    """Is it of unknown kind, and an attribute of an object by another name?"""
     is_other_name = any(isinstance(each, Definition) and isinstance(each.source, ast.Attribute) for each in given)
     return program.value(name).is_blank and is_other_name
 

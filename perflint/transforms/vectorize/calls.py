@@ -152,7 +152,6 @@ def _multiplied(scope: Scope, operation: TorchCall) -> Value:
 
 
 def _dropped(scope: Scope, operation: TorchCall) -> Value:
-    """F.dropout, which may give back its input."""
     value = _steps(scope, operation)
     if len(operation.arguments) > 2:
         raise Blocked(f"`{operation.name}` may change its input in place", operation.call)
@@ -203,7 +202,6 @@ def _of_each_number(scope: Scope, node: ast.Call, module: Module, value: Batched
 
 
 def _sequential(scope: Scope, node: ast.Call, module: Module, value: Batched) -> Batched:
-    """`nn.Sequential` of elementwise modules and of those along the last axis."""
     called = ast.unparse(scope.code(node.func))
     if scope.program.get(Modules).is_changed(node.func):
         raise Blocked(f"`{called}` is changed after it was built", node)

@@ -255,7 +255,6 @@ def _induction(scope: Scope, first: ast.expr, end: ast.expr) -> Induction:
 
 
 def _check_bound(scope: Scope, node: ast.expr) -> None:
-    """Raise Blocked unless `node` is invariant."""
     if scope.varies(node):
         raise Blocked("the loop changes what it walks", node)
     check_invariant(scope, node)
@@ -273,7 +272,6 @@ def _sequence(scope: Scope, walked: ast.expr) -> Batched:
 
 
 def _length(scope: Scope, walked: ast.expr) -> str:
-    """The symbol of how many steps there are; empty where it is not known."""
     split = split_of(scope, walked)
     whole, axis = (walked, 0) if split is None else (split.whole, split.axis)
     return scope.program.get(Shapes).shape(whole).size(axis)

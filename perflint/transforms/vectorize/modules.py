@@ -64,7 +64,6 @@ class Module:
         return shape is not None and program.value(shape).kind is Kind.NUMBER
 
     def is_function(self, program: Program) -> bool:
-        """Is it pure?"""
         return (self.is_pointwise and not self.is_in_place) or self.reads_last_axis(program)
 
     @property

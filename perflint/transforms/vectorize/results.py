@@ -45,7 +45,7 @@ def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
 
 
 def _check_only_here(scope: Scope, node: ast.stmt, path: str, others: Sequence[ast.stmt] = ()) -> None:
-    """Raise Blocked where the loop reads or writes `path` elsewhere than in `node`, or `others` of its kind."""
+    """Raise Blocked where the loop uses `path` elsewhere than in `node`, or `others` of its kind."""
     if len(occurrences(scope.facts.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
         raise Blocked(f"`{path}` is also used elsewhere in the loop", node)
 
@@ -189,7 +189,6 @@ def _is_unshared(scope: Scope, name: str) -> bool:
 
 
 def _is_aliased(scope: Scope, path: str) -> bool:
-    """Does the loop know what is called `path` by another name, too?"""
     points = scope.program.get(Memory).points_to(scope.facts.loop)
     nodes = [each for each in scope.facts.inside if isinstance(each, ast.Name | ast.Attribute)]
     places = NOWHERE.union(*(points.of(each) for each in nodes if path_of(each) == path))
@@ -228,7 +227,6 @@ def _is_narrow(program: Program, node: ast.expr) -> bool:
 
 
 def _makes_narrow(program: Program, node: ast.AST) -> bool:
-    """Is it `.int()`, or a type such as `torch.uint8`?"""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         method = torch_ops.of_method(node.func.attr)
         is_cast = method is not None and method.does("cast") and not node.args

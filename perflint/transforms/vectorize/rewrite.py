@@ -75,7 +75,6 @@ def vectorize_where(program: Program, loop: PlainLoop, test: ast.expr, own: Plai
 
 
 def _check_around(program: Program, loop: PlainLoop) -> None:
-    """Raise Blocked where what stands around the loop tells its steps apart."""
     for each in program.ancestors(loop):
         if getattr(each, "handlers", ()):
             raise Blocked("a handler around it may catch what one step raises", loop)
@@ -170,7 +169,6 @@ def _negated(test: ast.expr) -> ast.expr:
 
 
 def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.IfExp]) -> ast.expr:
-    """The first invariant test; raises Blocked."""
     written = {*written_paths(loop)}
     around = [each.test for each in program.ancestors(loop) if isinstance(each, ast.If)]
     for node in tests:
@@ -246,7 +244,7 @@ def _all(assumed: Sequence[Assumption]) -> ast.expr:
 
 
 def _assumptions(program: Program, loop: PlainLoop, seen: dict[str, Seen]) -> Iterator[Assumption]:
-    """What may be assumed of the variables that a loop reads and leaves alone, where the program doesn't tell."""
+    """What may be assumed of variables that the loop only reads, where the program doesn't tell."""
     asked = [*_asked_before(program, loop)]
     stored = {path_of(node) for node in own_nodes(loop) if _is_stored(node)}
     found: dict[str, ast.expr] = {}

@@ -90,7 +90,7 @@ def lift_rnn(scope: Scope, target: ast.expr, node: ast.Call) -> tuple[ast.stmt, 
 def _sequence_call(
     scope: Scope, node: ast.Call, paths: tuple[str, ...], state: ast.expr
 ) -> tuple[ast.expr, Batched, bool]:
-    """The call of an RNN on all steps, its outputs (their name still missing), and whether they tell the state."""
+    """The call of an RNN on all steps, its outputs still unnamed, and whether they tell the state."""
     module = _module(scope, node)
     bidirectional = module.argument("bidirectional", 6)
     if bidirectional is not None and not (isinstance(bidirectional, ast.Constant) and not bidirectional.value):
@@ -171,7 +171,6 @@ def _kept(scope: Scope, paths: tuple[str, ...], states: list[State]) -> Iterator
 def _cell_call(
     scope: Scope, node: ast.Call, module: Module, paths: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[ast.expr, int]:
-    """The call of torch's function on all steps, and the axis of its outputs' steps."""
     if not scope.facts.torch:
         raise Blocked("`torch` is not imported by that name", node)
     value = scope.tensor(node.args[0])
@@ -216,7 +215,6 @@ def _function(module: Module, node: ast.Call) -> str:
 
 
 def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, needs_rank: bool) -> None:
-    """Raise Blocked unless the first states are tensors, and batches where they must be."""
     starts = [each for path in paths for each in scope.starts(path)]
     ranks = [rank for each in starts for rank in _ranks(scope, each.node, each.given)]
     if any(rank != 2 for rank in ranks) and needs_rank:

@@ -164,7 +164,6 @@ class Scope:
         return found
 
     def local(self, name: str) -> str:
-        """How the loop's function writes a name that is set here."""
         if self.callee is None:
             return name
         if name not in self.callee.own:
@@ -182,12 +181,10 @@ class Scope:
     # -- the loop's variables
 
     def starts(self, name: str) -> set[Definition]:
-        """What gives the variable the values that it has before the loop."""
         uses = (node for node in self.facts.inside if isinstance(node, ast.Name) and node.id == name)
         return set().union(*map(self._in_front, uses))
 
     def entering(self, name: str) -> list[ast.expr | None]:
-        """What the variable is given before the loop; None for what is not known."""
         return [each.given for each in self.starts(name)] or [None]
 
     def start(self, name: ast.Name) -> ast.expr | None:
@@ -219,7 +216,6 @@ class Scope:
         return measured is not None and measured[1] == axis and self.is_same(measured[0], base)
 
     def is_same(self, one: ast.expr, other: ast.expr) -> bool:
-        """Are both the same variable, given its value in the same place?"""
         if not isinstance(one, ast.Name) or not isinstance(other, ast.Name) or one.id != other.id:
             return False
         return self.flow.definitions(one) == self.flow.definitions(other) != frozenset()

@@ -82,13 +82,12 @@ class Batched:
         return replace(self, code=code, axis=self.axis if axis is None else axis, kept=False, dense=False)
 
     def squeezed(self) -> Batched:
-        """One step without the axis that it keeps."""
         if not self.kept:
             return self
         return replace(self.with_axes(-1, self.code), kept=False, dense=self.dense, fresh=self.fresh)
 
     def unsqueezed(self, axis: int) -> Batched:
-        """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
+        """One step with one more axis of size 1, `axis`, along which the steps are."""
         there = self.at(axis)
         return replace(there.with_axes(1, there.code), kept=True, dense=there.dense, fresh=there.fresh)
 
