@@ -31,15 +31,14 @@ x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout.p if self.tra
 ## Fix safety
 
 `rounding`: the same mathematics in another order; `behaviour` with dropout, which draws other random numbers, where the
-queries may be a vector, which the kernels don't take, and where the softmax is a module of its own, which nobody calls
-any longer. There is a fix where the scale is surely a number, the
-softmax is taken in the scores' own dtype, dropout is torch's own, and there is no mask, or the triangle of a buffer,
-where queries and keys are surely as many; but where the file hooks, replaces or changes any of these elsewhere, or
-others that import it do, there is none. Other masks have none: a row that is masked wholly would differ. It is assumed
-that infinite queries don't make all scores of a row infinite, for which softmax gives NaN and the kernels zeros, and
-that nobody counts on the error for sequences that are longer than the triangle. `scale` needs torch 2.1. The kernels
-can't be differentiated twice: there is no fix in files that do that, or are imported by some. The keyword for causal
-attention is `is_causal`; in a boolean `attn_mask`, True means keep.
+queries may be a vector, which the kernels don't take, and where the softmax is a module, which nobody calls any longer.
+There is a fix where the scale is surely a number, the softmax is taken in the scores' own dtype, dropout is torch's
+own, and there is no mask, or the triangle of a buffer, where queries and keys are surely as many; and none where the
+file, or one that imports it, hooks, replaces or changes any of these. Other masks have none: a row that is masked
+wholly would differ. It is assumed that infinite queries don't make all scores of a row infinite, for which softmax
+gives NaN and the kernels zeros, and that nobody counts on the error for sequences longer than the triangle. `scale`
+needs torch 2.1. The kernels can't be differentiated twice: there is no fix in files that do that, or are imported by
+some. The keyword for causal attention is `is_causal`; in a boolean `attn_mask`, True means keep.
 
 It is a warning where there is a fix, for the scores are always written, read and kept; it is advice where masks, biases
 or casts stand in between, as what the kernels gain then depends on these.
@@ -71,7 +70,6 @@ class AttentionByHand(Rule):
     triggers = ("softmax", "Softmax")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the softmax of each attention that one kernel could compute."""
         for found in () if program.is_test or _FUSED.search(program.text) else api.attentions(program):
             if any(_REFERENCE.search(getattr(each, "name", "")) for each in program.ancestors(found.softmax)):
                 continue

@@ -49,7 +49,6 @@ class BatchLoop(Rule):
     triggers = ("range(", "zip(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the loops that do the same to each sample."""
         loops: list[ast.For | ast.ListComp] = [] if program.is_test else [*program.of_type(ast.For)]
         loops += [] if program.is_test or "stack" not in program.text else program.of_type(ast.ListComp)
         for loop in loops:

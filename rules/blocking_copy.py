@@ -59,7 +59,6 @@ class BlockingCopy(Rule):
     triggers = (".to(", ".cuda(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each copy of a batch, or of a part of one, which pins none of its time."""
         if program.is_test or ".prepare(" in program.text or "mps" in program.text:
             return
         loops = program.of_type(ast.For)
@@ -86,21 +85,19 @@ def _waits(move: Move) -> bool:
 
 
 def _is_asynchronous(move: Move) -> bool:
-    """Is the host told not to wait?"""
     return any(
         each.arg == "non_blocking" and getattr(each.value, "value", False) is True for each in move.call.keywords
     )
 
 
 def _walks(program: Program, move: Move) -> set[ast.AST]:
-    """The loops over batches of which one hands out what is copied, or what that is a part of."""
+    """The loops over batches that hand out what is copied, or what that is a part of."""
     root = api.root_of(move.tensor)
     found = api.origins(program, root) if isinstance(root, ast.Name) else []
     return {each for each in found if isinstance(each, ast.For)}
 
 
 def _is_given(program: Program, node: ast.AST, wholes: tuple[ast.expr, ...]) -> bool:
-    """Is the batch on the host itself, by its name, an argument of the call?"""
     flow, given = api.flow(program), api.arguments_of(node) if isinstance(node, ast.Call) else []
     roots = [root for each in given if isinstance(root := api.root_of(each), ast.Name)]
     own = {each for whole in wholes if isinstance(whole, ast.Name) for each in flow.definitions(whole)}
@@ -108,7 +105,6 @@ def _is_given(program: Program, node: ast.AST, wholes: tuple[ast.expr, ...]) -> 
 
 
 def _written_elsewhere(program: Program, wholes: tuple[ast.expr, ...]) -> Iterator[ast.AST]:
-    """The writes to attributes in which the batch, or a part of it, is kept on the host."""
     origins = {each for whole in wholes for each in api.origins(program, whole)}
     kept = set[str]()
     for node in program.of_type(ast.Assign):
@@ -122,7 +118,6 @@ def _written_elsewhere(program: Program, wholes: tuple[ast.expr, ...]) -> Iterat
 
 
 def _fix(program: Program, move: Move, batch: Batch | None) -> Fix:
-    """The keyword; raises Blocked."""
     if batch is None or batch.is_foreign:
         raise Blocked("the loader isn't in sight: its batches may be of a class of their own")
     for loader in batch.loaders:

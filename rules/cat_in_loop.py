@@ -71,7 +71,6 @@ class CatInLoop(Rule):
     triggers = (".cat(", "concat", "stack(", "cat(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each growing concatenation, at its call."""
         for statement in () if program.is_test else program.of_type(ast.Assign):
             for growing, own in _growing(program, statement):
                 loop = _loop_around(program, statement, own)
@@ -86,7 +85,7 @@ class CatInLoop(Rule):
 
 
 def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCall, ast.expr]]:
-    """The concatenations, of which `statement` assigns one, that the variable itself goes into, and where it does."""
+    """The concatenations assigned by `statement` that the variable itself goes into, and where it does."""
     path = api.path_of(statement.targets[0])
     value = statement.value
     for node in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
@@ -98,7 +97,7 @@ def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCal
 
 
 def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop | None:
-    """The loop that carries the variable from one iteration to the next; None where each makes it anew."""
+    """The loop that carries the variable from one iteration to the next, if there is one."""
     target = statement.targets[0]
     if isinstance(own, ast.Name) and isinstance(target, ast.Name):
         return api.carrying_loop(program, own, target)
@@ -110,7 +109,7 @@ def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop
 
 
 def _kind_of_growth(program: Program, loop: Loop, statement: ast.Assign, own: ast.expr) -> str:
-    """What becomes of the growing tensor, which the concatenation takes as `own`; empty where it is no defect."""
+    """What becomes of the growing tensor, `own` in the concatenation; empty where it is no defect."""
     reads = (each for each in api.occurrences(loop, api.path_of(own)) if isinstance(each.ctx, ast.Load))
     others = [each for each in reads if each is not own]
     if not all(_asks_for_none(program, each) or _is_returned(program, each) for each in others):
@@ -131,7 +130,6 @@ def _is_returned(program: Program, read: ast.AST) -> bool:
 
 
 def _is_short(program: Program, loop: Loop) -> bool:
-    """Is it written out that there are but a few iterations?"""
     walked = getattr(loop, "iter", None)
     if isinstance(walked, ast.List | ast.Tuple):
         return True

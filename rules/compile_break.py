@@ -68,7 +68,6 @@ class CompileBreak(Rule):
     triggers = ("torch.compile", "make_graphed_callables", "cuda.graph", "import compile")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the breaks in what is compiled or captured."""
         if program.is_test:
             return
         found: dict[ast.Call, str] = {}
@@ -83,12 +82,10 @@ class CompileBreak(Rule):
 
 
 def _called(program: Program, node: ast.expr) -> str:
-    """The public name of what is called, or decorates, perhaps with arguments."""
     return program.qualified(node.func if isinstance(node, ast.Call) else node)
 
 
 def _compiled(program: Program) -> Iterator[Function]:
-    """The functions of this file that are compiled, or captured by torch."""
     for function in program.of_type(ast.FunctionDef):
         if any(_COMPILING.fullmatch(_called(program, each)) for each in function.decorator_list):
             yield function
@@ -104,7 +101,7 @@ def _compiled(program: Program) -> Iterator[Function]:
 
 
 def _breaks(program: Program, code: ast.AST, depth: int) -> Iterator[tuple[ast.Call, str]]:
-    """The calls in `code`, and in what it calls, at which a graph ends, with their kinds."""
+    """The calls in `code`, and in what it calls, that break a graph, with their kinds."""
     for call in (each for each in api.own_nodes(code) if isinstance(each, ast.Call)):
         around = itertools.takewhile(lambda each: each is not code, program.ancestors(call))
         if any(isinstance(each, ast.If | ast.IfExp | ast.ExceptHandler | ast.Raise | ast.Assert) for each in around):
@@ -120,7 +117,6 @@ def _breaks(program: Program, code: ast.AST, depth: int) -> Iterator[tuple[ast.C
 
 
 def _reads_back(method: str) -> bool:
-    """Does the tensor's method give Python its values?"""
     return api.torch_does(method, "to_host") and not api.torch_does(method, "move")
 
 

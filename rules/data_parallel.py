@@ -57,7 +57,6 @@ class DataParallel(Rule):
     triggers = ("DataParallel", "data_parallel")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each call that divides batches among devices."""
         text = program.text
         trains = _TRAINS.search(text) or not _EVALUATES.search(text)  # another file may train what it makes
         is_left_alone = program.is_test or not trains or _OTHERS.search(text)

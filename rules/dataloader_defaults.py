@@ -36,29 +36,31 @@ train_loader = DataLoader(train_set, batch_size=64, shuffle=True, num_workers=4,
 
 `exact` for `pin_memory` alone, and for workers where this file shows that neither the dataset, nor its transforms,
 nor `collate_fn` draw random numbers, and that the dataset's constructor makes all that items are made of: the batches
-are the same, in the same order. `behaviour` where they may draw, as workers draw from streams of their own, and where
-the order of a shuffling sampler may be drawn at another moment. With workers that is when the iterator is made, without
-them when the first batch is read; so it may change where the file has `iter`, `zip` or the like, or the sampler a
-generator. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
-Of the libraries that read pictures, sound and tables, and of torchvision's transforms, it is known what they do.
-It is `behaviour`, too, where the batches may lie on the device, as nothing here shows: code of another file makes
-items, or they are cut out of a parameter, and no workers are there yet that would have failed. Where this file may
-move them, under a condition or from outside, neither keyword is added.
-It is `behaviour`, too, where nothing shows that workers read the same: where a dataset is given data, a model or a
-stream; where others have in hand what it reads, or the file changes a setting of torch; where reading prints, writes
-files or asks for its process or the environment; and where `worker_init_fn` does more than seed.
+are the same, in the same order. Of the libraries that read pictures, sound and tables, and of torchvision's transforms,
+it is known what they do.
+
+`behaviour` where
+
+- they may draw, as workers draw from streams of their own;
+- a shuffling sampler may draw its order at another moment, with workers when the iterator is made, without them when
+  the first batch is read: where the file has `iter`, `zip` or the like, or the sampler a generator. A plain `for` does
+  both at once, and a loader that leaves the file is taken to be walked so there;
+- batches may lie on the device, as nothing here shows: code of another file makes items, or they are cut out of a
+  parameter, and no workers are there yet that would have failed. Where this file may move them, under a condition or
+  from outside, neither keyword is added;
+- nothing shows that workers read the same: a dataset is given data, a model or a stream; others have in hand what it
+  reads; the file changes a setting of torch; reading prints, writes files or asks for its process or the environment;
+  or `worker_init_fn` does more than seed.
 
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or may change as it is
 read; a number that comes from a variable; whatever `__getitem__` or `collate_fn` leave behind in their own object, in
-what that holds, or in the module, which would stay in the workers. Neither keyword is added to a DataLoader that is
-imported by way of another module of the project: its constructor may be another one. Neither option is added where
-items are returned uncollated (`batch_size=None`, or a `collate_fn` that passes them on): what a loop writes to them in
-place may be written to the dataset. Nor are workers
-added where reading an item does no work that they could take over, as of a `TensorDataset`, a list, or a class that
-only indexes what it holds: passing a batch between processes takes longer than that. Where nothing but workers is
-missing there, the finding is advice. If workers would then be started while the module is being imported, the same fix
-puts the main guard in.
+what that holds, or in the module. Nor are they added where reading an item does no work that they could take over, as
+of a `TensorDataset`, a list, or a class that only indexes what it holds: passing a batch between processes costs more.
+Where nothing but workers is missing there, the finding is advice. Neither keyword is added to a DataLoader that is
+imported by way of another module of the project, whose constructor may differ, nor where items are returned uncollated
+(`batch_size=None`, or a `collate_fn` that passes them on): what a loop writes to them in place may be written to the
+dataset. If workers would be started while the module is being imported, the same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
 bear, for each process on a GPU; more may be faster (see below), and for small data in memory none may be. Where
@@ -118,7 +120,6 @@ class DataloaderDefaults(Rule):
     }
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield a finding for each loader that leaves something out."""
         for loader in () if program.is_test else api.loaders(program):
             measured = api.measured_workers(str(options[MEASURED]), loader)
             workers, ahead = measured or (int(options["workers"]), _AHEAD)
@@ -191,7 +192,7 @@ def _stays_on_host(program: Program, loader: LoaderCall) -> bool:
 
 
 def _batches_stay_on_host(program: Program, loader: LoaderCall) -> bool:
-    """Is this loader read where it is built, its batches only passed to their own methods and torch's functions?"""
+    """Is this loader read where it is built, its batches only given to own methods and torch?"""
     loops = [loop for loop in program.of_type(ast.For) if program.value(loop.iter).node is loader.call]
     around = program.function_of(loader.call)
     if around is None or not loops or any(program.function_of(loop) is not around for loop in loops):
@@ -263,7 +264,6 @@ def _proviso(program: Program, loader: LoaderCall, source: Source, *, with_worke
 
 
 def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
-    """Why the option cannot be set in the call."""
     if not loader.certain and setting.value is None:
         return "the class comes by way of another file, which may have given it other parameters"
     if setting.state is State.OFF and not isinstance(setting.value, ast.Constant):

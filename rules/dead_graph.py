@@ -60,7 +60,6 @@ class DeadGraph(Rule):
     triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each graph that is thrown away."""
         found = [] if program.is_test else api.unused_graphs(program)
         places = [
             each for each in found if api.runs_often(program, each.run) or api.runs_model_beside(program, each.run)
@@ -100,7 +99,6 @@ def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
 
 
 def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
-    """What the statement promises below `torch.no_grad()`; raises Blocked."""
     run, statement = found.run, program.statement_of(found.run)
     value = statement.value if isinstance(statement, ast.Assign | ast.Return) else None
     while value is not None and value is not run:
@@ -122,7 +120,6 @@ def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
 
 
 def _without_detach(program: Program, found: UnusedGraph) -> list[api.Replace]:
-    """The statement without the `detach` at its end."""
     cut, end = found.cut, found.end(program)
     is_last = end is not None and getattr(program.statement_of(found.run), "value", None) is end
     if end is None or not is_last or isinstance(cut, ast.Call) or cut.attr != "detach" or end.args:
@@ -138,7 +135,6 @@ def _may_return_its_input(program: Program, run: ast.Call) -> bool:
 
 
 def _makes(program: Program, node: ast.expr) -> bool:
-    """Does the expression surely give a new tensor?"""
     if isinstance(node, ast.Name):
         values = api.assigned(program, node)
         return bool(values) and all(not isinstance(each, ast.Name) and _makes(program, each) for each in values)

@@ -51,39 +51,36 @@ A bare `torch.compile` of the step is no way out: it was measured to be slower t
 *vectorizable* loops are rewritten as operations on all steps at once where data flow proves that each step gives the
 same: `rounding` (the same mathematics, summed in another order), `behaviour` where dropout draws its numbers in another
 order. The modules and parameters stay the very same; a Cell's become one call of the function that `nn.LSTM`, `nn.GRU`
-and `nn.RNN` call. A stack of Cells becomes a loop over its layers, each with one call. What was a tensor of its own
-stays one that may be written to in place: it is copied where it would share the memory of what was computed at once.
-Losses are taken step by step with `torch.vmap`, so that what a step ignores or averages over stays its own. It assumes
-that the sequence has at least one step, that it is as long as the loop goes, that inputs of an RNN with `batch_first`
-have an axis for the batch, and that no other file registers hooks, builds the parts of a module otherwise in a
-subclass, or calls it under autocast on a CPU, where Cells and the RNN compute in other types. Where a proof fails, the
-message names the line and the reason. Where a profile has seen the rank or class that is missing, there is a candidate
-with a guard (`perflint docs profiling`).
+and `nn.RNN` call. Results that may be written to in place are copied out of shared memory. Losses are taken step by
+step with `torch.vmap`, so that each step keeps what it ignores or averages over. It assumes that the sequence has at
+least one step and is as long as the loop goes, that inputs of an RNN with `batch_first` have a batch axis, and that no
+other file registers hooks, builds a module's parts otherwise in a subclass, or calls it under autocast on a CPU, where
+Cells and the RNN compute in other types. Where a proof fails, the message names the line and the reason. Where a
+profile has seen the missing rank or class, there is a candidate with a guard (`perflint docs profiling`).
 
-Where a test whose answer is the same in every step stands in the way, it is asked before the loop, even if no step
-is taken then, and the loop is rewritten for the answer that allows it. A test that is drawn anew in each step
-(`random.random() < ratio`) stays: only you may decide to draw it once for a whole sequence, before the loop.
+A test whose answer is the same in every step is asked before the loop, even if no step is taken, and the loop is
+rewritten for the answer that allows it. A test that is drawn anew in each step (`random.random() < ratio`) stays: only
+you may decide to draw it once for a whole sequence.
 
 *mixed* loops and recurrences are tried at once first; where both ways are open, `perflint verify` races them. They and
 the other kinds are captured as CUDA graphs by `perflint.runtime.graphs`: `exact` where no gradients are recorded, else
 `rounding`, and a candidate that waits for `--unsafe`, because the program then depends on perflint-torch. A function
-that does nothing but compute on the device is decorated with `cuda_graph`, below its other decorators. Else the loop
-becomes, with what computes around it and makes what it fills, a function of its own: under `graphed_step` where no
-gradients are recorded, else under `cuda_graph`, if no name or view of its memory is changed by others. Whatever a
-function reads back, prints, keeps, draws or makes on the host stands in the way, also in functions of its file that it
-calls; so do modules that other files define, and calls that differ each time. Decorators of the function itself stay
-outside of the graph; one that does more with it than call it, or that nobody knows, stands in the way: it may compile
-what it is given.
+that only computes on the device is decorated with `cuda_graph`, below its other decorators. Else the loop, with the
+code around it that computes, or makes what it fills, becomes a function: under `graphed_step` where no gradients are
+recorded, else under `cuda_graph`, if nobody else changes its names or views of its memory. What a function reads back,
+prints, keeps, draws or makes on the host stands in the way, also in functions of its file that it calls; so do modules
+of other files, calls that differ each time, and decorators that nobody knows or that do more than call the function:
+they may compile it.
+
 Under `torch.no_grad()`, a loop that ends by a test of what it made becomes a call of `graphed_loop`: the test is read
 once in several steps, and what was computed past the end is dropped; `last_state=False` says that the loop-carried
-state is dead after the loop, and need not be kept. The loop counts by `range`, and tests at the end of a step; its
-results go into lists that are stacked. A step writes in place to nothing but what it made itself, so that what is past
-the end leaves no trace. It assumes that no other file compiles the function (by torch.jit none that the run doesn't
-see) or takes second derivatives of it, and that steps past the end can't fail on the device, as a draw from no chances
-does, or a place after the end of a table. Where it is called with other shapes or numbers each time, or something does
-need the host after all, the function stays eager, and a warning says why. Where gradients are recorded, a parameter
-that is used outside of the function as well, or in several calls of it before one `backward`, has its gradients added
-up in another order. A loop that is captured already isn't reported.
+state is dead after the loop. The loop counts by `range`, tests at the end of a step, and its results go into lists that
+are stacked. A step writes in place only to what it made itself, so that what is past the end leaves no trace. It
+assumes that no other file compiles the function (by torch.jit none that the run doesn't see) or takes second
+derivatives of it, and that steps past the end can't fail on the device, as a draw from no chances does, or an index
+past the end of a table. Where shapes or numbers differ at each call, or something does need the host, the function
+stays eager, and a warning says why. A parameter that is used outside of the function as well, or in several calls
+before one `backward`, has its gradients added up in another order. A loop that is captured already isn't reported.
 
 ## Measured
 One H200, torch 2.11.0, 2026-11-21. By `perflint fix` (medians of 21 interleaved pairs; `tests/gpu/measure.py`): a
@@ -115,7 +112,6 @@ class DecodeLoop(Rule):
     triggers = ("for ", "while ")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield a finding for each loop over time, at its head."""
         for loop in program.plain_loops():
             best = api.time_loop_remedy(program, loop)
             if best is None:

@@ -65,7 +65,6 @@ class EmptyCacheInLoop(Rule):
     triggers = ("empty_cache", "synchronize", "detect_anomaly")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such call."""
         for call in () if program.is_test else program.of_type(ast.Call):
             kind = _kind(program, call)
             is_chosen = any(isinstance(each, ast.If | ast.IfExp) for each in program.ancestors(call))
@@ -77,7 +76,6 @@ class EmptyCacheInLoop(Rule):
 
 
 def _kind(program: Program, call: ast.Call) -> str:
-    """What the call does; empty for others."""
     name = program.qualified(call.func)
     if _ANOMALY.fullmatch(name):
         mode = api.bind(call, ("mode", "check_nan")).get("mode") if "set_" in name else ast.Constant(True)
@@ -99,7 +97,6 @@ def _is_hot(program: Program, call: ast.Call, kind: str) -> bool:
 
 
 def _fix(program: Program, call: ast.Call, kind: str) -> Fix:
-    """The statement deleted; raises Blocked."""
     statement = program.statement_of(call)
     if kind == "anomaly":
         raise Blocked("delete it once it has found what it is there for")

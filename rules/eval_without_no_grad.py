@@ -88,7 +88,7 @@ class EvalWithoutNoGrad(Rule):
     triggers = (".eval()", ".train(False)", ".data", ".item()", ".numpy()", "argmax", "save_image")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such loop, at its head; but the first of a function that does nothing else; and such functions."""
+        """The first loop stands for a function that only evaluates."""
         found: set[ast.AST] = set()
         for node, place in () if program.is_test else api.evaluations(program):
             inside = {each for each in found if node in program.ancestors(each)}
@@ -103,7 +103,6 @@ class EvalWithoutNoGrad(Rule):
 
 
 def _fix(program: Program, place: ast.stmt) -> Fix:
-    """Gradients switched off for the function, or for the loop in a function that does more; raises Blocked."""
     if not isinstance(place, ast.FunctionDef | ast.For | ast.While):
         raise Blocked("the function trains when it is told to: write `with torch.no_grad():` around this call")
     uses = program.graph_uses(place)

@@ -55,7 +55,6 @@ class GraphKept(Rule):
     triggers = ("backward(",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such loss, where it goes into the sum or the list."""
         found: set[ast.AST] = set()
         for backward in () if program.is_test else program.of_type(ast.Call):
             loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
@@ -75,7 +74,6 @@ class GraphKept(Rule):
 
 
 def _fix(program: Program, use: ast.Name, ends: list[GraphUse]) -> Fix:
-    """The loss without its graph; raises Blocked where somebody asks about that."""
     for each in ends:
         if each.fate is Fate.ASKED:
             raise Blocked(f"`{ast.unparse(each.node)}` tells of the graph", each.node)
@@ -86,14 +84,12 @@ def _fix(program: Program, use: ast.Name, ends: list[GraphUse]) -> Fix:
 
 
 def _uses(program: Program, loss: ast.Name) -> list[ast.Name]:
-    """Where else the value that is back-propagated may be read."""
     graph = api.flow(program).graph(loss)
     uses = (use for definition in api.flow(program).definitions(loss) for use in graph.uses.get(definition, ()))
     return [each for each in dict.fromkeys(uses) if each is not loss]
 
 
 def _whole(program: Program, use: ast.Name) -> ast.Name | None:
-    """The sum, or the list, that the loss goes into as it is."""
     parent = program.parent(use)
     if isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.Add) and use is parent.value:
         return parent.target if isinstance(parent.target, ast.Name) else None

@@ -68,7 +68,6 @@ class HeavyGetitem(Rule):
     triggers = ("def __getitem__", "collate")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield such calls and loops."""
         for sample in () if program.is_test else api.samples(program):
             found: dict[str, ast.AST] = {}
             for node, made, place in sample.work:
@@ -84,7 +83,6 @@ def _span(program: Program, node: ast.For | ast.ListComp) -> tuple[int, int]:
 
 
 def _kind(program: Program, node: ast.AST, made: frozenset[str], *, collates: bool) -> str:
-    """What work it is; empty for other nodes."""
     if isinstance(node, ast.For | ast.ListComp):
         return (
             "loop" if not collates and (_fills(node) if isinstance(node, ast.For) else _encodes(program, node)) else ""

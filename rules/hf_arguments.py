@@ -53,7 +53,6 @@ class HfArguments(Rule):
     triggers = ("TrainingArguments",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each call that builds such arguments."""
         for call in () if program.is_test else program.of_type(ast.Call):
             if missing := _missing(program, call):
                 fixes, blocked = api.tried(_fix, program, call, missing)
@@ -64,7 +63,6 @@ class HfArguments(Rule):
 
 
 def _missing(program: Program, call: ast.Call) -> list[str]:
-    """What training arguments don't tell, and would be faster with."""
     given = {each.arg for each in call.keywords}
     if not _ARGUMENTS.fullmatch(program.qualified(call.func)) or None in given or given.isdisjoint(_TRAINS):
         return []
@@ -76,7 +74,6 @@ def _missing(program: Program, call: ast.Call) -> list[str]:
 
 
 def _fix(program: Program, call: ast.Call, missing: list[str]) -> Fix:
-    """Workers; raises Blocked."""
     if "dataloader_num_workers" not in missing:
         raise Blocked("bf16=True and tf32=True change the precision, and need a device that has them")
     if program.is_script and not any(map(api.is_main_guard, program.tree.body)):

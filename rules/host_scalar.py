@@ -60,7 +60,6 @@ class HostScalar(Rule):
     triggers = ("tensor(", "Tensor(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such tensor, at the call that makes it."""
         for call in () if program.is_test else program.of_type(ast.Call):
             found = _numbers(program, call)
             if found is None or not _is_moved(program, call) or not _is_hot(program, call) or _stands_in(program, call):
@@ -80,7 +79,6 @@ def _is_hot(program: Program, call: ast.Call) -> bool:
 
 
 def _numbers(program: Program, call: ast.Call) -> Numbers | None:
-    """The numbers that the call makes a tensor of."""
     name = program.qualified(call.func)
     is_method = not name and isinstance(call.func, ast.Attribute) and call.func.attr == "new_tensor"
     if not call.args or not (is_method or name in _MAKERS or _TYPE.fullmatch(name)):
@@ -90,7 +88,6 @@ def _numbers(program: Program, call: ast.Call) -> Numbers | None:
 
 
 def _is_moved(program: Program, call: ast.Call) -> bool:
-    """Is it made for the device, or moved there at once, or by the name that it gets?"""
     device = api.keyword_of(call, "device")
     if device is not None:
         origins = api.origins(program, device)

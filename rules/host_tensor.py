@@ -55,7 +55,6 @@ class HostTensor(Rule):
     triggers = (".to(", ".cuda(", ".type(", ".type_as(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each move, at the method's name."""
         for call in program.of_type(ast.Call):
             move = api.move(program, call)
             made = api.made_on_host(program, move.tensor, call) if move is not None else None
@@ -81,7 +80,6 @@ def _is_of_steps(program: Program, call: ast.Call) -> bool:
 
 
 def _fix(program: Program, move: Move, made: Made) -> Fix:
-    """The tensor made where it belongs; raises Blocked."""
     given = {each.arg: each.value for each in made.call.keywords}
     bounds = [*made.call.args, *(value for name, value in given.items() if name != "dtype")]
     names = [program.qualified(each) or str(getattr(each, "value", "")) for each in ast.walk(move.tensor)]

@@ -48,33 +48,32 @@ detached tensor to meters, choose with `torch.where`.
 
 A sum is kept on the device and read once after the loop, where the variable becomes the Python number that it was, also
 after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding` unless the program itself
-names its devices as CUDA's or the host (others, as Apple's, have no 64-bit floats, and the sum is one of 32 bits), if
-the value is divided before it is added, or if it is added to a float tensor. It is `behaviour` if the value may be an
-integer that would become a float, if the sum begins as the integer 0 and is shown, or handed on, as it is (without an
-iteration it would be 0.0 then), if the value may have another shape in each iteration, which takes a `.reshape(())`,
-and where a sum of integers that don't just count something might pass 2**63, which a Python number may. What is
-appended to an empty list, or written to one slot of a host's tensor after the other, is kept, as a clone where others
-may write to it, and read in one go after the loop: `exact`; the values stay in the device's memory until then. Reads
-below a periodic guard are converted there. There is no fix if the host waits for something else right before or after,
-several times more in an iteration, or in a loop inside of it, so that little is gained before that goes, if the
-variable escapes before the loop ends, as an attribute may, if another read of the same value remains in the same
-iteration, or if the value may be complex in a file that computes with complex numbers. The fix assumes that what has
-`.item()` and was computed from device tensors is a tensor, and that all additions to one variable come from one device.
+names its devices as CUDA's or the host (Apple's have no 64-bit floats), if the value is divided before it is added, or
+if it is added to a float tensor. It is `behaviour` if an integer would become a float, if a sum that begins as the
+integer 0 is shown or handed on as it is (without an iteration it would be 0.0), if the value's shape may change from
+iteration to iteration, which takes a `.reshape(())`, and where a sum of integers that aren't counts might pass 2**63.
+What is appended to an empty list, or written to the slots of a host's tensor in order, is kept, cloned where others may
+write to it, and read at once after the loop: `exact`; the values stay in the device's memory until then. Reads below a
+periodic guard are converted there. There is no fix if the host waits for something else right beside it, several times
+more in an iteration, or in an inner loop, so that little is gained; if the variable escapes before the loop ends, as an
+attribute may; if another read of the value remains in the iteration; or if the value may be complex in a file that
+computes with complex numbers. The fix assumes that what has `.item()` and was computed from device tensors is a tensor,
+and that all additions to one variable come from one device.
 
 What goes to `print`, `sys.stdout.write`, `logging`, a bar of tqdm or a scalar of a summary writer, and nowhere else, is
 handed to `perflint.runtime.reports.later`: `exact`, and a candidate that waits for `--unsafe`, because the program then
 depends on perflint-torch. The statement stays as it is, in a lambda or a function called `report`: its tensors are
 copied to the host without waiting, and it runs as soon as they have arrived, in order, at most 32 reports behind.
-Numbers, strings and what is read of other objects are bound when it is deferred. Before anything else is written to the
-same stream, log, bar or writer, before another program starts, before an exception ends the program, and at exit, all
-that is outstanding is reported; what can't be copied, or be watched for other output, is reported at once. Other
-statements that print in every iteration of the loop, and would wait for their turn, are deferred with it. A clock that
-the loop reads no longer waits for the device, so that a step seems as long as it takes to launch; a bar shows the loss
-of a step that is a little behind its count. There is no fix where the result of the call is used, where what it raises
-is caught in the function, where something else is computed of the value, where a tensor is shown that tells its device
-or its graph, where the loop flushes a stream in every iteration, where the file calls `os._exit` or `os.kill`, or
-compiles with torch.jit, and where another read of the value remains. It assumes that nothing writes to a file
-descriptor behind Python's back, and that threads which print are not waited for.
+Numbers, strings and what is read of other objects are bound when it is deferred. All outstanding reports are made
+before anything else is written to the same stream, log, bar or writer, before another program starts, before an
+exception ends the program, and at exit; what can't be copied, or watched for other output, is reported at once. Other
+statements that print in every iteration are deferred with it. A clock that the loop reads no longer waits for the
+device: a step seems as long as its launch; a bar shows the loss of a step a little behind its count. There is no fix
+where the call's result is used, where what it raises is caught in the function, where the value is computed with
+otherwise, where a tensor is shown that tells its device or its graph, where the loop flushes a stream in every
+iteration, where the file calls `os._exit` or `os.kill`, or compiles with torch.jit, and where another read of the value
+remains. It assumes that nothing writes to a file descriptor behind Python's back, and that nobody waits for threads
+which print.
 
 ## Measured
 
@@ -102,7 +101,6 @@ class ItemInLoop(Rule):
     triggers = (".item", "item()")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each first read of a value in an iteration."""
         for sync, repeats, fixes, blocked in api.host_reads(program):
             if sync.kind == "item":
                 span, by = (sync.start, sync.end), program.hot_by(sync.node)

@@ -65,7 +65,6 @@ class LoaderRestartsWorkers(Rule):
     triggers = ("Loader", "num_workers")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each loader whose workers are started in every iteration of a loop around."""
         loaders = () if program.is_test else (*api.loaders(program), *api.derived_loaders(program))
         for loader in loaders:
             is_started = loader.workers.state is State.ON and loader.persistent.state is State.ABSENT
@@ -81,7 +80,6 @@ class LoaderRestartsWorkers(Rule):
 
 
 def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
-    """The keyword; raises Blocked."""
     workers = loader.workers.value
     dataset = loader.argument("dataset")
     if not found.loops:
@@ -112,7 +110,6 @@ def _is_changed(program: Program, found: Restarts) -> bool:
 
 
 def _is_cheap(program: Program, node: ast.AST) -> bool:
-    """Is it a name, a number, or `int(...)` of one?"""
     if isinstance(node, ast.Call):
         return program.qualified(node.func) == "builtins.int"
     return isinstance(node, ast.Name | ast.Attribute | ast.Constant | ast.expr_context)

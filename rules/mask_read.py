@@ -53,7 +53,6 @@ class MaskRead(Rule):
     triggers = ("mask]",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the first read with each such mask in each loop, or function that a loop calls."""
         seen = set[tuple[ast.AST | None, str]]()
         waits = [read.sync.start for read in api.host_reads(program)]
         is_left_alone = program.is_test or program.is_host_only or "import torch" not in program.text
@@ -74,7 +73,6 @@ class MaskRead(Rule):
 
 
 def _waits_each_step(program: Program, read: ast.Subscript) -> bool:
-    """Is it on the device, by a mask, and in code that each step runs?"""
     values = (program.value(read.value), program.value(read.slice))
     is_mask = isinstance(read.ctx, ast.Load) and _MASK.fullmatch(api.path_of(read.slice).rpartition(".")[2])
     if not is_mask or not any(e.on_device for e in values) or any(e.place is Place.HOST for e in values):
@@ -92,7 +90,7 @@ def _mask(program: Program, read: ast.Subscript) -> tuple[str, ast.stmt | None]:
 
 
 def _place(program: Program, read: ast.Subscript, root: str) -> ast.stmt | None:
-    """The loop of steps, or the function that one calls, outside of which the mask is made; None if not known."""
+    """The loop of steps, or the function that one calls, outside of which the mask is made."""
     function = program.function_of(read)
     makes = [each for each in program.of_type(ast.Name) if each.id == root and not isinstance(each.ctx, ast.Load)]
     arguments = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)} if function else set()
@@ -107,7 +105,7 @@ def _place(program: Program, read: ast.Subscript, root: str) -> ast.stmt | None:
 
 
 def _fix(program: Program, read: ast.Subscript, path: str, place: ast.stmt | None) -> Fix:
-    """The indices, made in front of the loop, or of the function that a loop calls; raises Blocked."""
+    """The indices, made in front of that; raises Blocked."""
     name = path.rpartition(".")[2]
     if place is None:
         raise Blocked(f"`{path}` may differ between calls", read.slice)
@@ -124,7 +122,6 @@ def _fix(program: Program, read: ast.Subscript, path: str, place: ast.stmt | Non
 
 
 def _is_of_bools(program: Program, mask: ast.expr) -> bool:
-    """Is it a tensor that comparisons give, or a cast?"""
     made = api.origins(program, mask)
     casts = [isinstance(e, ast.Compare) or getattr(getattr(e, "func", None), "attr", "") == "bool" for e in made]
     is_made = bool(made) and all(casts) and all(program.value(each).kind is Kind.TENSOR for each in made)
@@ -132,7 +129,7 @@ def _is_of_bools(program: Program, mask: ast.expr) -> bool:
 
 
 def _check_unchanged(program: Program, place: ast.stmt, read: ast.Subscript, path: str) -> None:
-    """Raise Blocked where something behind `place` may write to the mask, or bind it, or what holds it, anew."""
+    """Raise Blocked where something behind `place` may write to or rebind the mask, or what holds it."""
     name, root = path.rpartition(".")[2], path.partition(".")[0]
     if writes := api.changing(program, read.slice, place):
         raise Blocked(f"`{path}` may be changed later", writes[0])

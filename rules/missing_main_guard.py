@@ -71,7 +71,6 @@ class MissingMainGuard(Rule):
     severity = Severity.ERROR
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the finding, if there is one."""
         if api.is_notebook(program):
             return
         start = api.first_process_start(program)

@@ -65,14 +65,12 @@ class OneExampleAtATime(Rule):
     triggers = ("transformers", "datasets", ".generate(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such call."""
         for call in () if program.is_test else program.of_type(ast.Call):
             if kind := _kind(program, call):
                 yield self.finding(api.call_span(program, call), _MESSAGES[kind], kind=kind, blocked=_BATCHED)
 
 
 def _kind(program: Program, call: ast.Call) -> str:
-    """Which call for one example it is; empty for others."""
     if isinstance(call.func, ast.Attribute) and call.func.attr == "map":
         return "map" if _maps_singly(program, call, call.func.value) else ""
     loop = next((each for each in program.ancestors(call) if isinstance(each, _AROUND)), None)
@@ -90,7 +88,7 @@ def _kind(program: Program, call: ast.Call) -> str:
 
 
 def _kind_in_loop(program: Program, call: ast.Call, loop: ast.For, items: frozenset[str]) -> str:
-    """Does `call`, in a loop over examples, tokenize one of them for a list, or run a model on one tokenized there?"""
+    """Does `call` tokenize one example for a list, or run a model on one tokenized in the loop?"""
     calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call)]
     singles = [each for each in calls if _tokenizes(program, each) and _takes_one(each, items)]
     if not singles:
@@ -106,29 +104,24 @@ def _kind_in_loop(program: Program, call: ast.Call, loop: ast.For, items: frozen
 
 
 def _runs_model(program: Program, call: ast.Call) -> bool:
-    """Is it `model.generate(...)`, or `model(...)`?"""
     is_module = program.value(call.func).kind is Kind.MODULE and not _tokenizes(program, call)
     return getattr(call.func, "attr", "") == "generate" or is_module
 
 
 def _targets(program: Program, call: ast.Call) -> list[ast.Name]:
-    """The variables to which a call's result is assigned."""
     targets = getattr(program.statement_of(call), "targets", [])
     return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
 
 
 def _tokenizes(program: Program, call: ast.Call) -> bool:
-    """Is a tokenizer called, by its name or by what made it?"""
     return bool(_TOKENIZER.search(api.path_of(call.func))) or api.is_hf_tokenizer(program, call.func)
 
 
 def _takes_one(call: ast.Call, items: frozenset[str]) -> bool:
-    """Is the call given one of the items, and doesn't pad?"""
     return bool(call.args) and api.reads(call.args[0], items) and not any(k.arg == "padding" for k in call.keywords)
 
 
 def _makers(program: Program, node: ast.expr) -> set[str]:
-    """The functions of libraries whose results `node` may be."""
     return {program.qualified(each.func) for each in api.origins(program, node) if isinstance(each, ast.Call)}
 
 

@@ -77,7 +77,6 @@ class OptimizerNotFused(Rule):
     triggers = ("Adam", "SGD")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each optimizer of parameters that are on a device, or may be."""
         calls = [] if program.is_test or _SPARSE.search(program.text) else program.of_type(ast.Call)
         for call in (each for each in calls if _CLASS.fullmatch(program.qualified(each.func))):
             params = api.bind(call, ("params", "lr")).get("params")
@@ -101,7 +100,6 @@ def _point(program: Program, model: ast.expr, call: ast.Call) -> ast.AST:
 
 
 def _fix(program: Program, call: ast.Call, given: Optimized, placed: list[Placed]) -> Fix:
-    """The keyword, which asks for the device where it may be another one; raises Blocked."""
     moves = [each.move for each in placed if each.move is not None]
     if not given.complete or len(moves) < len(placed):
         raise Blocked("it isn't known whether all parameters are on the device by now")

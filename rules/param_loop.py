@@ -77,7 +77,6 @@ class ParamLoop(Rule):
     triggers = ("param", "state_dict", "grad")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such loop that runs in every step, at its head."""
         loops: Sequence[_Loop] = program.of_type(ast.For, ast.ListComp, ast.GeneratorExp)
         for loop in () if program.is_test or program.is_host_only else loops:
             walked = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
@@ -144,7 +143,6 @@ def _kind(program: Program, loop: _Loop) -> str:
 
 
 def _fix(program: Program, loop: _Loop, kind: str) -> Fix:
-    """The loop on lists; raises Blocked."""
     if kind == "norm" or not isinstance(loop, ast.For):
         raise Blocked("torch.nn.utils.get_total_norm, or what clip_grad_norm_ gives, is the norm of all of them")
     return api.on_lists(program, loop)

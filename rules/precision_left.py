@@ -62,7 +62,6 @@ class PrecisionLeft(Rule):
     triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield what trains first in a script that never speaks of number formats, nor does what it trains by."""
         is_of_torch = "torch" in program.text and not program.is_test
         if not (is_of_torch and _runs(program) and program.may_use_device):
             return
@@ -92,7 +91,6 @@ def _runs(program: Program) -> bool:
 
 
 def _fix(program: Program) -> Fix:
-    """The line behind the imports; raises Blocked."""
     imports = [each for each in program.tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
     if not imports:
         raise Blocked("torch isn't imported at the top")

@@ -59,7 +59,6 @@ class RetainedGraph(Rule):
     triggers = ("retain_graph",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such pass, at its call."""
         for call in () if program.is_test else program.of_type(ast.Call):
             if getattr(call.func, "attr", "") != "backward" or not _retains(call):
                 continue
@@ -110,7 +109,6 @@ def _may_have_graph(program: Program, name: ast.Name, loop: api.Loop) -> bool:
 
 
 def _fix(program: Program, call: ast.Call) -> Fix:
-    """The call without the argument; raises Blocked."""
     if call.args:
         raise Blocked("it is given gradients by position", call)
     told = [f"{each.arg}={{{each.arg}}}" for each in call.keywords if each.arg and each.arg != "retain_graph"]

@@ -80,7 +80,6 @@ class SyncInLoop(Rule):
     triggers = ("torch", "cpu()", "numpy()", "tolist()")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each first read of a value in an iteration."""
         for sync, repeats, fixes, blocked in api.host_reads(program):
             if sync.kind != "item":
                 message = _MESSAGES.get(

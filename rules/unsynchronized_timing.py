@@ -64,7 +64,6 @@ class UnsynchronizedTiming(Rule):
     triggers = ("time()", "perf_counter", "monotonic", "time_ns()", "default_timer")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such read that ends a region."""
         is_left_alone = program.is_test or not program.may_use_device
         for difference in () if is_left_alone else program.of_type(ast.BinOp):
             ends = _reads(program, difference.left) if isinstance(difference.op, ast.Sub) else []
@@ -78,7 +77,6 @@ class UnsynchronizedTiming(Rule):
 
 
 def _is_read(program: Program, difference: ast.BinOp) -> bool:
-    """Is the time used for anything?"""
     statement = program.statement_of(difference)
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     scope = program.function_of(difference) or program.tree
@@ -93,7 +91,7 @@ def _reads(program: Program, node: ast.expr) -> list[ast.Call]:
 
 
 def _between(program: Program, start: ast.Call, end: ast.Call) -> Sequence[ast.stmt]:
-    """The statements between two reads of the clock, of which the second, or both, may be under a condition."""
+    """The statements between two reads of the clock, which may be under a condition."""
     first, last = program.statement_of(start), program.statement_of(end)
     around, behind, inner = program.parent(first), program.parent(last), list[ast.stmt]()
     if isinstance(around, ast.If) and isinstance(behind, ast.If) and around is not behind:
@@ -108,7 +106,6 @@ def _between(program: Program, start: ast.Call, end: ast.Call) -> Sequence[ast.s
 
 
 def _shows(program: Program, nodes: Sequence[ast.AST]) -> bool:
-    """Is a tensor of the device formatted, or its truth asked for?"""
     inner = [each for node in nodes for each in ast.walk(node)]
     read = [each.value for each in inner if isinstance(each, ast.FormattedValue)]
     read += [each.test for each in inner if isinstance(each, ast.If | ast.While | ast.IfExp)]

@@ -54,7 +54,6 @@ class ZeroGradToZeros(Rule):
     triggers = ("zero_grad(",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield each such call beside a step of training."""
         for call in () if program.is_test or program.is_host_only else program.of_type(ast.Call):
             if getattr(call.func, "attr", "") != "zero_grad" or not _asks_for_zeros(program, call):
                 continue
@@ -72,13 +71,11 @@ def _asks_for_zeros(program: Program, call: ast.Call) -> bool:
 
 
 def _looks_at_gradients(program: Program) -> bool:
-    """Does the file read or write the gradient of a tensor?"""
     gradients = (each for each in program.of_type(ast.Attribute) if each.attr in ("grad", "_grad"))
     return any(not program.qualified(each) for each in gradients)
 
 
 def _fix(program: Program, call: ast.Call) -> Fix:
-    """The call without the argument; raises Blocked."""
     if len(call.args) + len(call.keywords) > 1:
         raise Blocked("it isn't known which other arguments the call gets", call)
     change = api.rewrite(program, api.Replace(call, api.expression("{func}()", func=call.func)))

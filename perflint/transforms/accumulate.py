@@ -116,7 +116,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
 
 
 def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
-    """Where the sum of a local variable is read when the loop is over; None where others may read it, too."""
+    """Where a local sum is read after the loop; None where others may read it, too."""
     function = program.function_of(found.loop)
     if function is None:
         return None
@@ -134,14 +134,13 @@ def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
 
 
 def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
-    """May one of the values be other than what was assigned outside of the loop?"""
     return any(
         not isinstance(each, Definition) or any(each.node in ast.walk(a) for a in found.additions) for each in values
     )
 
 
 def _reads_alike(program: Program, node: ast.expr) -> bool:
-    """Is it divided, compared or shown as a float, which gives the same for an integer as for that as a float?"""
+    """Does whole code around it treat an integer as it does a float?"""
     read = program.parent(node)
     if isinstance(read, ast.Compare):
         return all(isinstance(each, _ORDERING) for each in read.ops)
@@ -162,7 +161,7 @@ def _reads_alike(program: Program, node: ast.expr) -> bool:
 
 
 def _template(program: Program, node: ast.expr) -> str:
-    """The text into which `"..." % node` or `"...".format(node)` puts it, perhaps with others; empty for other code."""
+    """The text into which `"..." % node` or `"...".format(node)` puts it; empty for other code."""
     around = program.parent(node)
     outer = program.parent(around) if isinstance(around, ast.Tuple) else around
     if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mod) and outer.left is not node:
@@ -173,13 +172,11 @@ def _template(program: Program, node: ast.expr) -> str:
 
 
 def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:
-    """INTEGER where the sum is one, FLOAT where it is one for sure."""
     kind = number_kind(program, read.base)
     return FLOAT if kind == INTEGER and not all(isinstance(each, int) for each in starts) else kind
 
 
 def _is_divided(program: Program, read: Read, added: ast.expr) -> bool:
-    """Is the number divided before it is added, which makes it a float?"""
     steps = (step for step, _ in way_to(program, read.top, added))
     return any(isinstance(step, ast.BinOp) and isinstance(step.op, ast.Div) for step in steps)
 
@@ -195,7 +192,7 @@ def _part_of_tensor(program: Program, read: Read, statement: ast.stmt, added: as
 
 
 def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
-    """The safety of doing on the device what leads from the read to the sum; raises Blocked where it cannot be done."""
+    """The safety of doing the steps from the read to the sum on the device; raises Blocked."""
     safety = Safety.EXACT
     for step, part in way_to(program, read.top, added):
         if isinstance(step, ast.UnaryOp) and isinstance(step.op, ast.USub):
@@ -223,14 +220,12 @@ def _check_real(program: Program, node: ast.expr) -> None:
 
 
 def _others(program: Program, read: ast.expr, added: ast.expr) -> Iterator[ast.expr]:
-    """What the read is combined with before it is added."""
     for step, part in way_to(program, read, added):
         if isinstance(step, ast.BinOp):
             yield step.right if part is step.left else step.left
 
 
 def _is_bounded(program: Program, node: ast.expr) -> bool:
-    """Do its numbers count, so that no sum of them comes near to 2**63?"""
     if program.value(node).dtype == "bool":
         return True
     found = operation(program, node)
@@ -247,7 +242,7 @@ def _is_small(program: Program, node: ast.expr) -> bool:
 
 
 def _starting_values(program: Program, found: Accumulator) -> list[int | float]:
-    """The literal numbers that the variable may hold when the loop starts, or is set to in it; raises Blocked."""
+    """The literal numbers that the variable may hold when the loop starts or sets it; raises Blocked."""
     region = start_region(program, found.loop, found.path, _is_number)
     if region is None:
         raise Blocked(f"`{found.path}` is not known to start as a number")
@@ -272,7 +267,6 @@ def _is_number(value: Value) -> bool:
 
 
 def _conversions_inside(program: Program, found: Accumulator, convert: str, keeps_integer: bool) -> list[Replace]:
-    """What converts the sum where the loop reads it now and then."""
     converted = []
     for node in occurrences(found.loop, found.path):
         if not isinstance(node.ctx, ast.Load) or program.statement_of(node) in found.additions:
@@ -294,7 +288,6 @@ def _converted(program: Program, node: ast.Name | ast.Attribute, path: str, conv
 
 
 def _follows(program: Program, node: ast.expr, found: Accumulator) -> bool:
-    """Has one of the additions run in any case when `node` does, since the variable was last set?"""
     graph = program.get(Flow).graph(node)
     stores = (each for each in occurrences(found.loop, found.path) if isinstance(each.ctx, ast.Store))
     resets = [each for each in stores if program.statement_of(each) not in found.additions]
@@ -321,7 +314,7 @@ def _check_other_additions(program: Program, found: Accumulator, statement: ast.
 
 
 def _check_subtracted(program: Program, node: ast.expr) -> None:
-    """Raises Blocked where `node` may be a bool: from a tensor none can be subtracted, nor a tensor from one."""
+    """Raises Blocked where `node` may be a bool, which tensors can't subtract."""
     if not _is_no_bool(program, node):
         raise Blocked(f"`{program.segment(node)}` may be a bool, which is not subtracted from a tensor")
 
@@ -349,7 +342,7 @@ def _settles_on_cuda(program: Program) -> bool:
 
 
 def _devices(program: Program) -> Iterator[ast.expr]:
-    """The devices that tensors and modules are moved to, or made on; for `.cuda()` the call itself."""
+    """The devices that tensors and modules are moved to; for `.cuda()` the call itself."""
     for call in program.of_type(ast.Call):
         if receiver_of(call, "cuda") is not None:
             yield call

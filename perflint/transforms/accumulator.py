@@ -66,7 +66,6 @@ def _is_addition(program: Program, node: ast.Name | ast.Attribute, path: str) ->
 
 
 def _outermost(program: Program, loop: Loop, path: str) -> Loop:
-    """The outermost loop around which holds no other use of the variable than `loop` does."""
     uses = len(occurrences(loop, path))
     for parent in program.ancestors(loop):
         if isinstance(parent, (*FUNCTIONS, ast.ClassDef)):
@@ -92,10 +91,7 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
 
 
 def last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
-    """The last statement right behind the loop that converts a sum or list of it, or the loop itself.
-
-    What is converted behind that stands in the order of the loop.
-    """
+    """The last statement right behind the loop, in its order, that converts its sum or list; or the loop."""
     block = program.block_of(loop)
     for each in block[block.index(loop) + 1 :]:
         if not _converts(program, each):
@@ -127,7 +123,7 @@ def _assigned_call(statement: ast.stmt) -> ast.Call | None:
 
 
 def _converted(statement: ast.stmt, call: ast.expr | None) -> tuple[str, str]:
-    """The paths of what a statement sets and of what `call` is given besides constants; "" for what has none."""
+    """The paths of what a statement sets and of what `call` is given besides constants, or ""."""
     if not isinstance(statement, ast.Assign) or not isinstance(call, ast.Call) or not call.args:
         return "", "?"
     rest = (*call.args[1:], *(each.value for each in call.keywords))

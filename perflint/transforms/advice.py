@@ -55,7 +55,7 @@ _BUILTINS = {
 
 
 def advice(program: Program, sync: Sync) -> str:
-    """What the program does with the value, and what to do instead."""
+    """What to do instead, by what the program does with the value."""
     if not sync.explicit and sync.kind in _SILENT:
         return _SILENT[sync.kind]
     if not sync.explicit and sync.kind == "print":
@@ -67,7 +67,6 @@ def advice(program: Program, sync: Sync) -> str:
 
 
 def _of_value(program: Program, sync: Sync, value: ast.expr) -> str:
-    """What to do by what becomes of `value` in its statement; empty where that is nothing in particular."""
     child: ast.AST = value
     for parent in program.ancestors(child):
         if isinstance(parent, ast.FormattedValue):
@@ -92,7 +91,6 @@ def _of_value(program: Program, sync: Sync, value: ast.expr) -> str:
 
 
 def _of_variable(program: Program, sync: Sync, value: ast.expr) -> str:
-    """What to do by where the variable is used that `value` is assigned to; empty where it is to none, or not used."""
     statement = program.statement_of(value)
     target = statement.targets[0] if isinstance(statement, ast.Assign) and statement.value is value else None
     if isinstance(target, ast.Subscript | ast.Attribute):
@@ -121,7 +119,6 @@ def _is_number(sync: Sync) -> bool:
 
 
 def _instead(sync: Sync) -> str:
-    """What to write for a read that is followed by arithmetic of the host."""
     if _is_number(sync):
         read = "`.item()`" if sync.kind == "item" else f"`{sync.kind}(...)`"
         return f"without {read} the tensor takes its place, and only the last result is read"
@@ -129,7 +126,6 @@ def _instead(sync: Sync) -> str:
 
 
 def _of_call(program: Program, sync: Sync, call: ast.Call) -> str:
-    """What to do where the value, or what is computed of it, is given to `call`."""
     name, qualified = name_called(call), program.qualified(call.func)
     head, _, rest = qualified.partition(".")
     what = "a copy on the host" if sync.kind != "item" and torch_ops.does(sync.kind, "to_host") else "a Python number"
@@ -147,13 +143,11 @@ def _of_call(program: Program, sync: Sync, call: ast.Call) -> str:
 
 
 def _of_math(program: Program, call: ast.Call) -> str:
-    """What to do where a function of math takes the value."""
     name = program.qualified(call.func).rpartition(".")[2]
     return _MATH if torch_ops.of_function(f"torch.{name}") is not None else _UNKNOWN_MATH
 
 
 def _of_text(program: Program, node: ast.AST) -> str:
-    """What to do where `node` makes text of the value, by whether that is printed at once."""
     for each in (node, *program.ancestors(node)):
         if isinstance(each, ast.Call) and _reports(program, each):
             return _PRINTED
@@ -171,12 +165,10 @@ def _reports(program: Program, call: ast.Call) -> bool:
 
 
 def _is_meter(program: Program, call: ast.Call) -> bool:
-    """Does an object that keeps values take this one? A set keeps no tensors apart by their values."""
     of_set = name_called(call) == "update" and _owner(program, call) is Kind.SEQUENCE
     return name_called(call) in _METERS and not program.qualified(call.func) and not of_set
 
 
 def _owner(program: Program, call: ast.Call) -> Kind:
-    """What the method is called on."""
     owner = receiver_of(call)
     return program.value(owner).kind if owner is not None else Kind.UNKNOWN

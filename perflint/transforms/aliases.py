@@ -123,7 +123,7 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
 
 
 def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, write: Write) -> bool:
-    """Is it a write to a container, or a direct one: to a variable that the step finds as it is?"""
+    """Is it a write to a container, or a direct one to a variable that the step finds as it is?"""
     if not isinstance(write.node, ast.stmt | ast.expr) or _fills(program, write.node) or _is_container(write.to):
         return True
     for name in names_of(program, points, write, called=True):
@@ -135,7 +135,6 @@ def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, 
 
 
 def _fills(program: Program, node: ast.AST) -> bool:
-    """Is it a call of a method that tensors don't have in place, such as `append`?"""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in FILLS:
         return False
     found = operation(program, node)
@@ -148,6 +147,5 @@ def _is_container(place: Location) -> bool:
 
 
 def _is_of_loop(graph: Graph, loop: PlainLoop, name: ast.Name) -> bool:
-    """Does the loop bind the variable, or fill it?"""
     values = [value for value in graph.definitions(name) if isinstance(value, Definition)]
     return any(graph.is_within(node, loop) for value in values for node in (value.node, *value.uses))

@@ -71,7 +71,7 @@ def fused_attention(program: Program, found: Attention) -> Fix:
 
 
 def _check_modules(program: Program, found: Attention) -> None:
-    """Raise Blocked where others replace the modules that are called in between, or see what these are given."""
+    """Raise Blocked where others replace the modules called in between, or see what these are given."""
     for call in (found.softmax, *found.kept):
         func = call.func if isinstance(call, ast.Call) else None
         if isinstance(func, ast.Attribute) and path_of(func.value) == "self":
@@ -91,7 +91,7 @@ def _has_rows(program: Program, found: Attention, query: ast.expr) -> bool:
 
 
 def _check_softmax(program: Program, found: Attention) -> None:
-    """Raise Blocked where the softmax may be over the queries, or casts the scores by itself."""
+    """Raise Blocked where the softmax may be over the queries, or casts the scores."""
     if found.axis != -1 and program.get(Shapes).shape(found.scores).rank != found.axis + 1:
         raise Blocked(f"it isn't known whether axis {found.axis} is that of the keys: -1 is", found.softmax)
     is_function = found.scores in found.softmax.args
@@ -100,14 +100,14 @@ def _check_softmax(program: Program, found: Attention) -> None:
 
 
 def _check_heads(program: Program, found: Attention, query: ast.expr) -> None:
-    """Raise Blocked where the tensors have no axis of heads: of less than four axes, no kernel is fused."""
+    """Raise Blocked where the tensors have no axis of heads: below four axes, no kernel is fused."""
     made = operation(program, found.first)
     if (made is not None and made.name == "bmm") or (program.get(Shapes).shape(query).rank or 4) < 4:
         raise Blocked("the fused kernels take four axes: give queries, keys and values one of heads, by `unsqueeze(1)`")
 
 
 def _changes(program: Program, found: Attention, gone: tuple[ast.stmt, ...], made: ast.Call) -> list[Operation]:
-    """The statements `gone` replaced by one that gives what is `made` a name, which then stands for the product."""
+    """The statements `gone` replaced by one that names what is `made`, which stands for the product."""
     last, name = program.statement_of(found.last), getattr(found.weights, "id", "")
     others = {each.id for each in ast.walk(last) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
     if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) and last.targets[0].id not in others:
@@ -123,7 +123,6 @@ def _changes(program: Program, found: Attention, gone: tuple[ast.stmt, ...], mad
 
 
 def _leading_statements(program: Program, found: Attention) -> tuple[ast.stmt, ...]:
-    """The assignments that lead to the last product, one after the other."""
     nodes = (found.first, *found.steps, found.softmax, *found.kept)
     last = program.statement_of(found.last)
     leading = sorted({program.statement_of(each) for each in nodes} - {last}, key=lambda each: each.lineno)
@@ -138,7 +137,6 @@ def _leading_statements(program: Program, found: Attention) -> tuple[ast.stmt, .
 
 
 def _of_matrices(program: Program, product: ast.expr, equation: re.Pattern[str]) -> tuple[ast.expr, ast.expr]:
-    """The factors of a product over the last axes, which einsum says by an equation like that."""
     made, pair = operation(program, product), factors(program, product)
     written = getattr(made.tensor, "value", "") if made is not None and made.name == "einsum" else None
     if pair is None or (written is None and made is not None and made.name not in ("matmul", "bmm")):
@@ -149,7 +147,6 @@ def _of_matrices(program: Program, product: ast.expr, equation: re.Pattern[str])
 
 
 def _key(program: Program, turned: ast.expr) -> ast.expr:
-    """The keys, whose last two axes `turned` has exchanged."""
     made = operation(program, turned)
     if made is not None and made.name == "transpose" and made.tensor is not None:
         axes = sorted(integer(each) or 0 for each in made.arguments)
@@ -166,14 +163,13 @@ def _key(program: Program, turned: ast.expr) -> ast.expr:
 
 
 def _sizes(program: Program, query: ast.expr, key: ast.expr, turned: ast.expr) -> tuple[set[str], set[str]]:
-    """The symbols of how many queries and keys there are, and of their size; `key` may not be in the file."""
+    """The symbols of the numbers of queries and keys, and of their size."""
     asked, keyed = (program.get(Shapes).shape(each) for each in (query, turned))
     rows, size = (-2, -1) if key is turned else (-1, -2)
     return {asked.size(-2), keyed.size(rows)}, {asked.size(-1), keyed.size(size)}
 
 
 def _dropped(program: Program, found: Attention) -> list[tuple[str, ast.expr]]:
-    """What is dropped of the weights, as a keyword, if there is dropout."""
     if not found.kept:
         return []
     (call, *others) = found.kept
@@ -213,7 +209,6 @@ def _scaled(
 
 
 def _scale(program: Program, step: ast.AST) -> tuple[ast.expr, bool] | None:
-    """The number by which a step multiplies the scores, or divides them."""
     if isinstance(step, ast.AugAssign):
         operands = [step.value]
     elif isinstance(step, ast.BinOp):
@@ -231,7 +226,6 @@ def _scale(program: Program, step: ast.AST) -> tuple[ast.expr, bool] | None:
 
 
 def _root(program: Program, node: ast.expr) -> ast.expr | None:
-    """What `node` is the square root of."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "0.5":
         return node.left
     is_root = isinstance(node, ast.Call) and program.qualified(node.func) in _ROOTS and len(node.args) == 1
@@ -239,7 +233,6 @@ def _root(program: Program, node: ast.expr) -> ast.expr | None:
 
 
 def _inverse_root(program: Program, node: ast.expr) -> ast.expr | None:
-    """What 1 is divided by the square root of."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "-0.5":
         return node.left
     is_inverse = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and ast.unparse(node.left) in ("1", "1.0")
@@ -247,7 +240,7 @@ def _inverse_root(program: Program, node: ast.expr) -> ast.expr | None:
 
 
 def _is_default(program: Program, scale: ast.expr, divides: bool, sizes: set[str]) -> bool:
-    """Is it the square root of the size of the heads, which the kernel takes by itself?"""
+    """Is it the square root of the heads' size, the kernel's default?"""
     size = _root(program, scale) if divides else _inverse_root(program, scale)
     return size is not None and program.get(Shapes).size(size) in sizes
 
@@ -268,7 +261,6 @@ def _is_causal(program: Program, step: ast.AST, lengths: set[str]) -> bool:
 
 
 def _is_triangle(program: Program, node: ast.expr) -> bool:
-    """Is it part of a buffer of ones at and below the diagonal?"""
     if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Attribute):
         return False
     path = path_of(node.value)
@@ -287,7 +279,7 @@ def _is_triangle(program: Program, node: ast.expr) -> bool:
 
 
 def _is_changed(program: Program, buffer: ast.Attribute) -> bool:
-    """May anybody do more with the buffer than to compare its parts, bind it, or load another in its place?"""
+    """May anybody do more with the buffer than compare parts, bind it, or load another in its place?"""
     attributes = program.get(Attributes)
     if not attributes.is_own(buffer) or any(each.attr in _ALL_BUFFERS for each in program.of_type(ast.Attribute)):
         return True

@@ -52,7 +52,6 @@ class Block:
         self._column = 0
 
     def written(self, old: cst.Module | cst.IndentedBlock, updated: Any) -> Any:
-        """The block `old`, whose statements are `updated` as far as they stay."""
         body: list[Any] = []
         over: list[cst.EmptyLine] = []  # comments of what went, which go to the next statement
         if isinstance(old, cst.IndentedBlock):
@@ -117,7 +116,7 @@ class Block:
         return lines, count
 
     def _split(self, first: Any, changes: Changes) -> None:
-        """Divide what stands above the first line between it and the new statement that is put before it."""
+        """Divide what stands above the first line between it and the statement put before it."""
         new = [*changes.before, *(changes.replaced.new if changes.replaced else ())]
         lines = list(self._leading(first))
         if first in self._moved:
@@ -135,7 +134,6 @@ class Block:
         self._head, self._above[first] = lines[:cut], lines[cut:]
 
     def _count(self, rest: Sequence[Any], replaced: ReplaceStatements) -> int:
-        """How many lines of the block the replaced statements take up: all of them."""
         given = {id(self._trees.statement(each)) for each in replaced.old}
         lines = list(dict.fromkeys(map(self._trees.line, replaced.old)))
         parts = [part for line in lines for part in _parts(line)]
@@ -144,7 +142,6 @@ class Block:
         return len(lines)
 
     def _kept(self, new: Sequence[ast.AST]) -> Iterator[cst.CSTNode]:
-        """The nodes of the program that the new statements hold, and the lines of statements."""
         for node in new:
             if is_new(node) or not isinstance(node, ast.expr | ast.stmt):
                 yield from self._kept(list(ast.iter_child_nodes(node)))
@@ -156,7 +153,7 @@ class Block:
                 yield from self._kept(list(ast.iter_child_nodes(node)))
 
     def _lost(self, node: cst.CSTNode, kept: set[cst.CSTNode], is_first: bool) -> Iterator[_Comment]:
-        """The comments of `node` but for those of nodes that are kept; nor, of the first line, those above it."""
+        """The comments of `node` but for those of kept nodes; nor, of the first line, those above it."""
         if node in kept:
             return
         above = _above(node) if is_first else ()
@@ -244,19 +241,16 @@ class Block:
         return _under(above, line)
 
     def _take(self, last: int) -> list[_Comment]:
-        """The comments up to the line `last`, which are written now."""
         taken = [each for each in self._comments if each.line <= last]
         self._comments = [each for each in self._comments if each not in taken]
         return taken
 
 
 def _parts(line: Line) -> Sequence[cst.CSTNode]:
-    """The statements of a line."""
     return line.body if isinstance(line, cst.SimpleStatementLine) else [line]
 
 
 def _tells(new: Sequence[ast.stmt]) -> bool:
-    """Do the new statements say for which old ones they stand?"""
     return any(note_of(node).last for each in new for node in ast.walk(each) if isinstance(node, ast.stmt))
 
 
@@ -266,7 +260,6 @@ def _above(line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
 
 
 def _blank(line: cst.EmptyLine) -> cst.EmptyLine:
-    """The line of the module, which stays without blanks in a block, if it is blank."""
     is_blank = line.comment is None and not line.whitespace.value
     return line.with_changes(indent=False) if is_blank else line
 
@@ -276,12 +269,10 @@ def _under(above: Sequence[cst.EmptyLine], line: Any) -> Any:
 
 
 def _close(line: Any) -> Any:
-    """The line without blank ones at the top of what stands above it."""
     return line.with_changes(leading_lines=[*itertools.dropwhile(lambda each: each.comment is None, _above(line))])
 
 
 def _spaced(line: Any, blanks: int) -> Any:
-    """The line with at least so many blank ones at the top of what stands above it."""
     above = _above(line)
     there = len([*itertools.takewhile(lambda each: each.comment is None, above)])
     more = [cst.EmptyLine(indent=False) for _ in range(blanks - there)]

@@ -42,12 +42,11 @@ def clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt]) -> Fix |
 
 
 def _is_older(bound: ast.expr, loop: ast.For) -> bool:
-    """Is it a variable, or an attribute of one, that the loop does not set?"""
     return bool(path_of(bound)) and path_of(bound).partition(".")[0] not in bound_names(loop)
 
 
 def _is_optimized(program: Program, walked: ast.expr) -> bool:
-    """Are they all parameters of a module that has some, as an optimizer takes no empty list, and torch clips none?"""
+    """Do they hold a parameter, which an optimizer makes sure of? torch clips no empty list."""
     method = walked.func if isinstance(walked, ast.Call) and not (walked.args or walked.keywords) else None
     if not isinstance(method, ast.Attribute) or method.attr != "parameters":
         return False

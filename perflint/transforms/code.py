@@ -39,7 +39,7 @@ class Coder:
         self.rows: dict[str, tuple[int, ...]] = {}
 
     def expression(self, node: ast.expr) -> cst.BaseExpression:
-        """The libcst node of `node`, new or of the program, without brackets around it."""
+        """The libcst node of `node`, without brackets around it."""
         found = self._of_program(node)
         if isinstance(found, cst.BaseExpression):
             return in_brackets(self.update(found))
@@ -48,7 +48,6 @@ class Coder:
         return written
 
     def statement(self, node: ast.stmt) -> Line:
-        """The libcst node of the new statement `node`, with `pass` in its blocks."""
         marked = self._marked(node)
         for name in BLOCKS:
             if getattr(node, name, None):
@@ -61,7 +60,7 @@ class Coder:
         return found
 
     def _marked(self, node: Node) -> Node:
-        """A copy of the new code `node` in which what the program has already is a mark."""
+        """A copy of the new code `node` in which the program's nodes are marks."""
         fields: dict[str, object] = {}
         for name in node._fields:
             value = getattr(node, name, None)
@@ -74,7 +73,6 @@ class Coder:
         return type(node)(**fields)
 
     def _of_program(self, node: ast.AST) -> Piece | None:
-        """The node of an expression of the program; None for new code."""
         return self.trees.piece(node) if isinstance(node, ast.expr) and not is_new(node) else None
 
     def _part(self, node: ast.AST) -> ast.AST:
@@ -86,7 +84,6 @@ class Coder:
         return _like(node, number) or ast.Name(_KEPT + number, getattr(node, "ctx", ast.Load()))
 
     def _in_rows(self, node: ast.AST, rows: tuple[int, ...]) -> ast.AST:
-        """`node`, or a call that marks it as one whose parts stand in rows."""
         if not any(rows) or not isinstance(node, ast.Call | ast.Tuple):
             return node
         mark = ast.Name(f"{_ROWS}{len(self.rows)}_", ast.Load())
@@ -99,7 +96,7 @@ def _text(node: ast.AST) -> str:
 
 
 def _like(node: ast.AST, number: str) -> ast.expr | None:
-    """An expression with marks in it which binds as `node` does, so that it stands in brackets where that has to."""
+    """An expression of marks that binds as `node` does, to get brackets where that needs them."""
     if not isinstance(node, _LOOSE):
         return None
     mark = ast.Name(_LIKE + number, ast.Load())
@@ -155,7 +152,7 @@ class _Filling(cst.CSTTransformer):
         return node
 
     def _laid_out(self, marked: cst.Call, node: cst.Call) -> cst.Call:
-        """The call with its arguments as they stand in the program, where all of them are those of one call there."""
+        """The call with its arguments as they stand in the program, if all are those of one call there."""
         kept = [self._kept(each.value, _KEPT) for each in marked.args]
         found = [self._coder.trees.parents.get(each) if each is not None else None for each in kept]
         call = self._coder.trees.parents.get(found[0]) if found and found[0] is not None else None
@@ -170,18 +167,15 @@ class _Filling(cst.CSTTransformer):
         return node.with_changes(args=laid, whitespace_before_args=before, whitespace_after_func=func)
 
     def _kept(self, node: cst.CSTNode | None, prefix: str) -> Piece | None:
-        """What the mark `node` stands for; None where it is none."""
         is_mark = isinstance(node, cst.Name) and node.value.startswith(prefix)
         return self._coder.kept[node.value.removeprefix(prefix)] if is_mark else None  # type: ignore[union-attr]
 
 
 def _handed(argument: cst.Arg) -> tuple[str, str]:
-    """By which stars and keyword an argument is passed."""
     return argument.star, argument.keyword.value if argument.keyword is not None else ""
 
 
 def _inner(node: cst.CSTNode) -> cst.CSTNode | None:
-    """The first operand of an expression that `_like` made."""
     if isinstance(node, cst.Tuple):
         return node.elements[0].value if node.elements else None
     parts = (getattr(node, field, None) for field in ("left", "expression", "body", "value", "item"))
@@ -189,7 +183,6 @@ def _inner(node: cst.CSTNode) -> cst.CSTNode | None:
 
 
 def _in_rows(node: cst.BaseExpression, rows: tuple[int, ...], indent: str) -> cst.BaseExpression:
-    """A call or a tuple with its parts on lines of so many each."""
     parts: Sequence[Any] = node.args if isinstance(node, cst.Call) else node.elements  # type: ignore[attr-defined]
     ends = set(itertools.accumulate(rows))
     row, end, blank = _line_break(indent), _line_break(""), cst.SimpleWhitespace(" ")
@@ -206,7 +199,6 @@ def _in_rows(node: cst.BaseExpression, rows: tuple[int, ...], indent: str) -> cs
 
 
 def _signed_in_rows(node: cst.FunctionDef, rows: tuple[int, ...], indent: str) -> cst.FunctionDef:
-    """A function with its parameters on lines of so many each."""
     params = node.params.params
     ends = set(itertools.accumulate(rows))
     row, blank = _line_break(indent), cst.SimpleWhitespace(" ")
@@ -235,8 +227,6 @@ def _line_break(indent: str) -> cst.ParenthesizedWhitespace:
 
 
 class _Deeper(cst.CSTTransformer):
-    """Moves the lines of an expression further in."""
-
     def __init__(self, indent: str) -> None:
         super().__init__()
         self._indent = indent
@@ -249,7 +239,6 @@ class _Deeper(cst.CSTTransformer):
 
 
 def in_brackets(node: cst.BaseExpression, *, needed: bool = False) -> cst.BaseExpression:
-    """`node` in one pair of brackets where it is `needed`, else in none."""
     if isinstance(node, cst.GeneratorExp) or (isinstance(node, cst.Tuple) and not needed):
         return node
     if needed and node.lpar:
@@ -258,7 +247,7 @@ def in_brackets(node: cst.BaseExpression, *, needed: bool = False) -> cst.BaseEx
 
 
 def unbroken(node: cst.BaseExpression) -> cst.BaseExpression:
-    """`node` in brackets where it would break off at the end of a line."""
+    """`node`, in brackets if it would break off at the end of a line."""
     text = _MODULE.code_for_node(node)
     if "\n" not in text:
         return node
@@ -269,7 +258,7 @@ def unbroken(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _spaced(node: cst.Slice) -> cst.Slice:
-    """`x[a + 1 : b]`, and `x[a:b]`: as formatters write them."""
+    """`x[a + 1 : b]`, and `x[a:b]`, as formatters write them."""
     parts = [part for part in (node.lower, node.upper, node.step) if part is not None]
     if all(isinstance(part, _SIMPLE) for part in parts):
         return node
@@ -286,7 +275,6 @@ def _quoted(node: cst.SimpleString, quote: str) -> cst.SimpleString:
 
 
 def _unpacked(node: cst.Assign | cst.Return | cst.For) -> cst.CSTNode:
-    """The same without brackets around a tuple that needs none."""
     if isinstance(node, cst.Assign):
         targets = [each.with_changes(target=_bare(each.target)) for each in node.targets]
         return node.with_changes(targets=targets)
@@ -303,7 +291,6 @@ def _bare(node: Any) -> Any:
 
 
 def comment_line(text: str) -> cst.EmptyLine:
-    """A line that holds nothing but a comment."""
     return cst.EmptyLine(comment=cst.Comment(text))
 
 

@@ -66,7 +66,7 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
 
 
 def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:
-    """What gives a number of the device that `statement` keeps, and nobody changes until the `loop` is over."""
+    """A number of the device that `statement` keeps, and nobody changes until the `loop` is over."""
     is_kept = is_new(program, node) or _is_left_alone(program, node, loop) or stays(program, node, statement, loop)
     quiet = "" if number_kind(program, node) == INTEGER else ".detach()"  # an integer has no gradient
     return quiet + ("" if is_kept else ".clone()") + shape_of_one(program, node)
@@ -78,14 +78,13 @@ def shape_of_one(program: Program, node: ast.expr) -> str:
 
 
 def differs(program: Program, node: ast.expr) -> bool:
-    """May one iteration read another kind of tensor here than the next, as the branch that it took decides?"""
+    """May this be another kind of tensor in the next iteration, by the branch that it takes?"""
     values = (assigned(program, node) if isinstance(node, ast.Name) else None) or [node]
     varies = _has_several(program, node) or isinstance(values[0], ast.IfExp)
     return varies and number_kind(program, node) not in (FLOAT, INTEGER)
 
 
 def _has_several(program: Program, node: ast.expr) -> bool:
-    """Is it a variable that may have the value of one assignment here, or of another?"""
     function = program.function_of(node)
     found = program.get(Flow).graph(node).definitions(node) if isinstance(node, ast.Name) else frozenset()
     is_local = isinstance(node, ast.Name) and function is not None and node.id in local_names(function)
@@ -98,7 +97,7 @@ def flattened(program: Program, node: ast.expr) -> str:
 
 
 def _is_left_alone(program: Program, node: ast.expr, loop: ast.AST) -> bool:
-    """Is it computed anew in each iteration, and but computed with, and back-propagated?"""
+    """Is it computed anew in each iteration, and only computed with and back-propagated?"""
     graph = program.get(Flow).graph(node)
     values = graph.definitions(node) if isinstance(node, ast.Name) else frozenset()
     made = next(iter(values)) if len(values) == 1 else None
@@ -120,7 +119,7 @@ def _only_computes(program: Program, use: ast.Name) -> bool:
 
 
 def is_new(program: Program, node: ast.expr) -> bool:
-    """Does `node` give a tensor with memory of its own, which nobody else can write to?"""
+    """Does `node` give a tensor whose memory nobody else can write to?"""
     if isinstance(node, ast.BinOp) or (isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.UAdd)):
         return program.value(node).kind is Kind.TENSOR
     if not isinstance(node, ast.Call) or any(keyword.arg == "out" for keyword in node.keywords):
@@ -139,7 +138,6 @@ def stays(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) 
 
 
 def _only_steps(program: Program, write: Write) -> bool:
-    """Is it the step of an optimizer, which writes to parameters, or a call of a function that does no more?"""
     callee = program.callee(write.node) if isinstance(write.node, ast.Call) else None
     if callee is None or write.to != ANYWHERE:
         return steps_optimizer(program, write.node)
@@ -149,7 +147,7 @@ def _only_steps(program: Program, write: Write) -> bool:
 
 
 def _check_list(program: Program, found: Accumulator, name: ast.Name) -> None:
-    """Raise Blocked unless the list holds nothing before the loop, and nobody but one line touches it in there."""
+    """Raise Blocked unless the list is empty before the loop, and one line alone touches it in there."""
     graph = program.get(Flow).graph(name)
     made = [each for each in graph.definitions(name) if isinstance(each, Definition)]
     source = made[0].source if len(made) == 1 and not made[0].steps else None
@@ -212,7 +210,7 @@ def slot_store(program: Program, sync: Sync) -> Fix | None:
 
 
 def _made(program: Program, kept: ast.Name) -> Definition | None:
-    """What makes the tensor: a call that fills one on the host, the only one whose result the name may have."""
+    """The call that fills the tensor on the host, if the name can have no other result."""
     found = program.get(Flow).graph(kept).definitions(kept)
     made = next(iter(found)) if len(found) == 1 else None
     source = made.source if isinstance(made, Definition) and not made.steps else None
@@ -225,7 +223,6 @@ def _made(program: Program, kept: ast.Name) -> Definition | None:
 
 
 def _counts(program: Program, loop: ast.For, index: ast.Name) -> bool:
-    """Is it a loop over `range(n)` whose variable is the index, and which never skips what it does?"""
     walked = loop.iter
     if not isinstance(walked, ast.Call) or program.qualified(walked.func) != "builtins.range" or len(walked.args) != 1:
         return False
@@ -235,7 +232,7 @@ def _counts(program: Program, loop: ast.For, index: ast.Name) -> bool:
 
 
 def _check(program: Program, loop: ast.For, read: Read, kept: ast.Name, made: Definition) -> None:
-    """Raise Blocked unless the loop is over before anybody reads the tensor, and all numbers are of one kind."""
+    """Raise Blocked unless all numbers are of one kind, and nobody reads the tensor before the loop ends."""
     if read.converts_to == "int":
         raise Blocked("int() cuts the value off in every iteration")
     if differs(program, read.base) or may_be_complex(program, read.base):

@@ -51,7 +51,6 @@ def deferral(program: Program, syncs: Sequence[Sync]) -> Fix:
 
 
 def _output(program: Program, sync: Sync) -> ast.Expr:
-    """The statement that puts out what is read."""
     old = program.statement_of(sync.node)
     if not isinstance(old, ast.Expr) or not isinstance(old.value, ast.Call) or not is_output(program, old.value):
         raise Blocked("")
@@ -59,7 +58,7 @@ def _output(program: Program, sync: Sync) -> ast.Expr:
 
 
 def _deferred(program: Program, old: ast.Expr, later: str) -> list[Operation]:
-    """What defers the statement `old`, a call: as a lambda where that fits on its line, else as a function."""
+    """What defers the call `old`: a lambda where that fits on its line, else a function."""
     assert isinstance(old.value, ast.Call)
     _check_place(program, old)
     body, call = ReportBody(program, old.value), old.value
@@ -83,7 +82,6 @@ def _deferred(program: Program, old: ast.Expr, later: str) -> list[Operation]:
 
 
 def _name(program: Program, statement: ast.stmt) -> str:
-    """What to call the function of a report: as those of others, if there are some."""
     taken = taken_around(program, statement)
     functions = [each for each in program.of_type(ast.FunctionDef) if each.name == _NAME]
     is_ours = bool(functions) and all(is_deferred(program, each.body[0]) for each in functions)
@@ -91,7 +89,6 @@ def _name(program: Program, statement: ast.stmt) -> str:
 
 
 def _stands_apart(program: Program, statement: ast.stmt) -> bool:
-    """Is there nothing directly above it, but comments, or is it the first of its block?"""
     lines = program.text.splitlines()[: statement.lineno - 1]
     while lines and lines[-1].lstrip().startswith("#"):
         lines.pop()
@@ -99,7 +96,6 @@ def _stands_apart(program: Program, statement: ast.stmt) -> bool:
 
 
 def _rows(body: ReportBody, width: int) -> Iterator[int]:
-    """How many parameters stand on each line: the tensors, then what is bound."""
     bound = [f"{name}={ast.unparse(value)}, " for name, value in body.bound.items()]
     for group in ([f"{name}, " for name in body.tensors], bound):
         count, length = 0, 0
@@ -113,14 +109,12 @@ def _rows(body: ReportBody, width: int) -> Iterator[int]:
 
 
 def _parameters(body: ReportBody) -> ast.arguments:
-    """The tensors, and what is bound now: as defaults."""
     names = [*body.tensors, *body.bound]
     arguments = [new(ast.arg(name)) for name in names]
     return new(ast.arguments([], arguments, None, [], [], None, list(body.bound.values())))
 
 
 def _check_place(program: Program, statement: ast.stmt) -> None:
-    """Raise Blocked where it matters that the statement runs at once."""
     check_alone(program, statement)
     if isinstance(program.definition_around(statement), ast.ClassDef):
         raise Blocked("it runs while a class is made", statement)
@@ -145,7 +139,7 @@ def _check_place(program: Program, statement: ast.stmt) -> None:
 
 
 def _others(program: Program, statement: ast.stmt) -> Iterator[ast.Expr]:
-    """What else the loop writes in every iteration, without reading the device: it has to wait for its turn, too."""
+    """What else the loop writes in every iteration: it has to wait for its turn, too."""
     loop = program.hot_loop(statement)
     for node in own_nodes(program.function_of(statement) or program.tree):
         if not isinstance(node, ast.Call) or not writes_streams(program, node):

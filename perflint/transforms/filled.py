@@ -60,13 +60,12 @@ def moved_at_once(program: Program, call: ast.Call) -> Move | None:
 
 
 def _keeps_numbers(method: ast.AST) -> bool:
-    """Is it a method that gives a view of the tensor, or converts it to another type?"""
     name = method.attr if isinstance(method, ast.Attribute) else ""
     return torch_ops.does(name, "view") or (torch_ops.does(name, "cast") and not torch_ops.does(name, "to_device"))
 
 
 def moved_later(program: Program, call: ast.Call) -> Move | None:
-    """What moves it to the device by the name that it is assigned to, in the same function."""
+    """What moves it to the device, in the same function, by the name that it is assigned to."""
     parent, scope = program.parent(call), program.function_of(call) or program.tree
     made, statement = (parent, program.parent(parent)) if parent and _wraps(program, parent, call) else (call, parent)
     for each in own_nodes(scope) if isinstance(statement, ast.Assign) else ():
@@ -77,7 +76,6 @@ def moved_later(program: Program, call: ast.Call) -> Move | None:
 
 
 def _wraps(program: Program, outer: ast.AST, made: ast.AST) -> bool:
-    """Is it `Variable(made)`, the tensor itself?"""
     if not isinstance(outer, ast.Call) or outer.args != [made] or outer.keywords:
         return False
     return program.qualified(outer.func).endswith(".Variable")
@@ -136,7 +134,6 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
 
 
 def _filled_like(program: Program, call: ast.Call, found: Numbers) -> Fix:
-    """What `new_tensor` makes, of the dtype and at the place of its tensor, or as told; raises Blocked."""
     number = found.number
     if number is None:
         raise Blocked("make it once, in front of the loop, or as a buffer of the module")
@@ -161,7 +158,7 @@ def _filled_like(program: Program, call: ast.Call, found: Numbers) -> Fix:
 
 
 def _is_count(program: Program, size: ast.expr, *, may_be_zero: bool) -> bool:
-    """Is it surely 1 or more, or 0 or more? No list has fewer items than none, and of none the dtype is another."""
+    """Is it surely 1 or more, or 0 or more? An empty list has another dtype."""
     if isinstance(size, ast.Constant):
         return isinstance(size.value, int) and size.value >= (not may_be_zero)
     is_length = isinstance(size, ast.Call) and program.qualified(size.func) == "builtins.len"
@@ -178,12 +175,10 @@ def _filling(number: ast.expr, *, is_told: bool) -> str:
 
 
 def _is_bit(number: ast.expr) -> bool:
-    """Is it 0 or 1, of which torch makes long integers?"""
     return isinstance(number, ast.Constant) and type(number.value) is int and number.value in (0, 1)
 
 
 def _size(program: Program, found: Numbers) -> ast.expr:
-    """The size of the tensor, written out; raises Blocked."""
     if found.size is None and not found.is_scalar:
         raise Blocked("it isn't known how many numbers there are")
     if found.size is None:
@@ -194,7 +189,6 @@ def _size(program: Program, found: Numbers) -> ast.expr:
 
 
 def _placing(to_device: Move, number: ast.expr | None) -> list[tuple[str, ast.expr]]:
-    """The keywords for the place that `to_device` takes the tensor to; raises Blocked."""
     if to_device.like is None:
         return [("device", to_device.device or expression("'cuda'"))]
     if not path_of(to_device.like) or (value := integer(number)) is None or abs(value) > _EXACT:
@@ -203,7 +197,7 @@ def _placing(to_device: Move, number: ast.expr | None) -> list[tuple[str, ast.ex
 
 
 def _check_way(program: Program, call: ast.Call, to_device: Move) -> None:
-    """Raise Blocked where what happens to the tensor before its move would not be the same behind it."""
+    """Raise Blocked where what happens before the move would differ behind it."""
     for each in program.ancestors(call):
         if each is to_device.call.func:
             return
@@ -215,7 +209,6 @@ def _check_way(program: Program, call: ast.Call, to_device: Move) -> None:
 
 
 def _is_pythons(program: Program, number: ast.expr) -> bool:
-    """Is it surely one of Python's own numbers?"""
     if isinstance(number, ast.UnaryOp):
         return _is_pythons(program, number.operand)
     if isinstance(number, ast.BinOp):
@@ -249,7 +242,7 @@ def _check_range(program: Program, call: ast.Call, number: ast.expr, own: str = 
 
 
 def _known(program: Program, number: ast.expr) -> float | None:
-    """The number, but for its sign, where it is written out: also as `float("1e40")`, or computed of such."""
+    """The written number, also of `float("1e40")` or arithmetic, but for its sign."""
     value = program.value(number).literal
     try:
         if isinstance(value, int | float):

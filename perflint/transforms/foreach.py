@@ -89,14 +89,13 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
 
 
 def _is_in_step(program: Program, loop: ast.For) -> bool:
-    """Does the function go on to the next step with its variables?"""
     around = (each for each in program.ancestors(loop) if isinstance(each, LOOPS))
     own = (each for each in around if program.function_of(each) is program.function_of(loop))
     return any(program.effects(each, Effect.TRAINS) for each in own)
 
 
 def _updating_block(loop: ast.For) -> list[ast.stmt]:
-    """The statements that update, all in one block, with nothing but guards before them; raises Blocked."""
+    """The statements that update, in one block, with only guards before them; raises Blocked."""
     block = loop.body
     while True:
         rest = [each for each in block if not _is_guard(each)]
@@ -111,7 +110,7 @@ def _updating_block(loop: ast.For) -> list[ast.stmt]:
 
 
 def _inlined(block: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
-    """The statements, with the value itself in `new = ...; tensor.copy_(new)`, where nothing else names `new`."""
+    """The statements, with the value itself in `new = ...; tensor.copy_(new)`."""
     made, call = block[-2:] if len(block) > 1 else (None, None)
     value = call.value if isinstance(call, ast.Expr) else None
     name = made.targets[0] if isinstance(made, ast.Assign) and len(made.targets) == 1 else None
@@ -124,7 +123,6 @@ def _inlined(block: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
 
 
 def _is_guard(each: ast.stmt) -> bool:
-    """Is it an assertion, or `if p.grad is None: continue`?"""
     if isinstance(each, ast.If):
         return [type(inner) for inner in each.body] == [ast.Continue] and not each.orelse
     return isinstance(each, ast.Assert)
@@ -144,7 +142,6 @@ class _Lists:
         self._taken = taken_around(program, loop)
 
     def add(self, node: ast.stmt) -> None:
-        """Translate one statement; raises Blocked."""
         value = node.value if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) else None
         if isinstance(node, ast.AugAssign) and type(node.op) in _BINARY and self._is_leaf(node.target):
             self._update(_BINARY[type(node.op)], node.target, [node.value])
@@ -162,12 +159,11 @@ class _Lists:
             raise Blocked("it isn't known what the statement does to the tensor", node)
 
     def temporary(self) -> list[str]:
-        """The lists of memory that would be free otherwise: of gradients, and of what was computed."""
+        """The lists of memory that would be free otherwise: gradients, and what was computed."""
         grads = [name for name, leaf in self.lists.values() if _is_gradient(leaf)]
         return grads + [each.targets[0].id for each in self.code if isinstance(each, ast.Assign)]  # type: ignore[attr-defined]
 
     def is_distinct(self) -> bool:
-        """Is each tensor that is written to walked but once?"""
         return all(self._source_is_distinct(each) for each in self._written)
 
     def are_separate(self) -> bool:
@@ -182,7 +178,6 @@ class _Lists:
         return is_copy(self.program, one, other) or is_copy(self.program, other, one)
 
     def _call(self, call: ast.Call) -> ast.expr:
-        """Translate `tensor.mul_(x).add_(y)`; gives the tensor."""
         method = call.func if isinstance(call.func, ast.Attribute) else None
         if method is None or not method.attr.endswith("_"):
             raise Blocked("it isn't known what the call does to the tensor", call)
@@ -209,7 +204,6 @@ class _Lists:
         return target
 
     def _update(self, name: str, target: ast.expr, given: Sequence[ast.expr]) -> None:
-        """Add `torch._foreach_name_(targets, ...)`."""
         own = self._several(target)
         self._written.append(target)
         if name == "copy" and (parts := self._blend(target, given[0])) is not None:
@@ -231,7 +225,7 @@ class _Lists:
         self._emit(f"{name}_", own, [self._either(each) for each in given])
 
     def _blend(self, target: ast.expr, value: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-        """The factor and the other part, where `value` is the sum of the tensor times a number and something else."""
+        """The factor and the other part of a sum of the tensor times a number and something else."""
         if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
             return None
         for scaled, other in ((value.left, value.right), (value.right, value.left)):
@@ -250,7 +244,6 @@ class _Lists:
         return expression("{function}({*given})", function=function, given=given)
 
     def _operand(self, node: ast.expr) -> ast.expr:
-        """A list by its name, or a number."""
         value = self._either(node)
         if not self._mentions_own(node) or not isinstance(value, ast.Call) or not isinstance(node, ast.BinOp):
             return value
@@ -262,7 +255,6 @@ class _Lists:
         return self._several(node) if self._mentions_own(node) else self._scalar(node)
 
     def _several(self, node: ast.expr) -> ast.expr:
-        """The list of what `node` is in each iteration; raises Blocked."""
         if isinstance(node, ast.Name) and node.id in self.named:
             return self.named[node.id]
         if self._is_leaf(node):
@@ -282,7 +274,6 @@ class _Lists:
         raise Blocked(f"`{self.program.segment(node)}` has no counterpart for lists", node)
 
     def _scalar(self, node: ast.expr) -> ast.expr:
-        """A number that no iteration changes; raises Blocked."""
         if isinstance(node, ast.Call) and self.program.qualified(node.func) == "builtins.len":
             return node
         for each in ast.walk(node):
@@ -305,7 +296,6 @@ class _Lists:
         return not variables_in(node).isdisjoint(self._own | set(self.named))
 
     def _is_leaf(self, node: ast.expr) -> bool:
-        """Is it one of the tensors that are walked, its data or its gradient?"""
         if isinstance(node, ast.Name):
             return node.id in self._own
         if isinstance(node, ast.Attribute):
@@ -316,7 +306,6 @@ class _Lists:
         return isinstance(method, ast.Attribute) and method.attr == "detach" and self._is_leaf(method.value)
 
     def _fresh(self, leaf: ast.expr) -> str:
-        """A name for the list of what `leaf` is: by the module, or by what stands for one of its parameters."""
         root, walked = _root(leaf), self._walked(leaf)
         what = "grads" if _is_gradient(leaf) else "params"
         if isinstance(root, ast.Subscript):
@@ -329,7 +318,6 @@ class _Lists:
         return self._taken.fresh(f"{owner}_{what}")
 
     def _walked(self, leaf: ast.expr) -> ast.expr | None:
-        """What the loop walks for a tensor that it names."""
         root, target = _root(leaf), self.loop.target
         walked: ast.expr | None = self.loop.iter
         if isinstance(walked, ast.Call) and self.program.qualified(walked.func) == "builtins.zip":
@@ -343,7 +331,6 @@ class _Lists:
         return walked
 
     def _owner(self, leaf: ast.expr) -> ast.expr | None:
-        """The module whose parameters are walked."""
         walked = self._walked(leaf)
         method = walked.func if isinstance(walked, ast.Call) and isinstance(_root(leaf), ast.Name) else None
         return method.value if isinstance(method, ast.Attribute) and method.attr in _PARAMETERS else None
@@ -355,7 +342,7 @@ class _Lists:
         return self._is_of_module(self._walked(leaf))
 
     def _is_of_module(self, walked: ast.expr | None, depth: int = 4) -> bool:
-        """Are they the parameters of one module, or of one group of an optimizer, which hold each but once?"""
+        """Are they parameters of one module or group of an optimizer, which hold each but once?"""
         if walked is None or not depth:
             return False
         if isinstance(walked, ast.Subscript):
@@ -376,7 +363,6 @@ class _Lists:
         return is_plain and not walked.keywords and self.program.callee(walked) is None
 
     def _is_extended(self, made: ast.expr) -> bool:
-        """Does its function put more into the list that `made` gives?"""
         writes = (each for each in self.program.get(Memory).writes_after(made, made) if each.is_in_sight)
         nodes = {each.node for each in writes} - set(ast.walk(self.loop))
         methods = {getattr(each.func, "attr", "") for each in nodes if isinstance(each, ast.Call)}
@@ -384,7 +370,6 @@ class _Lists:
 
 
 def _root(leaf: ast.expr) -> ast.Subscript | ast.Name:
-    """The item, or the variable of the loop, that `leaf` is a part of."""
     return next(each for each in ast.walk(leaf) if isinstance(each, ast.Subscript | ast.Name))
 
 

@@ -15,7 +15,7 @@ _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
 
 
 def may_be_transformed(program: Program) -> bool:
-    """May what it computes be differentiated twice, forward or by torch.vmap, as not all kernels let it?"""
+    """May what it computes be differentiated twice, forward or by torch.vmap? Not all kernels allow it."""
     return program.is_said(Says.TRANSFORMS)
 
 
@@ -43,5 +43,4 @@ def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse]
 
 
 def _short(node: ast.AST) -> str:
-    """The callee, or the expression, on which it depends."""
     return ast.unparse(node.func if isinstance(node, ast.Call) else node).splitlines()[0]

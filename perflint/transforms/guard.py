@@ -57,15 +57,12 @@ class _Plan:
         self._keep_needed()
 
     def _share_line(self, at: int) -> bool:
-        """Does a statement begin where the one before it ends: `x = 1; train()`?"""
         return _begin_line(self._body[at]) == _end_line(self._body[at - 1])
 
     def moved(self) -> list[ast.stmt]:
-        """The statements that move, in order."""
         return [each for each in self._after if each not in self._staying]
 
     def runs(self) -> Iterator[list[ast.stmt]]:
-        """The moved statements that follow each other without one that stays between them."""
         run: list[ast.stmt] = []
         for each in self._after:
             if each not in self._staying:
@@ -77,7 +74,7 @@ class _Plan:
             yield run
 
     def blocked(self) -> str:
-        """Why the plan would break the program when it is imported by a worker; empty where it would not."""
+        """Why workers could not import the program; empty where they could."""
         if not self._program.is_script:
             return "it is no script: who imports it would miss what moves under the guard"
         lost = self._bound_by_moving_only()
@@ -109,7 +106,6 @@ class _Plan:
                 yield node
 
     def _keep_needed(self) -> None:
-        """Let imports stay that definitions use, and constants that workers use."""
         changed = True
         while changed:
             definitions = [each for each in self._staying if isinstance(each, _DEFINITIONS)]
@@ -138,7 +134,7 @@ class _Plan:
 
 
 def _worker_definitions(program: Program) -> list[ast.stmt]:
-    """The definitions that may run in workers: objects called or indexed, functions handed around by name."""
+    """The definitions that may run in workers: called or indexed objects, functions handed around."""
     handed = {
         node.id
         for node in program.of_type(ast.Name)
@@ -157,7 +153,6 @@ def _worker_definitions(program: Program) -> list[ast.stmt]:
 
 
 def _changed_objects(statement: ast.stmt) -> Iterator[str]:
-    """The names of objects of which a statement sets an attribute or an item."""
     for node in own_nodes(statement):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
             root = root_of(node)
@@ -182,7 +177,7 @@ def _is_constant(node: ast.expr) -> bool:
 
 
 def _only_prints(program: Program, statement: ast.stmt) -> bool:
-    """Is it a `print` of what calls no function, which workers would print again?"""
+    """Is it a `print` that calls no function, which workers would print again?"""
     call = statement.value if isinstance(statement, ast.Expr) else None
     is_print = isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.print"
     return is_print and sum(isinstance(each, ast.Call) for each in ast.walk(statement)) == 1

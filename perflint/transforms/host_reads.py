@@ -28,12 +28,10 @@ class Read:
     converts_to: str
 
     def replaced(self, suffix: str) -> Replace:
-        """Puts the tensor itself, with `suffix` after it, in the place of its value."""
         return Replace(self.top, expression(f"{{base}}{suffix}", base=self.base))
 
 
 def read_of(program: Program, sync: Sync) -> Read:
-    """The whole chain of which `sync` is a link."""
     top: ast.expr = sync.node
     while (above := _above(program, top)) is not None:
         top = above
@@ -63,7 +61,6 @@ def link_of(program: Program, node: ast.AST | None) -> tuple[str, ast.expr] | No
 
 
 def _above(program: Program, node: ast.expr) -> ast.expr | None:
-    """The call that is a link behind `node`."""
     parent = program.parent(node)
     call = program.parent(parent) if isinstance(parent, ast.Attribute) else parent
     link = link_of(program, call)
@@ -90,7 +87,6 @@ def reads_device(program: Program, node: ast.AST) -> bool:
 
 
 def tensor_read(program: Program, node: ast.expr) -> ast.expr | None:
-    """The tensor that `node` reads, by `.item()` or the like; None where it is no read."""
     base, reads = node, False
     while True:
         func = base.func if isinstance(base, ast.Call) and not base.args else None
@@ -108,10 +104,8 @@ def _reads_of(program: Program) -> list[Sync]:
 
 
 def implicit_reads(program: Program) -> set[ast.expr]:
-    """The tensors that are read by showing them, and the like."""
     return {sync.tensor for sync in program.get(_reads_of) if not sync.explicit}
 
 
 def waiting_reads(program: Program) -> set[ast.expr]:
-    """All that reads a tensor, by a method, or else."""
     return {sync.node for sync in program.get(_reads_of)}

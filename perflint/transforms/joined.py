@@ -101,7 +101,6 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
 
 
 def _update(program: Program, join: ast.Call) -> _Update:
-    """What the statement around `join` does; raises Blocked."""
     statement = program.statement_of(join)
     assert isinstance(statement, ast.Assign) and isinstance(join.args[0], ast.List | ast.Tuple)
     target = statement.targets[0]
@@ -124,7 +123,7 @@ def _update(program: Program, join: ast.Call) -> _Update:
 
 
 def _first(program: Program, statement: ast.Assign, name: str) -> tuple[ast.expr | None, ast.stmt]:
-    """What the first iteration sets the name to, if that is distinguished by `is None`, and the whole statement."""
+    """What the first iteration sets the name to, told by `is None`, and the whole statement."""
     value = statement.value
     if isinstance(value, ast.IfExp):
         return _chosen(value.test, value.body, value.orelse, name), statement
@@ -139,7 +138,7 @@ def _first(program: Program, statement: ast.Assign, name: str) -> tuple[ast.expr
 
 
 def _chosen(test: ast.expr, body: ast.expr, orelse: ast.expr, name: str) -> ast.expr:
-    """The branch that is taken while the variable is None; raises Blocked for other tests."""
+    """The branch taken while the variable is None; raises Blocked for other tests."""
     is_test = isinstance(test, ast.Compare) and path_of(test.left) == name and len(test.ops) == 1
     if isinstance(test, ast.Compare) and is_test and getattr(test.comparators[0], "value", name) is None:
         return body if isinstance(test.ops[0], ast.Is) else orelse
@@ -147,7 +146,7 @@ def _chosen(test: ast.expr, body: ast.expr, orelse: ast.expr, name: str) -> ast.
 
 
 def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
-    """Raise Blocked where other code runs in between, or `statement` in a context of its own, such as no_grad."""
+    """Raise Blocked where other code runs in between, or in another context such as no_grad."""
     compiler = scripting(program)
     if compiler is not None or program.is_said(Says.COMPILES):
         raise Blocked("torch.jit compiles this program: it may know tensors alone", compiler)
@@ -168,7 +167,7 @@ def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
 
 
 def _check_same_each_time(program: Program, join: ast.Call, loop: Loop) -> None:
-    """Raise Blocked unless the axis, and what else `join` is told, is the same in each iteration and after them."""
+    """Raise Blocked unless `join` is told the same in each iteration and after them."""
     stored = {each.id for each in own_nodes(loop) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
     for given in (*join.args[1:], *(each.value for each in join.keywords)):
         number = given.operand if isinstance(given, ast.UnaryOp) else given
@@ -179,8 +178,6 @@ def _check_same_each_time(program: Program, join: ast.Call, loop: Loop) -> None:
 
 
 def _start(program: Program, update: _Update, loop: PlainLoop, kept: str) -> InsertBefore | ReplaceStatements:
-    """Makes the list: in place of the value that the variable starts with, or before the loop."""
-
     def starts(value: Value) -> bool:
         return value.kind is Kind.NONE if update.starts is not None else value.kind is not Kind.NONE
 
@@ -239,7 +236,6 @@ class _Fresh(PointsTo):
     """Takes what modules give, and the batches of loaders, to be new."""
 
     def result(self, call: ast.Call) -> Locations:
-        """What a call may evaluate to."""
         is_ours = self.program.callee(call) is not None or self._dispatched(call)
         is_new = self.program.value(call.func).kind is Kind.MODULE and not is_ours
         return frozenset({made(call)}) if is_new else super().result(call)
@@ -255,7 +251,7 @@ class _FreshMemory(Memory):
 
 
 def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop, result: str) -> bool:
-    """May something be written to what `place` holds at `point` until `loop` is over, or later but as the `result`?"""
+    """May what `place` holds at `point` be written to until `loop` is over, or later but as the `result`?"""
     memory = program.get(Memory)
     points, graph = memory.points_to(point), memory.graph(point)
     root = place.root

@@ -92,7 +92,7 @@ def _inline(trees: Trees, call: cst.Call, at: int, given: Given) -> cst.BasePare
 
 
 def _is_held(trees: Trees, call: cst.Call) -> bool:
-    """Does the call stand inside brackets that open on its line, which may hold others that grow too?"""
+    """Does the call stand in brackets, opened on its line, that may hold others that grow?"""
     start = trees.spans[call][0]
     before = trees.text[trees.text.rfind("\n", 0, start) + 1 : start]
     return sum(map(before.count, _OPEN)) > sum(map(before.count, _CLOSE))

@@ -29,7 +29,6 @@ class Taken:
     names: set[str]
 
     def fresh(self, name: str) -> str:
-        """A name like `name` that stands for nothing; from now on it does."""
         while name in self.names:
             name += "_"
         self.names.add(name)
@@ -87,7 +86,7 @@ def check_alone(program: Program, statement: ast.stmt, *beside: ast.stmt) -> Non
 
 
 def subject_of(program: Program, node: ast.expr) -> ast.Name | None:
-    """The variable of which a call computes something: `loss` of `loss.mean()` and of `np.mean(loss)`."""
+    """The variable of which a call computes something: `loss` of `loss.mean()` and `np.mean(loss)`."""
     if isinstance(node, ast.Call):
         name = program.qualified(node.func)
         if not name:
@@ -101,7 +100,6 @@ def _is_method_of_tensor(node: ast.expr, program: Program) -> TypeGuard[ast.Attr
 
 
 def name_for(program: Program, node: ast.expr) -> str:
-    """A name for the value of `node`."""
     name = _name_for(program, node)
     is_free = name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name)
     return name if is_free or isinstance(node, ast.Name) else "value"
@@ -129,7 +127,6 @@ def _name_for(program: Program, node: ast.expr) -> str:
 
 
 def _shared(names: list[str]) -> str:
-    """What all begin with."""
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
     return "".join(letters[0] for letters in alike)
 
@@ -152,7 +149,7 @@ def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Oper
 
 
 def _placed(program: Program, new: ast.stmt, module: str) -> Operation:
-    """Beside the imports of torch, in the order of names; else after the imports at the top, or what precedes them."""
+    """Beside the imports of torch, in order; else after the imports at the top, or what precedes them."""
     head: list[ast.stmt] = []
     for each in program.tree.body:
         if not (isinstance(each, _Import) or _is_docstring(program, each)):
@@ -167,7 +164,7 @@ def _placed(program: Program, new: ast.stmt, module: str) -> Operation:
 
 
 def _group_of_torch(head: list[ast.stmt]) -> list[_Import]:
-    """The imports that stand together with the first one of torch, no blank line between them."""
+    """The imports that stand with torch's first one, no blank line between them."""
     groups: list[list[_Import]] = []
     for each in head:
         if not isinstance(each, _Import) or (isinstance(each, ast.ImportFrom) and each.module == "__future__"):
@@ -180,7 +177,6 @@ def _group_of_torch(head: list[ast.stmt]) -> list[_Import]:
 
 
 def _order(node: _Import) -> tuple[bool, str]:
-    """Where an import stands among others: whole modules first, each by its name."""
     if isinstance(node, ast.Import):
         return False, node.names[0].name.lower()
     return True, "~" if node.level else (node.module or "").lower()

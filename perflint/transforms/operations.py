@@ -100,7 +100,6 @@ _PLAIN = Note()
 
 
 def note_of(node: ast.AST) -> Note:
-    """What `node` is told."""
     found: Note = getattr(node, _NOTE, _PLAIN)
     return found
 
@@ -121,13 +120,11 @@ def new(node: Node) -> Node:
 
 
 def again(node: ast.expr) -> ast.expr:
-    """The same expression as new code, of the same parts."""
     fields: dict[str, Any] = {name: getattr(node, name, None) for name in node._fields}
     return new(type(node)(**fields))
 
 
 def is_new(node: ast.AST) -> bool:
-    """Is `node` new code, and no part of the program?"""
     return note_of(node).is_new or not hasattr(node, "lineno")
 
 
@@ -183,7 +180,6 @@ def _new_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def same_code(one: ast.AST, other: ast.AST) -> bool:
-    """Is it the same code, however it is written?"""
     return one is other or ast.dump(one) == ast.dump(other)
 
 

@@ -67,14 +67,14 @@ def is_leveled(call: ast.Call) -> bool:
 
 
 def is_log(program: Program, node: ast.expr) -> bool:
-    """Is it a variable of the module, given but once, that holds a log?"""
+    """Is it a variable of the module, given once, that holds a log?"""
     bindings = program.get(Flow).graph_of(program.tree).bindings
     is_global = isinstance(node, ast.Name) and len(bindings.get(node.id, ())) == 1
     return is_global and _makers(program, node) == {"logging.getLogger"}
 
 
 def _makers(program: Program, node: ast.expr) -> set[str]:
-    """The library's functions that make what `node` holds, as far as this file tells; "?" for what others make."""
+    """The library's functions that make what `node` holds; "?" for what others make."""
     found = set[str]()
     for source in program.get(Origins).of(node):
         is_none = isinstance(source, ast.Constant) and source.value is None

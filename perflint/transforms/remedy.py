@@ -43,7 +43,7 @@ class TrainingStep:
 
 
 def remedies(program: Program) -> list[HostRead]:
-    """Each costly read of the program with its fixes or, where there is none, what blocks them."""
+    """The costly reads of the program."""
     found = hot_syncs(program)
     reads = [_remedy(program, sync, found) for sync in first_reads(program, found)]
     of_loop: dict[HotPlace | None, list[HostRead]] = defaultdict(list)
@@ -75,7 +75,6 @@ def _fix(program: Program, sync: Sync, repeats: list[Sync]) -> Fix:
 
 
 def _is_accumulated(program: Program, repeat: Sync) -> bool:
-    """Is a value that is read once more added up or collected, rather than reported? Raises Blocked."""
     try:
         is_accumulated = _accumulation(program, repeat) is not None
         if not is_accumulated:
@@ -87,7 +86,6 @@ def _is_accumulated(program: Program, repeat: Sync) -> bool:
 
 
 def _accumulation(program: Program, sync: Sync) -> Fix | None:
-    """The fix of a value that is added up or collected; None where it is neither. Raises Blocked."""
     try:
         return slot_store(program, sync) or accumulation(program, sync)
     except Blocked as reason:
@@ -97,7 +95,6 @@ def _accumulation(program: Program, sync: Sync) -> Fix | None:
 
 
 def _together(one: Fix, other: Fix) -> Fix:
-    """Both fixes as one."""
     assert isinstance(one.change, Rewrite) and isinstance(other.change, Rewrite)
     change = Rewrite(one.change.source, (*one.change.operations, *other.change.operations))
     return Fix(f"{one.title}; {other.title}", one.safety, change, other.requires)
@@ -145,7 +142,6 @@ def _beside(program: Program, read: HostRead, of_loop: Sequence[HostRead]) -> Ho
 
 
 def _told(program: Program, left: Sequence[HostRead]) -> str:
-    """The waits that are left, as the end of a title."""
     if not left:
         return ""
     lines = list(dict.fromkeys(f"line {_line(program, each.sync)}" for each in left))
@@ -155,7 +151,7 @@ def _told(program: Program, left: Sequence[HostRead]) -> str:
 
 
 def _unknown(program: Program, read: Sync, reads: Sequence[HostRead]) -> Iterator[Sync]:
-    """What reads a value by its method in the block of `read`, of what isn't known: the host may wait for it."""
+    """The methods that read a value of unknown kind in the block of `read`: the host may wait for them."""
     known = {sync.node for each in reads for sync in (each.sync, *each.repeats)}
     block = program.block_of(program.statement_of(read.node))
     simple = (each for each in block if isinstance(each, ast.Assign | ast.AugAssign | ast.Expr))
@@ -170,7 +166,6 @@ def _unknown(program: Program, read: Sync, reads: Sequence[HostRead]) -> Iterato
 
 
 def _is_deeper(program: Program, read: Sync, other: Sync) -> bool:
-    """Does another loop, inside the one around `read`, run `other` again and again?"""
     own, inner = ([each for each in program.ancestors(sync.node) if isinstance(each, LOOPS)] for sync in (read, other))
     return bool(own) and own[0] in inner[1:]
 
@@ -180,7 +175,7 @@ def _line(program: Program, sync: Sync) -> int:
 
 
 def _is_near(program: Program, read: Sync, other: Sync) -> bool:
-    """Does `other` wait whenever `read` does, with nothing but small operations launched in between?"""
+    """Does `other` wait whenever `read` does, with only small operations launched in between?"""
     own, statement = program.statement_of(read.node), program.statement_of(other.node)
     block = program.block_of(statement)
     around = next((each for each in (own, *program.ancestors(own)) if each in block), None)

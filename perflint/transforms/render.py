@@ -60,14 +60,12 @@ def _region(trees: Trees, operation: Operation) -> tuple[int, int, bool] | None:
 
 
 def _keeps(node: ast.AST) -> bool:
-    """Does a new statement hold one of the program?"""
     if isinstance(node, ast.stmt) and not is_new(node):
         return True
     return any(_keeps(each) for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr))
 
 
 def _moved(operation: Operation) -> Iterator[ast.stmt]:
-    """The statements of the program that an operation puts somewhere else."""
     if isinstance(operation, InsertBefore | InsertAfter):
         pending: list[ast.AST] = [*operation.new]
         for node in pending:
@@ -78,13 +76,13 @@ def _moved(operation: Operation) -> Iterator[ast.stmt]:
 
 
 def changed(source: Source, change: Callable[[cst.Module], cst.Module]) -> tuple[Edit, ...]:
-    """The edits that make of the program what `change` makes of its module; raises Unrenderable."""
+    """The edits that make the program what `change` makes of its module; raises Unrenderable."""
     trees = trees_of(source.text)
     return _edits(trees, change(trees.module))
 
 
 def _edits(trees: Trees, module: cst.Module, regions: Sequence[tuple[int, int, bool]] = ()) -> tuple[Edit, ...]:
-    """What makes `module` of the program's; the statements that both share at the top and at the end stay unread."""
+    """What makes `module` of the program's; statements that both share at either end stay unread."""
     old, new = trees.module.body, module.body
     front, back = 0, 0
     if (trees.module.header, trees.module.footer) == (module.header, module.footer):
@@ -105,7 +103,6 @@ def _edits(trees: Trees, module: cst.Module, regions: Sequence[tuple[int, int, b
 
 
 def _begin(trees: Trees, line: cst.CSTNode) -> int:
-    """Where the line of a statement begins, with the comments and blank lines above it."""
     above = "".join(map(trees.module.code_for_node, getattr(line, "leading_lines", ())))
     return trees.text.rfind("\n", 0, first_offset(trees, line)) + 1 - len(above)
 
@@ -128,7 +125,6 @@ class _Rendering(cst.CSTTransformer):
         self._moved = {trees.line(each) for operation in operations for each in _moved(operation)}
 
     def _note(self, operation: Operation) -> cst.CSTNode:
-        """Remember the operation by its node, which is returned."""
         node: cst.CSTNode
         if isinstance(operation, Replace):
             node = self._trees.expression(operation.old)
@@ -152,7 +148,6 @@ class _Rendering(cst.CSTTransformer):
         return node
 
     def module(self) -> cst.Module:
-        """The changed module."""
         return cst.ensure_type(self._trees.module.visit(self), cst.Module)
 
     def _updated(self, piece: Any) -> Any:
@@ -203,7 +198,6 @@ class _Rendering(cst.CSTTransformer):
         return written if self._is_enclosed(old) else unbroken(written)
 
     def _in_lines(self, old: cst.Call, written: cst.Call) -> cst.Call:
-        """The new call over several lines, as the old one, where it does not fit on one."""
         trees, (start, end) = self._trees, self._trees.spans[old]
         text = trees.module.code_for_node(written)
         if "\n" not in trees.text[start:end] or "\n" in text:
@@ -217,7 +211,6 @@ class _Rendering(cst.CSTTransformer):
         return fitted(written, line, self._coder.indent, trees.width, deeper)
 
     def _is_enclosed(self, node: cst.CSTNode) -> bool:
-        """Does `node` stand in brackets, so that it may go over several lines?"""
         while (around := self._trees.parents.get(node)) is not None:
             if isinstance(around, _ENCLOSED) or (isinstance(around, cst.BaseExpression) and around.lpar):
                 return True
@@ -228,7 +221,6 @@ class _Rendering(cst.CSTTransformer):
 
 
 def _line_before(text: str, at: int) -> str:
-    """What stands in the line before the character at `at`."""
     return text[text.rfind("\n", 0, at) + 1 : at]
 
 
@@ -258,7 +250,6 @@ def _changes(before: list[str], after: list[str], offsets: list[int]) -> Iterato
 
 
 def _joined(edits: Iterator[Edit]) -> Iterator[Edit]:
-    """The same with those as one that touch."""
     last: Edit | None = None
     for edit in edits:
         if last is not None and last.end == edit.start:
@@ -272,7 +263,7 @@ def _joined(edits: Iterator[Edit]) -> Iterator[Edit]:
 
 
 def _paired(old: list[str], new: list[str]) -> list[tuple[list[str], list[str]]]:
-    """Which lines became which: those at the top or those at the bottom, as they are alike, the rest is one piece."""
+    """Which lines became which: those alike at the top or at the bottom; the rest is one piece."""
     shared = min(len(old), len(new))
     top = [([one], [other]) for one, other in zip(old, new, strict=False)]
     if len(old) == len(new):
@@ -313,7 +304,6 @@ def merged(edits: Iterable[Edit], text: str, regions: Sequence[tuple[int, int, b
 
 
 def _trimmed(old: str, new: str, start: int) -> Iterator[Edit]:
-    """One edit without the tokens that both begin or end with; none where they are the same."""
     if old == new:
         return
     one, other = _TOKENS.findall(old), _TOKENS.findall(new)

@@ -121,7 +121,6 @@ class ReportBody:
                     self._formatted(value.format_spec)
 
     def _is_structure(self, node: ast.expr) -> bool:
-        """Is it made of its parts by Python alone, whenever that happens?"""
         if isinstance(node, ast.BinOp) and asks_clock(self.program, node):
             return self._reads(node)
         if isinstance(node, ast.Call):
@@ -134,7 +133,6 @@ class ReportBody:
     # -- reads
 
     def _keeps_graph(self, node: ast.expr) -> bool:
-        """Is what was read still a tensor, which may require gradients?"""
         links = list[str]()
         while (link := link_of(self.program, node)) is not None:
             links.append(link[0])
@@ -150,7 +148,6 @@ class ReportBody:
         return node in self._implicit or (self.program.value(node).on_device and self.program.value(node).sure)
 
     def _reads(self, node: ast.AST) -> bool:
-        """Is a tensor read in it?"""
         return reads_device(self.program, node) or any(
             isinstance(each, ast.expr) and self._is_tensor(each) for each in ast.walk(node)
         )
@@ -158,7 +155,6 @@ class ReportBody:
     # -- parameters
 
     def _tensor(self, node: ast.expr) -> None:
-        """Let `node` be a parameter that is given a copy of the tensor."""
         if isinstance(node, ast.Name):
             self.tensors[node.id] = node
             self._copied.append(node)
@@ -169,7 +165,6 @@ class ReportBody:
             self._copied.append(node)
 
     def _bind(self, node: ast.expr) -> None:
-        """Let `node` be a parameter whose default is its value now."""
         if isinstance(node, ast.Name):
             if not self._is_fixed(node):
                 self.bound[node.id] = node
@@ -180,7 +175,6 @@ class ReportBody:
             self._evaluated.append(node)
 
     def _replaced(self, node: ast.expr) -> str:
-        """The name of the parameter that stands in the place of `node` from now on."""
         code = ast.dump(node)
         name = self._given.get(code, "") if path_of(node) else ""
         if not name:
@@ -197,7 +191,7 @@ class ReportBody:
         return self._taken.fresh(name_for(self.program, node))
 
     def _check_order(self) -> None:
-        """Raise Blocked where what is bound may change a tensor before that is copied, which it may follow."""
+        """Raise Blocked where what is bound may change a tensor that is copied later."""
         effects = [each for value in self._evaluated for each in ast.walk(value) if self._may_do_more(each)]
         if not effects:
             return
@@ -210,7 +204,6 @@ class ReportBody:
                 raise Blocked(f"it may change {shown(self.program, tensor)}", effects[0])
 
     def _may_do_more(self, node: ast.AST) -> bool:
-        """Is it a call of more than torch's operations, and what Python's libraries compute?"""
         if not isinstance(node, ast.Call) or operation(self.program, node) is not None:
             return False
         return not libraries.is_pure(self.program.qualified(node.func))
@@ -218,13 +211,12 @@ class ReportBody:
     # -- what stays the same
 
     def _is_fixed(self, name: ast.Name) -> bool:
-        """Is it imported, or one of Python's names?"""
         flow = self.program.get(Flow)
         bindings = flow.graph(name).bindings.get(name.id) or flow.graph_of(self.program.tree).bindings.get(name.id, [])
         return bool(self.program.qualified(name)) and all(isinstance(each.node, ast.alias) for each in bindings)
 
     def _is_setting(self, node: ast.expr) -> bool:
-        """Is it an attribute of what `parse_args` gave, which nobody in this file writes to, or could let others?"""
+        """Is it an attribute of what `parse_args` gave, which nobody in this file can write to?"""
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
             return False
         name, flow = node.value, self.program.get(Flow)
@@ -251,7 +243,6 @@ class ReportBody:
 
 
 def _again(node: ast.expr) -> ast.expr:
-    """The code of `node` once more, as new code."""
     made = ast.parse(ast.unparse(node), mode="eval").body
     for each in ast.walk(made):
         new(each)
@@ -259,7 +250,7 @@ def _again(node: ast.expr) -> ast.expr:
 
 
 def _check_in_string(program: Program, node: ast.expr) -> None:
-    """Raise Blocked where an f-string shows the code of what is replaced, or where its place is not known."""
+    """Raise Blocked where an f-string shows the replaced code, or its place is unknown."""
     text = program.segment(node)
     try:
         is_there = ast.dump(ast.parse(f"({text})", mode="eval").body) == ast.dump(node)
@@ -270,13 +261,11 @@ def _check_in_string(program: Program, node: ast.expr) -> None:
 
 
 def _codes(node: ast.expr) -> list[str]:
-    """The letters of the conversions in a template for `%`."""
     template = node.value if isinstance(node, ast.Constant) else None
     return [code for code in _CODES.findall(template) if code != "%"] if isinstance(template, str) else []
 
 
 def _fields(call: ast.Call) -> set[str]:
-    """The arguments that a `"...".format(...)` shows as numbers."""
     func = call.func
     if not isinstance(func, ast.Attribute) or func.attr != "format" or not isinstance(func.value, ast.Constant):
         return set()

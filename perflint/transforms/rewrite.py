@@ -22,7 +22,6 @@ class Rewrite:
     operations: tuple[Operation, ...]
 
     def __call__(self) -> tuple[Edit, ...]:
-        """The edits; raises Unrenderable."""
         from perflint.transforms.render import render  # here: only who needs the text of fixes needs libcst
 
         return render(self.source, self.operations)
@@ -36,7 +35,6 @@ class Codemod:
     change: Callable[[libcst.Module], libcst.Module]
 
     def __call__(self) -> tuple[Edit, ...]:
-        """The edits; raises Unrenderable."""
         from perflint.transforms.render import changed
 
         return changed(self.source, self.change)

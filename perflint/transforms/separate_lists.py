@@ -50,7 +50,7 @@ def is_copy(program: Program, copy: ast.expr, source: ast.expr) -> bool:
 
 
 def _is_made_here(program: Program, made: ast.Call, *modules: ast.expr) -> bool:
-    """Is the copy made by the function or the class that walks it, so that other files can't give another?"""
+    """Is the copy made by the function or class that walks it, so that no other file gives another?"""
     function, maker = program.function_of(modules[0]), program.function_of(made)
     if function is None or maker is None:
         return function is maker
@@ -71,7 +71,6 @@ def _same(value: ast.expr) -> ast.expr:
 
 
 def _stored(program: Program, name: str) -> Iterator[ast.expr]:
-    """What assignments bind to attributes of that name."""
     for node in program.of_type(ast.Assign):
         for target in node.targets:
             parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
@@ -80,7 +79,6 @@ def _stored(program: Program, name: str) -> Iterator[ast.expr]:
 
 
 def _may_tie(program: Program) -> Iterator[bool]:
-    """Whether assignments may make one module hold a part of another."""
     for node in program.of_type(ast.Assign):
         kind = program.value(node.value).kind
         for target in (each for every in node.targets for each in ast.walk(every)):

@@ -54,7 +54,6 @@ def _several(nodes: Sequence[object], parts: Mapping[str, Part]) -> Iterator[obj
 
 
 def _filled(node: object, parts: Mapping[str, Part]) -> object:
-    """A new copy of `node` with the parts in."""
     if isinstance(node, list):
         return list(_several(node, parts))
     if isinstance(node, str) and node.startswith(_MARK):
@@ -71,13 +70,11 @@ def _filled(node: object, parts: Mapping[str, Part]) -> object:
 
 
 def _name(node: object) -> str:
-    """The name of the part that `node` is the place of; empty for code."""
     is_place = isinstance(node, ast.Name) and node.id.startswith(_MARK)
     return node.id.removeprefix(_MARK) if isinstance(node, ast.Name) and is_place else ""
 
 
 def assignment(target: str, value: ast.expr) -> ast.stmt:
-    """`target = value`, where the target is a variable, an attribute or an item."""
     return statement(f"{target} = {{value}}", value=value)
 
 
@@ -87,14 +84,12 @@ def call_like(call: ast.Call, func: ast.expr) -> ast.expr:
 
 
 def reference(dotted: str, ctx: ast.expr_context | None = None) -> ast.expr:
-    """A name, or a chain of attributes."""
     owner, _, name = dotted.rpartition(".")
     where = ctx or ast.Load()
     return new(ast.Attribute(reference(owner), name, where) if owner else ast.Name(name, where))
 
 
 def tuple_of(items: Sequence[ast.expr | str], ctx: ast.expr_context | None = None) -> ast.expr:
-    """A tuple of what is given, or of what the names stand for; one by itself."""
     parts = [reference(each, ctx) if isinstance(each, str) else each for each in items]
     return parts[0] if len(parts) == 1 else new(ast.Tuple(parts, ctx or ast.Load()))
 

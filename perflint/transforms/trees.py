@@ -25,7 +25,7 @@ Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
 class _Place:
-    """What `with` measures of a node: the code that it writes, or from where one node in it begins to another's end."""
+    """What `with` measures of a node: its code, or from where one node in it begins to another's end."""
 
     def __init__(self, places: _Places, node: cst.CSTNode, first: cst.CSTNode | None, last: cst.CSTNode | None) -> None:
         self._places, self._node, self._first, self._last = places, node, first, last
@@ -40,7 +40,7 @@ class _Place:
 
 
 class _Places(CodegenState):
-    """Writes the code of a module, and notes where each node begins and ends in it, and which node is around it."""
+    """Writes the code of a module, noting the place of each node and the node around it."""
 
     def __init__(self, module: cst.Module) -> None:
         super().__init__(module.default_indent, module.default_newline)
@@ -112,16 +112,13 @@ class Trees:
 
     @cached_property
     def quote(self) -> str:
-        """What most strings of the program are quoted with."""
         quotes = Counter(node.quote for node in self.spans if isinstance(node, cst.SimpleString))
         return "'" if quotes["'"] > quotes['"'] else '"'
 
     def plain(self, offset: int) -> int:
-        """Where the character at `offset` of the text stands in the module's."""
         return offset - bisect.bisect_left(self._gone, offset)
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Where `node` begins and ends in the module's text."""
         start, end = self._source.span(node)
         return self.plain(start), self.plain(end)
 
@@ -130,21 +127,18 @@ class Trees:
         return self._expressions.get(self.span(node))
 
     def expression(self, node: ast.expr) -> cst.BaseExpression:
-        """The libcst node of `node`; raises Unrenderable."""
         found = self.piece(node)
         if not isinstance(found, cst.BaseExpression):
             raise Unrenderable(f"line {node.lineno}: what is to change there stands in a string")
         return found
 
     def statement(self, node: ast.stmt) -> Statement:
-        """The libcst node of `node`; raises Unrenderable."""
         found = self._statements.get(self.span(node)[0])
         if found is None:
             raise Unrenderable(f"line {node.lineno}: it is not known where the statement stands")
         return found
 
     def line(self, node: ast.stmt) -> Line:
-        """The line of a simple statement, or a compound one; raises Unrenderable."""
         found = self.statement(node)
         line = found if isinstance(found, cst.BaseCompoundStatement) else self.parents[found]
         if not isinstance(line, Line) or not isinstance(self.parents[line], cst.IndentedBlock | cst.Module):
@@ -152,11 +146,9 @@ class Trees:
         return line
 
     def number(self, node: cst.CSTNode) -> int:
-        """The number of the line on which `node` begins."""
         return self._plain.position(self.spans[node][0])[0]
 
     def placed(self, edits: Iterator[Edit]) -> tuple[Edit, ...]:
-        """Edits of the module's text as those of the program's."""
         return tuple(Edit(self._back(edit.start), self._back(edit.end), edit.text) for edit in edits)
 
     def _back(self, offset: int) -> int:

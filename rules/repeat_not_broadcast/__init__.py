@@ -50,30 +50,26 @@ return torch.cat([context, states], dim=2)
 ## Fix safety
 
 `exact`: the copy becomes `expand`, a view of the same shape and values; where the one reader writes into another tensor
-in place, whose shape holds anyway, the repeating is dropped, unless it is what a variable is set to. A move or cast
-after it, in the same expression, is put before it. Results and gradients are bitwise the same. A tensor that is an
-attribute, in a file that registers hooks, is left alone: they may write to it. It is assumed that no hook of another
-file does.
+in place, whose shape holds anyway, the repeating is dropped, unless a variable is set to it. A move or cast after it,
+in the same expression, is put before it. Results and gradients are bitwise the same. It is assumed that no hook of
+another file writes to the tensor; attributes in a file that registers hooks are left alone.
 
-`rounding` where a sum may be taken in another order: the gradient of `torch.cat([x] * n)` and `torch.stack([x] * n)`,
-of a tensor that gets a new axis and is repeated along a second one, and of one whose repeating is dropped, for the
-operation may repeat it along others; a move or cast that is put in front, unless it may be one to fewer bits, which is
-`behaviour`; matrix products and reductions over a view. All but the last concern only tensors into which a gradient
-may flow.
+`rounding` where a sum may be taken in another order: matrix products and reductions over a view, and, of tensors into
+which a gradient may flow, the gradient of `torch.cat([x] * n)` and `torch.stack([x] * n)`, of a tensor that gets a new
+axis and is repeated along a second one, of one whose repeating is dropped, and of a move or cast that is put in front.
 
-`behaviour` where `x.repeat(1, n, 1)` needs more axes than the file shows `x` to have: with fewer, the copy is of
-another shape and `expand(-1, n, -1)` raises. What counts is what made the tensor, what is done to it (`x.size(2)`,
-`x.sum(dim=1)`, `x[:, 0]`), and a result that fits nothing else.
+`behaviour` where that cast may be one to fewer bits, and where `x.repeat(1, n, 1)` needs more axes than the file shows
+`x` to have: with fewer, the copy is of another shape and `expand(-1, n, -1)` raises. What counts is what made the
+tensor, what is done to it (`x.size(2)`, `x.sum(dim=1)`, `x[:, 0]`), and a result that fits nothing else.
 
-Not fixed where code that perflint can't look into may write to the tensor while the copy is in use, where other files
-may get hold of the returned copy, where it is moved or cast before something else than an
-elementwise operation reads it (then the move or cast belongs before the repeating), where the size of the axis is
-only suggested by a tensor that the copy meets, where the counts are kept in a list, where the number of axes can't be
-told and `expand` needs it, where a comment stands in the way, where the axis is one element of a slice, `x[:1]`, which
-may find none, and next to a tensor that is transposed, or may be where code of the file asks for the layout of the
-result (`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`) or returns it to other files of the run: there the view
-would give it another layout in memory. Where only code outside of the run can ask for it, `exact` speaks of the values:
-if that gives a transposed or channels-last tensor, the result may be laid out as that is.
+Not fixed where unknown code may write to the tensor while the copy is in use; where other files may get hold of the
+returned copy; where it is moved or cast before something else than an elementwise operation reads it (then the move or
+cast belongs before the repeating); where only a tensor that the copy meets suggests the size of the axis; where the
+counts are kept in a list; where `expand` needs a number of axes that can't be told; where a comment stands in the way;
+where the axis is one element of a slice, `x[:1]`, which may find none; and next to a tensor that is transposed, or may
+be where code of the file asks for the layout of the result (`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`) or
+returns it to other files of the run: there the view would give it another layout. Where only code outside of the run
+can ask for the layout, `exact` speaks of the values alone.
 
 Two parameters are taken to be different tensors where all callers are in sight and give different ones. Where others
 may call, a copy of one parameter stays if the function writes to another one before it reads the copy.
@@ -102,13 +98,10 @@ from .readers import is_one_time, is_worth_it, kind_of, shown_writes
 
 
 class RepeatNotBroadcast(Rule):
-    """See the module's page."""
-
     group = "memory"
     triggers = (".repeat", "repeat_interleave", "tile(", ".expand", ".cat(", ".stack(", "concat")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """Yield the copies that nothing needs."""
         shapes, reported = api.shapes(program), set()
         for call in () if program.is_test else program.of_type(ast.Call):
             copy = recognise(program, call)

@@ -30,7 +30,6 @@ class Copy:
 
     @property
     def is_method(self) -> bool:
-        """Is it `source.method(...)`?"""
         return isinstance(self.call.func, ast.Attribute) and self.call.func.value is self.source
 
 
@@ -86,7 +85,6 @@ def _interleaved(call: ast.Call, source: ast.expr, bound: Bound) -> Copy | None:
 
 
 def _counts(program: Program, arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
-    """The counts, where each is written out for itself."""
     if len(arguments) == 1 and isinstance(arguments[0], ast.Name):
         arguments = [_kept(program, arguments[0])]
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
@@ -133,7 +131,7 @@ def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
 
 
 def _expansion(program: Program, node: ast.expr) -> ast.Call | None:
-    """The call of expand or expand_as that gives `node`, be it by other names or wrapped."""
+    """The call of expand or expand_as that gives `node`, by other names or wrapped."""
     for _ in range(_DEPTH):
         if isinstance(node, ast.Name):
             values = api.assigned(program, node)

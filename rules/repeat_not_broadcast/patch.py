@@ -43,7 +43,6 @@ def blocked_by(write: Write) -> Patch:
 
 
 def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Patch:
-    """The rewriting of `copy`."""
     if lays_out_differently(program, copy, reading):
         return Patch(
             blocked="a tensor here is transposed, or may be: the result would be laid out in memory in another way, "
@@ -83,7 +82,7 @@ def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeat
 
 
 def _cast(program: Program, copy: Copy) -> ast.Call | None:
-    """The move or cast of what is repeated, in the same expression: that writes it out, whatever is done before."""
+    """The move or cast, in the same expression, of what is repeated: that writes it out in any case."""
     if copy.form == "expanded" and converts(_method(copy.call)):
         return copy.call
     method = program.parent(copy.call)
@@ -145,7 +144,6 @@ def _safety_of_cast(program: Program, copy: Copy, cast: ast.Call) -> Safety:
 
 
 def _may_narrow(program: Program, call: ast.Call, name: str) -> bool:
-    """May the cast be one to a type of fewer bits?"""
     if name not in ("to", "type"):
         return name == "type_as" or api.torch_does(name, "narrowing")
     given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg in ("dtype", "other"))]
@@ -159,7 +157,6 @@ def _is_device(program: Program, node: ast.expr) -> bool:
 
 
 def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> tuple[Operations, str]:
-    """What makes it `expand`, after the cast, or what blocks that."""
     if copy.counts is None:
         return (), "the counts are in a list"
     if cast is not None and _comments_behind(program, copy.call, cast):
@@ -210,24 +207,20 @@ def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -
 
 
 def _put_in_front(call: ast.Call, cast: ast.Call) -> Operations:
-    """The move or cast, which stands after it, goes before the method that `call` calls."""
     source = _receiver(call)
     return Replace(source, _as_cast(source, cast)), *_without(cast)
 
 
 def _without(call: ast.Call | None) -> Operations:
-    """Drop `.method(...)`."""
     return (Replace(call, _receiver(call)),) if call is not None else ()
 
 
 def _receiver(call: ast.Call) -> ast.expr:
-    """What `call` calls a method of."""
     assert isinstance(call.func, ast.Attribute)
     return call.func.value
 
 
 def _as_cast(source: ast.expr, cast: ast.Call | None) -> ast.expr:
-    """`source`, moved or cast as `cast` does it."""
     if cast is None:
         return source
     assert isinstance(cast.func, ast.Attribute)
@@ -235,5 +228,4 @@ def _as_cast(source: ast.expr, cast: ast.Call | None) -> ast.expr:
 
 
 def _comments_behind(program: Program, inner: ast.expr, outer: ast.expr) -> bool:
-    """Is there a comment between the ends of two expressions?"""
     return bool(api.comments(program, program.span(inner)[1], program.span(outer)[1]))

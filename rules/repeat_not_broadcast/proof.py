@@ -75,7 +75,6 @@ def is_reshaped(program: Program, copy: Copy) -> bool:
 
 
 def _reshaping(program: Program) -> list[ast.Call]:
-    """The calls that change the shape of a tensor in place."""
     calls = (api.operation(program, each) for each in program.of_type(ast.Call))
     written = (each for each in calls if each is not None and each.does.in_place)
     return [each.call for each in written if each.does.does("restriding") or each.does.does("strided")]
@@ -130,7 +129,7 @@ def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading
 
 
 def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
-    """Do counts in front look like new axes: several that are variables or go to the end, or one that is moved away?"""
+    """Do counts in front look like new axes: several variables or ones at the end, or one moved away?"""
     assert copy.counts is not None
     if repeated != list(range(len(repeated))) or len(repeated) == len(copy.counts):
         return False
@@ -143,7 +142,6 @@ def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
 
 
 def _arguments(program: Program, method: ast.AST | None) -> list[ast.expr]:
-    """What the method is called with, be it in a tuple or not."""
     call = program.parent(method) if method is not None else None
     arguments = call.args if isinstance(call, ast.Call) and call.func is method else []
     only = arguments[0] if len(arguments) == 1 else None
@@ -199,7 +197,7 @@ def result_suggests(
 
 
 def _has(shapes: Shapes, tensor: ast.expr, axis: int, symbol: str) -> bool:
-    """Is that axis of that size: counted from the back, or from the front where it is not known how many there are?"""
+    """Is that axis of that size: counted from the back, or from the front where the rank is unknown?"""
     shape = shapes.shape(tensor)
     return (axis < 0 or shape.rank is None) and shape.size(axis) == symbol
 
@@ -224,7 +222,6 @@ def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) ->
 
 
 def _fills(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
-    """Is the result of elementwise operations written into a tensor, whose shape holds?"""
     axes = _repeated_axes(shapes, consumer, symbol)
     if not axes or consumer.role is not Role.ELEMENTWISE:
         return False
@@ -261,7 +258,7 @@ def _index(consumer: Consumer) -> Iterator[ast.expr]:
 
 
 def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AST]:
-    """The elementwise operations, from the one that reads the copy outwards, that take each other's results."""
+    """The elementwise operations around the one that reads the copy, each taking the last one's result."""
     node: ast.AST | None = consumer.node
     while node is not None and is_elementwise(program, node):
         yield node
@@ -272,7 +269,6 @@ def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AS
 
 
 def _leaves(program: Program, node: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr]:
-    """The operands of elementwise operators within `node`, and `node` itself."""
     yield node
     parts = [node.left, node.right] if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult) else []
     if isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:

@@ -100,7 +100,6 @@ def is_elementwise(program: Program, node: ast.AST | None) -> bool:
 
 
 def other_operands(consumer: Consumer) -> list[ast.expr]:
-    """What a consumer combines the tensor with, in order."""
     node = consumer.node
     if isinstance(node, ast.BinOp):
         operands = [node.left, node.right]
@@ -195,7 +194,6 @@ def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
 
 
 def _base(node: ast.expr) -> ast.expr:
-    """The name, or attribute, whose memory `node` may share."""
     while True:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             node = node.func.value
@@ -214,7 +212,6 @@ def shown_writes(program: Program, copy: Copy, reading: Reading) -> list[Write]:
 
 
 def may_have_gradient(program: Program, copy: Copy) -> bool:
-    """May a gradient flow back through the copy?"""
     value = program.value(copy.source)
     if value.dtype in ("bool", "int") or program.grad_mode(copy.call, callers=False) is api.GradMode.OFF:
         return False
@@ -222,7 +219,6 @@ def may_have_gradient(program: Program, copy: Copy) -> bool:
 
 
 def _is_constant(program: Program, node: ast.expr, depth: int) -> bool:
-    """Was it made out of nothing, so that no gradient flows into it?"""
     if isinstance(node, ast.Name) and depth:
         values = api.assigned(program, node)
         return bool(values) and all(_is_constant(program, each, depth - 1) for each in values)
@@ -248,7 +244,6 @@ def is_caught(program: Program, copy: Copy) -> bool:
 
 
 def _is_size(program: Program, node: ast.expr) -> bool:
-    """Is it never negative: the size of an axis, or a length?"""
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
     if isinstance(node, ast.Call):

@@ -7,15 +7,13 @@ from functools import cache
 import pytest
 
 from tests.rules.lift_call_traps import CALL_TRAPS
-from tests.rules.lift_layer_traps import LAYER_TRAPS
 from tests.rules.lift_layout_traps import LAYOUT_TRAPS
-from tests.rules.lift_list_traps import LIST_TRAPS
 from tests.rules.lift_traps import IMPORTS, TRAPS
 from tests.rules.test_lifted_loops import at_once, flat, outcome
 
 torch = pytest.importorskip("torch")
 lifted = cache(at_once)
-PROGRAMS = {**TRAPS, **CALL_TRAPS, **LAYOUT_TRAPS, **LAYER_TRAPS, **LIST_TRAPS}
+PROGRAMS = {**TRAPS, **CALL_TRAPS, **LAYOUT_TRAPS}
 
 
 @pytest.mark.parametrize("trap", PROGRAMS)
@@ -33,7 +31,7 @@ def test_a_trap_changes_no_result(trap: str) -> None:
 
 def test_many_of_them_are_lifted_all_the_same() -> None:
     texts = [IMPORTS + text for text in PROGRAMS.values()]
-    assert sum(lifted(text) != text for text in texts) >= 35
+    assert sum(lifted(text) != text for text in texts) >= 20
 
 
 def test_a_function_is_written_as_the_program_calls_it_where_torch_has_no_name() -> None:

@@ -81,7 +81,6 @@ def called(node: ast.expr) -> ast.expr:
 
 
 def argument_names(region: ast.AST) -> set[str]:
-    """The names of the arguments of `region`, if it is a function."""
     arguments = ast.walk(region.args) if isinstance(region, FUNCTIONS) else ()
     return {node.arg for node in arguments if isinstance(node, ast.arg)}
 
@@ -116,7 +115,7 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
 
 
 def _is_of_project(program: Program, node: ast.Call, value: Value) -> bool:
-    """Is a function of another file called, or a module whose class is there, and that was built here?"""
+    """Is a function of another file called, or a module of such a class that was built here?"""
     if value.kind is Kind.LIBRARY:
         return value.name.partition(".")[0] not in ELSEWHERE
     if not isinstance(node.func, ast.Attribute) or "." not in value.name or value.name.startswith("torch."):
@@ -126,7 +125,7 @@ def _is_of_project(program: Program, node: ast.Call, value: Value) -> bool:
 
 
 def _classes_of_torch(program: Program, node: ast.Call) -> list[str]:
-    """The classes of torch that the module called may be of, as in `norms[i](x)`; empty where one isn't known."""
+    """The classes of torch that the called module may be of, as in `norms[i](x)`; or empty."""
     is_part = isinstance(node.func, ast.Subscript) or path_of(node.func).startswith("self.")
     built = program.get(Modules).builders(node.func) if is_part and not program.get(_built_in_place) else []
     names = {program.qualified(each.func) if isinstance(each, ast.Call) else "" for each in built}
@@ -165,7 +164,7 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
 
 
 def _check_handed_over(program: Program, node: ast.Call, builtin: str) -> None:
-    """Raise Blocked where a builtin runs a function that it is given, unless that is a lambda, or only computes."""
+    """Raise Blocked where a builtin runs a function, unless a lambda or one that only computes."""
     given = keyword_of(node, "key") or (node.args[0] if node.args and builtin in _RUNNING else None)
     if given is None or isinstance(given, ast.Lambda | ast.Constant):
         return
@@ -190,7 +189,6 @@ def _function(program: Program, node: ast.Call, name: str) -> None:
 
 
 def works_in_place(program: Program, call: ast.Call) -> bool:
-    """May the module that is called write to its input: was one of its class, or any in a container, built to?"""
     value = program.value(call.func)
     if value.kind is not Kind.MODULE:
         return False
@@ -199,7 +197,6 @@ def works_in_place(program: Program, call: ast.Call) -> bool:
 
 
 def _built_in_place(program: Program) -> frozenset[str]:
-    """The classes of torch's modules that the program builds to work in place."""
     built = ((program.qualified(each.func), each) for each in program.of_type(ast.Call))
     known = ((name, each, torch_ops.of_forward(name)) for name, each in built if name)
     return frozenset(
@@ -217,7 +214,6 @@ def _check_size(program: Program, node: ast.Call) -> None:
 
 
 def _sizes(entry: torch_ops.Operation, call: ast.Call) -> Iterator[ast.expr]:
-    """The sizes and numbers that what makes a tensor is given."""
     given = call.args[1:] if entry.does("like") else call.args
     for each in (*given, *(each.value for each in call.keywords)):
         yield from elements_of(each)
@@ -228,7 +224,6 @@ def is_tensor(program: Program, node: ast.expr) -> bool:
 
 
 def _is_on_device(node: ast.Call) -> bool:
-    """Does a call that makes a tensor say where, and is that not the host?"""
     device = keyword_of(node, "device")
     named = device.args[0] if isinstance(device, ast.Call) and device.args else device
     return device is not None and not (isinstance(named, ast.Constant) and named.value in (None, "cpu"))
@@ -259,10 +254,7 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
 
 
 def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST) -> bool:
-    """Is a tensor only given another type, or where it is to go already? Arguments may still come from the host.
-
-    That of another tensor, as in `state.to(x)`, is mostly its own device; else no graph is captured.
-    """
+    """Does a tensor only change its type, or stay where it is? Arguments may come from the host."""
     if not torch_ops.does(func.attr, "to_device"):
         return False
     owner, root = program.value(func.value), func.value

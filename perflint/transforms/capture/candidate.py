@@ -87,7 +87,6 @@ def _check_differentiated(program: Program, function: ast.FunctionDef) -> None:
 
 
 def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
-    """The function around the loop, where a decorator may capture it."""
     function = program.function_of(loop)
     if function is None:
         raise Blocked("it is in no function that could be captured: make it one, of the tensors that differ", loop)
@@ -108,7 +107,7 @@ def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
 
 
 def _check_sites(program: Program, function: ast.FunctionDef) -> None:
-    """Raise Blocked where each call of the function is another one for a graph, or there is but one."""
+    """Raise Blocked where each call of the function is another graph, or there is but one."""
     sites = program.call_sites(function)
     if len(sites) == 1 and program.function_of(sites[0]) is None and program.heat(sites[0]) is Heat.ONCE:
         raise Blocked(f"`{function.name}` runs once, and a graph is of use from the third time on", sites[0])
@@ -122,7 +121,6 @@ def _check_sites(program: Program, function: ast.FunctionDef) -> None:
 
 
 def _check_compiled(program: Program, function: ast.FunctionDef) -> None:
-    """Compiled code would meet the decorator, and compile it instead of what it decorates."""
     compiled = handed_over(program, function, COMPILERS) if "compile" in program.text else None
     if compiled is not None:
         raise Blocked(
@@ -140,7 +138,7 @@ def _check_scripted(program: Program, loop: PlainLoop) -> None:
 
 
 def _outlined(program: Program, loop: PlainLoop) -> Fix:
-    """The fix for a loop in another one or in a function, with as little around it as will do; raises Blocked."""
+    """The fix for an inner loop, with as little around it as will do; raises Blocked."""
     first: Blocked | None = None
     for inner in _statements(program, loop):
         found = _try(program, inner)
@@ -152,7 +150,6 @@ def _outlined(program: Program, loop: PlainLoop) -> Fix:
 
 
 def _statements(program: Program, loop: PlainLoop) -> Iterator[ast.stmt]:
-    """The loop, and the statements around it in its function, from the inside out."""
     yield loop
     for each in program.ancestors(loop):
         if isinstance(each, FUNCTIONS):
@@ -202,7 +199,6 @@ def training_steps(program: Program) -> list[TrainingStep]:
 
 
 def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
-    """The fix of one block; raises Blocked."""
     _check_order(program, block, backward)
     _check_given(program, backward)
     found = regions(program, block, _around_of(program, block))
@@ -225,7 +221,6 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
 
 
 def _around_of(program: Program, block: list[ast.stmt]) -> Around:
-    """The loop around a step in its function, or else that function; raises Blocked."""
     around = next(each for each in program.ancestors(block[0]) if isinstance(each, (*LOOPS, *FUNCTIONS, ast.Module)))
     if isinstance(around, LOOPS):
         return around
@@ -238,7 +233,7 @@ def _around_of(program: Program, block: list[ast.stmt]) -> Around:
 
 
 def _outlines(program: Program, found: list[Region]) -> list[Outline]:
-    """The regions that can be functions, or as much of them as can be one; raises Blocked where there is none."""
+    """The regions, or as much of them as can be one function; raises Blocked where there is none."""
     outlines, reasons = [], []
     taken = taken_around(program, found[0].scope)  # by the functions of one block, too
     for region in found:
@@ -254,7 +249,6 @@ def _outlines(program: Program, found: list[Region]) -> list[Outline]:
 
 
 def _check_given(program: Program, backward: ast.Call) -> None:
-    """Raise Blocked where callers compute what is differentiated."""
     loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
     if isinstance(loss, ast.Name):
         given = program.get(Flow).graph(loss).definitions(loss)
@@ -266,7 +260,7 @@ def _check_given(program: Program, backward: ast.Call) -> None:
 
 
 def _check_order(program: Program, block: list[ast.stmt], backward: ast.Call) -> None:
-    """Raise Blocked where the optimizer steps in the next iteration: in front of the backward pass, in its loop."""
+    """Raise Blocked where the optimizer steps in front of the backward pass, in its loop."""
     nodes = [backward, *program.ancestors(backward)]
     at = next(each for each in block if each in nodes)
     if isinstance(at, LOOPS) and not any(steps(program, each) for each in block[block.index(at) + 1 :]):
@@ -277,7 +271,7 @@ _OFTEN = 20  # steps: fewer are over before a graph is of use
 
 
 def _training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Call]]:
-    """The blocks that hold a backward pass and the step of an optimizer behind it, each with its first such pass."""
+    """The blocks in which an optimizer steps behind a backward pass, each with its first such pass."""
     seen: set[ast.stmt] = set()
     for call in sorted(program.of_type(ast.Call), key=lambda each: (each.lineno, each.col_offset)):
         if runs_backward(program, call) and (program.hot_by(call) is not None or _is_often_run(program, call)):
@@ -288,7 +282,6 @@ def _training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Cal
 
 
 def _is_often_run(program: Program, node: ast.AST) -> bool:
-    """Does a loop of its function run it often, as one over epochs with all of the data in one batch?"""
     loop = next((each for each in program.ancestors(node) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
     if not isinstance(loop, LOOPS) or program.is_tried_out(node):
         return False
@@ -299,7 +292,6 @@ def _is_often_run(program: Program, node: ast.AST) -> bool:
 
 
 def _block_of(program: Program, call: ast.Call) -> list[ast.stmt]:
-    """The innermost block around a backward pass that steps an optimizer behind it."""
     statement: ast.AST | None = program.statement_of(call)
     while statement is not None and not isinstance(statement, (*FUNCTIONS, ast.Module)):
         if isinstance(statement, ast.stmt):

@@ -22,12 +22,12 @@ _CAPTURES = frozenset(
 
 
 def is_captured(program: Program, node: ast.AST) -> bool:
-    """Is `node` part of what a CUDA graph is captured of: by a decorator, a wrapper, or code around it?"""
+    """Is `node` captured as a CUDA graph, by a decorator, a wrapper, or code around it?"""
     return "graph" in program.text and _is_captured(program, node, set())
 
 
 def handed_over(program: Program, function: Function, takers: frozenset[str]) -> ast.Call | None:
-    """The call of one of `takers` that is given the function, or a module which runs it as its forward."""
+    """The call of one of `takers` that is given the function, or a module whose forward it is."""
     calls = (call for call in program.of_type(ast.Call) if call.args and program.qualified(call.func) in takers)
     for call in calls:
         if any(_runs(program, value, function) for value in _items_of(program.value(call.args[0]))):
@@ -49,7 +49,6 @@ def _is_captured(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
 
 
 def _is_captured_here(program: Program, node: ast.AST, function: Function | None) -> bool:
-    """Does the function around `node` capture it by itself: in a `with`, or between the begin and the end of one?"""
     for parent in program.ancestors(node):
         if parent is function:
             break
@@ -65,7 +64,7 @@ def _begins_a_capture(function: Function) -> bool:
 
 
 def _is_called_captured(program: Program, function: Function, seen: set[ast.AST]) -> bool:
-    """Is each call of the function captured, but for those that warm it up beside the capture?"""
+    """Is each call captured, but for those that warm it up beside the capture?"""
     sites = program.call_sites(function)
     captured = [site for site in sites if _is_captured(program, site, seen)]
     beside = {program.function_of(site) for site in captured}
@@ -73,7 +72,6 @@ def _is_called_captured(program: Program, function: Function, seen: set[ast.AST]
 
 
 def _items_of(value: Value) -> Iterator[Value]:
-    """A value, or each of several that are given as a tuple."""
     if value.items is None:
         yield value
     for item in value.items or ():
@@ -91,7 +89,6 @@ def _runs(program: Program, value: Value, function: Function) -> bool:
 
 
 def _inheriting(owner: ClassInfo, method: str) -> Iterator[ast.ClassDef]:
-    """The class, and those that inherit this method of it."""
     yield owner.node
     for heir in owner.subclasses:
         if method not in heir.methods:
@@ -128,7 +125,6 @@ def check_file(program: Program) -> None:
 
 
 def _is_conditional(program: Program, node: ast.AST, seen: Set[ast.AST]) -> bool:
-    """Does it run on a condition: in a branch, or in a function that is called in one alone?"""
     if any(isinstance(each, ast.If | ast.IfExp) and not _is_main_guard(each) for each in program.ancestors(node)):
         return True
     function = program.function_of(node)

@@ -73,7 +73,6 @@ def stepped(program: Program, loop: PlainLoop, end: ast.If, name: str) -> tuple[
 
 
 def _steps(program: Program, loop: PlainLoop) -> ast.expr:
-    """How many steps there are at most, which count from 0 where they look at their number."""
     call = loop.iter if isinstance(loop, ast.For) else loop.test
     is_range = isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.range" and not call.keywords
     if not isinstance(loop, ast.For) or not isinstance(call, ast.Call) or not is_range:
@@ -90,7 +89,6 @@ def _steps(program: Program, loop: PlainLoop) -> ast.expr:
 
 
 def _unread(program: Program, node: ast.expr) -> ast.expr:
-    """What is read, where a test reads one tensor: `x` of `x.item()`, `int(x)` and `bool(x)`."""
     reads = ("builtins.bool", "builtins.int")
     if isinstance(node, ast.Call) and program.qualified(node.func) in reads and len(node.args) == 1:
         return _unread(program, node.args[0])
@@ -98,7 +96,7 @@ def _unread(program: Program, node: ast.expr) -> ast.expr:
 
 
 def _tensor_test(program: Program, test: ast.expr, loop: PlainLoop) -> ast.expr:
-    """The test as a tensor of one truth value, with nothing read on the host."""
+    """The test as a tensor of one truth value, not read on the host."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return expression("{test}.logical_not()", test=_tensor_test(program, test.operand, loop))
     code, function = _unread(program, test), getattr(_unread(program, test), "func", None)
@@ -137,7 +135,7 @@ class Collected:
 
 
 def _collected(program: Program, loop: PlainLoop) -> Iterator[Collected]:
-    """The lists that the steps of `loop` fill; raises Blocked where one isn't stacked."""
+    """The lists that the steps fill; raises Blocked where one isn't stacked."""
     for each in loop.body:
         if (grown := growth(program, each)) is not None:
             raise Blocked(f"`{grown.path}` grows from step to step: append to a list, and stack that", each)
@@ -154,7 +152,6 @@ def _collected(program: Program, loop: PlainLoop) -> Iterator[Collected]:
 def _stacked(
     program: Program, loop: PlainLoop, appending: ast.stmt, name: ast.Name, value: ast.expr
 ) -> Collected | None:
-    """How the list is made and stacked, if it is in one way alone."""
     graph, block = program.get(Flow).graph(loop), program.block_of(loop)
     values = list(graph.definitions(name))
     made = values[0] if len(values) == 1 else None
@@ -187,7 +184,6 @@ def _stacked(
 
 
 def _makes_lists(node: ast.stmt) -> bool:
-    """Does the statement give new empty lists to variables, and do nothing else?"""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return False
     targets, values = elements_of(node.targets[0]), elements_of(node.value)
@@ -209,10 +205,7 @@ class _Rewriting:
         self._check_aliases()
 
     def _carried(self) -> list[str]:
-        """The names that a step finds as the one before left them, in order; raises Blocked if graphs can't pass them.
-
-        So it does where one that is read after the loop is none of those.
-        """
+        """The names that a step finds as the one before left them; raises Blocked if graphs can't pass them."""
         graph, loop, region = self._graph, self._loop, self._graph.regions[self._loop]
         for name in sorted(self._stored.keys() & (graph.shared | graph.captured.keys())):
             reason = "which a step sets, is seen by other code at any time: give it that as an argument"
@@ -260,7 +253,6 @@ class _Rewriting:
                     raise Blocked(f"`{name.id}` may be written to in place when the loop is over, and {shared}", name)
 
     def operations(self, name: str) -> Iterator[Operation]:
-        """What puts the function of a step, and its call by `name`, in the place of the loop."""
         dims = {each.dim for each in self._found}
         if len(dims) > 1 or not dims <= {*_DIMS}:
             raise Blocked("what the steps collect is stacked in several ways: stack along one dimension", self._loop)
@@ -296,7 +288,7 @@ class _Rewriting:
         yield from (each.undone for each in self._found)
 
     def _output(self, each: Collected) -> str:
-        """The name of what a step puts out: its own, if it stays what it is up to the end of the step."""
+        """The name of a step's result: its own, if that stays what it is to the step's end."""
         rest = self._loop.body[self._loop.body.index(each.statement) + 1 :]
         bound = {
             node.id
@@ -309,7 +301,6 @@ class _Rewriting:
         return self._taken.fresh(f"new_{each.name}")
 
     def _is_close(self) -> bool:
-        """Does the loop stand right after something, so that the function needs a blank line before it?"""
         block, empty = self._program.block_of(self._loop), {each.empty for each in self._found}
         before = [each for each in block[: block.index(self._loop)] if each not in empty]
         return bool(before) and bool(self._program.source.line_text(self._loop.lineno - 1).strip())

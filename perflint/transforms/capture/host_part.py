@@ -37,7 +37,6 @@ _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
 
 
 def is_within(graph: Graph, node: ast.AST, around: Around) -> bool:
-    """Does a node of the scope run anew for each step?"""
     return isinstance(around, ast.FunctionDef) or graph.is_within(node, around)
 
 
@@ -54,7 +53,7 @@ def outermost_of(program: Program, around: Around) -> Around:
 
 
 def detaches(program: Program, statement: ast.stmt) -> bool:
-    """Does the statement do nothing but detach a tensor, or those of a state, from what they were computed of?"""
+    """Does the statement only detach a tensor, or those of a state?"""
     if not isinstance(statement, ast.Assign):
         return False
     calls = [node for node in own_nodes(statement.value) if isinstance(node, ast.Call)]
@@ -72,7 +71,7 @@ def _detaches(program: Program, call: ast.Call) -> bool:
 
 
 def zeroes(program: Program, statement: ast.stmt) -> bool:
-    """Does the statement do nothing but to drop the gradients of an optimizer or a module?"""
+    """Does the statement only drop the gradients of an optimizer or a module?"""
     call = statement.value if isinstance(statement, ast.Expr) else None
     owner = receiver_of(call, "zero_grad")
     is_known = isinstance(call, ast.Call) and program.callee(call) is not None  # by what this file says of it
@@ -112,7 +111,6 @@ def early(program: Program, statement: ast.stmt) -> bool:
 
 
 def draws(program: Program, node: ast.AST) -> bool:
-    """Does a call draw random numbers?"""
     name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
     return draws_on_device(program, node) or (not name.startswith("torch.") and "random" in name)
 
@@ -173,13 +171,12 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
 
 
 def _is_of_self(node: ast.Attribute, around: Around) -> bool:
-    """Is it an attribute of what a function is given first, as methods are their object?"""
     given = [*around.args.posonlyargs, *around.args.args] if isinstance(around, ast.FunctionDef) else []
     return bool(given) and isinstance(node.value, ast.Name) and node.value.id == given[0].arg
 
 
 def _may_be_due(program: Program, statement: ast.If) -> bool:
-    """Does the host tell by its numbers whether it runs, and is it no step with a backward pass of its own?"""
+    """Does the host decide whether it runs, and is no backward pass in it?"""
     calls = (node for node in own_nodes(statement) if isinstance(node, ast.Call))
     return _is_condition(program, statement.test) and not any(runs_backward(program, each) for each in calls)
 
@@ -196,7 +193,6 @@ def _is_condition(program: Program, node: ast.AST) -> bool:
 
 
 def _is_number(program: Program, node: ast.expr) -> bool:
-    """Is it a number of the host, as far as is known, that is given, or computed of such?"""
     if isinstance(node, ast.BinOp):
         return _is_number(program, node.left) and _is_number(program, node.right)
     if isinstance(node, ast.Call):
@@ -208,7 +204,6 @@ def _is_number(program: Program, node: ast.expr) -> bool:
 
 
 def _is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bool:
-    """Is the node evaluated once whenever the statement runs?"""
     for each in program.ancestors(node):
         if each is statement:
             return not isinstance(each, ast.If | ast.For | ast.While)
@@ -218,7 +213,7 @@ def _is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> b
 
 
 def scales(program: Program, name: ast.Name) -> bool:
-    """Is it a number that a tensor on the device is multiplied with, or added to, whose bits are those of floats?"""
+    """Is it a number by which tensors of floats are multiplied, or to which they are added?"""
     around = program.parent(name)
     if not isinstance(around, ast.BinOp) or not isinstance(around.op, ast.Add | ast.Sub | ast.Mult):
         return False
@@ -228,7 +223,6 @@ def scales(program: Program, name: ast.Name) -> bool:
 
 
 def only_fetches(program: Program, statement: ast.stmt, found: Sequence[Fetched]) -> bool:
-    """Is the statement one that gives names to what is fetched, and nothing else?"""
     if not isinstance(statement, ast.Assign):
         return False
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
@@ -248,7 +242,6 @@ def _name_of_move(program: Program, node: ast.Call) -> str:
 
 
 def _name_of_choice(program: Program, node: ast.Subscript, given: list[ast.expr]) -> str:
-    """A name for `rows[indices]` or `rows[:, indices]`, whose index is `given`."""
     base, number = node.value, ""
     while isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and not (base.args or base.keywords):
         base = base.func.value  # of `rows.long()`
@@ -274,7 +267,6 @@ def _name_of_choice(program: Program, node: ast.Subscript, given: list[ast.expr]
 
 
 def _name_of_part(program: Program, node: ast.Attribute) -> str:
-    """The name of a part of a batch that is no tensor, list or dict."""
     around = program.parent(node)
     is_called = isinstance(around, ast.Call) and around.func is node
     is_object = program.value(node.value).kind in (Kind.UNKNOWN, Kind.METHOD, Kind.INSTANCE)

@@ -37,7 +37,6 @@ class Kept:
     is_mixed: bool
 
     def replaced(self, program: Program) -> Iterable[Replace]:
-        """What keeps it on the device."""
         for read in self.reads:
             assert isinstance(read.func, ast.Attribute)
             tensor = storage_of(read.func.value)
@@ -93,7 +92,7 @@ def _is_fixed(program: Program, node: ast.expr) -> bool:
 
 
 def _is_operand(program: Program, name: ast.Name) -> bool:
-    """Does it compute with a tensor, which is on the device therefore?"""
+    """Does it compute with a tensor, which puts it on the device?"""
     node: ast.expr = name
     while isinstance(around := program.parent(node), ast.UnaryOp) and isinstance(around.op, ast.USub):
         node = around

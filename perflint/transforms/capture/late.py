@@ -51,22 +51,18 @@ class Late:
 
     @property
     def read(self) -> list[ast.expr]:
-        """What is read by `reads`."""
         return [storage_of(item_of(each) or each) for each in self.reads]
 
     @property
     def tensors(self) -> list[ast.expr]:
-        """What it needs of the step."""
         return [*self.read, *self.terms]
 
     @property
     def nodes(self) -> list[ast.AST]:
-        """What runs behind the step, but for what is computed in it."""
         inside = {node for each in self.reads for node in own_nodes(each)}
         return [each for each in own_nodes(self.statement) if each not in inside]
 
     def may_raise(self, program: Program) -> bool:
-        """Does it raise for some values?"""
         calls = (each for each in self.nodes if isinstance(each, ast.Call))
         return raising(program, self.nodes) is not None or any(map(program.counts_elsewhere, calls))
 
@@ -88,7 +84,7 @@ def late(program: Program, statement: ast.stmt) -> Late | None:
 
 
 def _shows_weights(program: Program, node: ast.AST) -> bool:
-    """Is it what a step changes, weights or gradients, or an object of this file whose text is made of such?"""
+    """Is it weights or gradients, or an object of this file whose text is made of such?"""
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     if isinstance(node, ast.Name) and any(_is_of_weights(program, each) for each in program.get(Origins).of(node)):
@@ -101,21 +97,18 @@ def _shows_weights(program: Program, node: ast.AST) -> bool:
 
 
 def _is_of_weights(program: Program, source: ast.AST) -> bool:
-    """Is it `model.weight`, `model.state_dict()`, or a list of `model.parameters()`?"""
     while isinstance(source, ast.Call) and program.qualified(source.func) in _COPIES and source.args:
         source = source.args[0]
     return getattr(source.func if isinstance(source, ast.Call) else source, "attr", "") in _OF_WEIGHTS
 
 
 def _is_for_each(statement: ast.stmt, reads: Iterable[ast.AST]) -> bool:
-    """Does a comprehension of the statement read something for each item?"""
     generators = (each for each in ast.walk(statement) if isinstance(each, ast.comprehension))
     own = {name for each in generators for name in variables_in(each.target)}
     return any(isinstance(part, ast.Name) and part.id in own for each in reads for part in ast.walk(each))
 
 
 def _deferred(program: Program, statement: ast.stmt) -> Late | None:
-    """A report that `later(lambda loss: ..., loss)` makes when its tensors have arrived."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or program.qualified(call.func) != LATER or call.keywords or not call.args:
         return None
@@ -127,7 +120,6 @@ def _deferred(program: Program, statement: ast.stmt) -> Late | None:
 
 
 def _simple(program: Program, statement: ast.Expr | ast.Assign | ast.AugAssign) -> Late | None:
-    """A statement whose tensors are computed in the step, and read behind it."""
     if not _sets_names(statement):
         return None
     kept = _kept(program, statement)
@@ -154,7 +146,7 @@ def _simple(program: Program, statement: ast.Expr | ast.Assign | ast.AugAssign) 
 
 
 def _report(program: Program, statement: ast.If | ast.Expr) -> Late | None:
-    """A call that puts tensors out, or a condition for such calls: what it computes of tensors, it does behind."""
+    """A call that puts tensors out, or a condition for such calls, with what it computes of tensors."""
     nodes = list(own_nodes(statement))
     statements = [each for each in nodes if isinstance(each, ast.stmt)]
     simple = [each for each in statements if not isinstance(each, ast.If | ast.Pass)]
@@ -190,7 +182,7 @@ def _is_of_report(program: Program, call: ast.Call) -> bool:
 
 
 def _is_steady(program: Program, node: ast.Attribute) -> bool:
-    """Is it what no step changes: a method, a function, a part of a tensor, or a setting?"""
+    """Does no step change it: a method, a function, a part of a tensor, a setting?"""
     around = program.parent(node)
     if isinstance(around, ast.Call) and around.func is node:
         return True
@@ -206,7 +198,7 @@ def _is_steady(program: Program, node: ast.Attribute) -> bool:
 
 
 def _fixed_buffers(program: Program) -> frozenset[str]:
-    """The names of the buffers of this file's modules that it only computes with."""
+    """The names of the buffers that this file's modules only compute with."""
     registered = (each for each in program.of_type(ast.Call) if receiver_of(each, "register_buffer") is not None)
     names = {each.args[0].value for each in registered if each.args and isinstance(each.args[0], ast.Constant)}
     uses = [each for each in program.of_type(ast.Attribute) if each.attr in names]
@@ -215,7 +207,6 @@ def _fixed_buffers(program: Program) -> frozenset[str]:
 
 
 def _is_computed_with(program: Program, node: ast.expr) -> bool:
-    """Is it an operand, looked up by an index, or what a method that writes nothing is called on?"""
     around = program.parent(node)
     if isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Load):
         return _is_computed_with(program, around)
@@ -226,7 +217,7 @@ def _is_computed_with(program: Program, node: ast.expr) -> bool:
 
 
 def is_setting(program: Program, node: ast.Attribute) -> bool:
-    """May it be a number or a text, an attribute of an object and not of a module, which may count its calls?"""
+    """May it be a number or a text in an attribute of an object, and of no module, which may count its calls?"""
     value = program.value(node)
     counts = program.value(node.value).kind is Kind.MODULE or is_model(program, node.value)
     owner = value.owner if value.kind is Kind.METHOD else None
@@ -244,7 +235,7 @@ def _optimized(program: Program) -> frozenset[str]:
 
 
 def changed_by(program: Program, late: Late) -> set[str]:
-    """The names of the objects that a late statement may change: what it adds to, and what calls may fill."""
+    """The names of the objects that a late statement may change."""
     parts: list[ast.expr] = [each.target for each in late.nodes if isinstance(each, ast.AugAssign)]
     for call in (node for node in late.nodes if isinstance(node, ast.Call)):
         func, name = call.func, program.qualified(call.func)
@@ -258,7 +249,7 @@ def changed_by(program: Program, late: Late) -> set[str]:
 
 
 def only_reads(program: Program, name: ast.Name) -> bool:
-    """Is no more done with a tensor there than to read it, so that a copy does as well as a view?"""
+    """Is a tensor only read there, so that a copy does as well as a view?"""
     node: ast.expr = name
     while True:
         around = program.parent(node)
@@ -276,7 +267,7 @@ def only_reads(program: Program, name: ast.Name) -> bool:
 
 
 def is_private(program: Program, name: ast.Name) -> bool:
-    """Is it a list that its scope makes, adds to and gives to functions that keep nothing: one of no other name?"""
+    """Is it a list known by one name, to which its scope alone adds?"""
     graph = program.get(Flow).graph(name)
     uses = [each for each in graph.values if isinstance(each, ast.Name) and each.id == name.id]
     is_own = name.id not in graph.shared and name.id not in graph.captured
@@ -297,7 +288,7 @@ def _keeps_private(program: Program, name: ast.Name) -> bool:
 
 
 def _kept(program: Program, statement: ast.stmt) -> list[ast.expr]:
-    """The tensors that `total += loss.detach() * n` adds up, or `losses.append(loss.detach())` or a meter keeps."""
+    """What `total += loss.detach() * n`, `losses.append(loss.detach())` or a meter keeps."""
     found = list[ast.expr]()
     meter = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(meter, ast.Call) and is_meters(program, meter) and is_differentiated_once(program):
@@ -316,14 +307,12 @@ def _kept(program: Program, statement: ast.stmt) -> list[ast.expr]:
 
 
 def _is_kept(program: Program, node: ast.expr) -> bool:
-    """Is it a tensor on the device, and not its shape?"""
     value = program.value(node)
     is_tensor = value.kind is Kind.TENSOR and value.place is not Place.HOST and not is_metadata(node)
     return is_tensor and not any(_is_read(program, each) for each in own_nodes(node))
 
 
 def _has_no_graph(program: Program, node: ast.expr) -> bool:
-    """Is it a tensor of integers, or one that was detached and since then only copied?"""
     links = set(own_nodes(node)) - set(own_nodes(storage_of(node)))
     names = {each.attr for each in links if isinstance(each, ast.Attribute)}
     is_cut = bool(names & {"detach", "data"}) and not any(each.endswith("_") for each in names)
@@ -341,13 +330,11 @@ def _is_read(program: Program, node: ast.AST) -> bool:
 
 
 def _may_be_weight(program: Program, name: ast.Name, given: Iterable[object]) -> bool:
-    """Is it of unknown kind, and an attribute of an object by another name?"""
     is_other_name = any(isinstance(each, Definition) and isinstance(each.source, ast.Attribute) for each in given)
     return program.value(name).is_blank and is_other_name
 
 
 def _operands(program: Program, node: ast.AST) -> Iterator[ast.Name]:
-    """The variables of which an operation of tensors takes its operands; what is only measured is none."""
     if not isinstance(node, ast.Call) or is_metadata(node) or entry_of(program, node) is None:
         return
     receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
@@ -363,14 +350,12 @@ def _sets_names(statement: ast.Expr | ast.Assign | ast.AugAssign) -> bool:
 
 
 def _counts(program: Program, statement: ast.stmt) -> bool:
-    """Does it do something that a replay would not: print, fill a list, count?"""
     if isinstance(statement, ast.AugAssign):
         return program.value(statement.target).kind in (Kind.NUMBER, Kind.STRING)
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
 
 
 def _is_tensor(program: Program, name: ast.Name) -> bool:
-    """Is it a tensor that the statement looks into?"""
     value, around = program.value(name), program.parent(name)
     if isinstance(around, ast.Attribute) and is_metadata(around):
         return False
@@ -382,7 +367,7 @@ def _is_tensor(program: Program, name: ast.Name) -> bool:
 
 
 def _is_of_host(program: Program, call: ast.Call) -> bool:
-    """Does the call compute on the host, put something out, or fill a list or a meter, and nothing else?"""
+    """Does the call only compute on the host, put something out, or fill a list or a meter?"""
     name, func = program.qualified(call.func), call.func
     if name in PURE or is_output(program, call) or is_metadata(call):
         return True

@@ -17,7 +17,6 @@ _PLAIN = (Kind.NUMBER, Kind.STRING, Kind.NONE)
 
 
 def is_meters(program: Program, call: ast.Call) -> bool:
-    """Does it call a method of a meter, of this file or of another?"""
     callee = program.callee(call)
     if callee is not None:
         return _is_meter(program, callee)
@@ -25,7 +24,7 @@ def is_meters(program: Program, call: ast.Call) -> bool:
 
 
 def is_differentiated_once(program: Program) -> bool:
-    """Is but one backward pass run, that of the step, so that nothing differentiates what a meter holds?"""
+    """Does only the step's backward pass run, so that nothing differentiates what a meter holds?"""
     return sum(runs_backward(program, each) for each in program.of_type(ast.Call)) == 1
 
 
@@ -39,7 +38,7 @@ def counted(program: Program, functions: Collection[str]) -> frozenset[str]:
 
 
 def _is_meter(program: Program, function: ast.AST) -> bool:
-    """Does a method only add up numbers in attributes of its object, reading nothing else but what it is given?"""
+    """Does a method only add up, in attributes of its object, numbers that it is given?"""
     if not isinstance(function, ast.FunctionDef):
         return False
     nodes = list(own_nodes(function))
@@ -60,7 +59,7 @@ def _is_meter(program: Program, function: ast.AST) -> bool:
 
 
 def _counts_itself(program: Program, node: ast.AST, method: ast.FunctionDef) -> bool:
-    """Is it a constant, or an attribute of the method's object that nothing but the method and numbers set?"""
+    """Is it a constant, or an attribute that only the method and numbers set?"""
     if not isinstance(node, ast.Attribute):
         return program.value(node).is_literal
     if program.is_edited_elsewhere(node.attr):
@@ -73,7 +72,6 @@ def _counts_itself(program: Program, node: ast.AST, method: ast.FunctionDef) -> 
 
 
 def _may_be_of(program: Program, node: ast.Attribute, method: ast.FunctionDef) -> bool:
-    """May it be an attribute of the method's object, and not of `self` in a class that has nothing to do with it?"""
     one, other = program.class_around(node), program.class_around(method)
     is_related = one in program.lineage(other) or other in program.lineage(one)
     return is_related or path_of(node.value) != "self"

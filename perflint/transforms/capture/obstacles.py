@@ -73,7 +73,6 @@ class Obstacles:
     _seen: set[ast.AST] = field(default_factory=set)
 
     def check_function(self, function: ast.FunctionDef) -> None:
-        """Check all that a function does."""
         if function in self._seen:
             return
         self._seen.add(function)
@@ -122,7 +121,7 @@ class Obstacles:
                 self._written(node, base, region)
 
     def _is_changed(self, target: ast.expr) -> bool:
-        """Is what `+=` adds to the same object before and after it, as a number is not?"""
+        """Does `+=` leave it the same object, as it does no number?"""
         return isinstance(target, ast.Name) and self.program.value(target).kind is not Kind.NUMBER
 
     def _contexts(self, node: ast.With) -> None:
@@ -198,7 +197,7 @@ def _only_computes(program: Program, function: ast.AST) -> bool:
 
 
 def _check_reads(program: Program, node: ast.AST) -> None:
-    """Raise Blocked where `node` itself makes the host wait for a value, or copies one to the device."""
+    """Raise Blocked where `node` itself waits for a value, or copies one to the device."""
     if sync := program.get(_syncs).get(node):
         raise Blocked(f"{shown(program, sync.node)} {_USES.get(sync.kind, _READ)}", sync.node)
     if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
@@ -217,7 +216,6 @@ def _check_reads(program: Program, node: ast.AST) -> None:
 
 
 def _check_test(program: Program, test: ast.expr) -> None:
-    """Raise Blocked where the answer may depend on what is on the device."""
     if isinstance(test, ast.BoolOp):
         for part in test.values:
             _check_test(program, part)
@@ -228,7 +226,6 @@ def _check_test(program: Program, test: ast.expr) -> None:
 
 
 def may_read(program: Program, test: ast.expr) -> bool:
-    """May the host have to read from the device to answer?"""
     try:
         _check_test(program, test)
     except Blocked:
@@ -248,7 +245,6 @@ def _check_index(program: Program, node: ast.Subscript) -> None:
 
 
 def _is_filled(program: Program, node: ast.Subscript) -> bool:
-    """Is one number written wherever the mask is set, which needs no look at it?"""
     statement = program.statement_of(node)
     is_target = isinstance(statement, ast.Assign) and node in statement.targets
     return is_target and isinstance(statement, ast.Assign) and program.value(statement.value).kind is Kind.NUMBER
@@ -259,7 +255,7 @@ def _is_identity(test: ast.expr) -> bool:
 
 
 def _data(node: ast.AST) -> Iterable[ast.expr]:
-    """The expressions in a test, without what only asks for a tensor's shape or type."""
+    """The expressions in a test, but for those that ask for a tensor's shape or type."""
     if isinstance(node, ast.expr):
         if is_metadata(node):
             return

@@ -18,13 +18,12 @@ from perflint.syntax.scopes import surely_bound_names
 from perflint.syntax.walk import own_nodes, reachable, receiver_of, root_of
 from perflint.transforms.aliases import is_own, written_names
 from perflint.transforms.blocked import Blocked, shown
-from perflint.transforms.capture.by_name import check_by_name
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
-from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, step_name
+from perflint.transforms.capture.scope import check_by_name, check_scope, check_tape, is_cut, step_name
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
@@ -63,13 +62,11 @@ class Outline:
 
     @cached_property
     def _outermost(self) -> Around:
-        """The outermost loop around the region in its function, or that function."""
         return outermost_of(self.program, self.region.around)
 
     # -- parameters and results
 
     def _reads(self) -> Iterator[tuple[ast.Name, list[Value]]]:
-        """The names that the region reads, in order, with the values that they may have."""
         for name in self._names:
             value = self._graph.read(name)
             around = self.program.parent(name)
@@ -82,7 +79,7 @@ class Outline:
 
     @cached_property
     def parameters(self) -> list[str]:
-        """The variables that the region finds as the iteration, or the one before, has set them: tensors first."""
+        """The variables that the region finds set by the iteration, or the one before: tensors first."""
         found: dict[str, ast.Name] = {}
         for name, values in self._reads():
             outer = [each for each in values if not self._is_inside(each)]
@@ -96,7 +93,7 @@ class Outline:
 
     @cached_property
     def _owner(self) -> str:
-        """What the method around calls its object; empty where there is no method around, but for that of a loop."""
+        """What the method around calls its object; empty where there is none."""
         around = self.region.around
         if not isinstance(around, ast.FunctionDef) or not isinstance(self.program.parent(around), ast.ClassDef):
             return ""
@@ -127,7 +124,7 @@ class Outline:
             raise Blocked(f"`{name.id}` is computed on the host in each iteration: do that outside of the step", name)
 
     def _unset(self, name: str) -> ast.stmt | None:
-        """The statement before which `None` may be given to a variable that may be unset; None where it needs none."""
+        """The statement before which a variable that may be unset is given `None`."""
         program, graph, around = self.program, self._graph, self._outermost
         reads = [each for each in graph.values if isinstance(each, ast.Name) and each.id == name]
         values = [value for each in reads if (value := graph.read(each)) is not None]
@@ -145,14 +142,13 @@ class Outline:
 
     @cached_property
     def _behind(self) -> list[ast.Name]:
-        """Where something is read, outside of the region, that the region has set."""
         names = (each for each in self._graph.values if isinstance(each, ast.Name) and each not in self.region.nodes)
         values = ((each, self._graph.read(each)) for each in names)
         return [name for name, value in values if value is not None and any(map(self._is_inside, sources_of(value)))]
 
     @cached_property
     def results(self) -> list[str]:
-        """The variables that the region sets and that are read after it, in the order in which they are set."""
+        """The variables that the region sets and that are read after it, in order."""
         found = {each.id for each in self._behind}
         deleted = [node.id for node in own_nodes(self._outermost) if isinstance(node, ast.Name) and _is_deleted(node)]
         found.update(name for name in deleted if name in self._stored)
@@ -177,7 +173,6 @@ class Outline:
 
     @cached_property
     def _late_values(self) -> dict[ast.expr, str]:
-        """What the values are called that late statements read and that had no name."""
         found = {}
         for late in self.region.late:
             old = late.statement
@@ -191,7 +186,7 @@ class Outline:
 
     @cached_property
     def _fetched(self) -> dict[str, tuple[str, ast.expr]]:
-        """The names and values of what is fetched in front of the region, by its code."""
+        """What is fetched in front of the region, by its code."""
         found: dict[str, tuple[str, ast.expr]] = {}
         used = {each.id for each in self._names}
         for each in self.region.fetched:
@@ -215,7 +210,7 @@ class Outline:
     # -- checks
 
     def _check_writes(self) -> None:
-        """Raise Blocked where a write would miss what it goes to: an argument, or an alias of a result."""
+        """Raise Blocked where a write would miss an argument, or an alias of a result."""
         points = self.program.get(Memory).points_to(self.region.scope)
         for each in self.region.captured:
             for name in written_names(self.program, each, filled=self.region.pure):
@@ -270,7 +265,6 @@ class Outline:
                 yield use
 
     def _is_own_memory(self, node: ast.expr) -> bool:
-        """Does the region compute it, or is it a view of what the region has computed?"""
         for each in reachable([node], self._bases):
             if isinstance(each, ast.Call):
                 is_computed = not self.region.pure or entry_of(self.program, each) is not None
@@ -281,7 +275,6 @@ class Outline:
         return True
 
     def _bases(self, node: ast.expr) -> Iterator[ast.expr]:
-        """What it is, or may be a view of; what stands nowhere where nobody knows."""
         if isinstance(node, ast.Name):
             for value in self._graph.definitions(node):
                 is_whole = isinstance(value, Definition) and self._is_inside(value) and value.updates is None
@@ -294,7 +287,6 @@ class Outline:
                 yield node.func.value if isinstance(node.func, ast.Attribute) and is_method else ast.Constant(None)
 
     def _is_view(self, name: ast.Name) -> bool:
-        """Is it taken out of another object: by an index, an attribute, or an operation that gives views?"""
         for value in reachable([self._graph.values[name]], self._names_of):
             source = value.source if isinstance(value, Definition) and self._is_inside(value) else None
             entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
@@ -303,7 +295,6 @@ class Outline:
         return False
 
     def _names_of(self, value: Value) -> Sequence[Value]:
-        """The values of the variable that gives another its value, as it is or where it need not be copied."""
         source = value.source if isinstance(value, Definition) else None
         entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
         if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute) and entry and entry.does("keeping"):
@@ -311,7 +302,7 @@ class Outline:
         return list(self._graph.definitions(source)) if isinstance(source, ast.Name) else []
 
     def _is_part_of_output(self, node: ast.expr, values: Sequence[Value]) -> bool:
-        """Is it a part of what a call gives, `model(x).loss`, that is differentiated: computed of weights, and none?"""
+        """Is it a part of a call's result, `model(x).loss`, that is differentiated?"""
         sources = [each.source if isinstance(each, Definition) and self._is_inside(each) else None for each in values]
         parts = [each for each in sources if isinstance(each, ast.Attribute | ast.Subscript)]
         calls = (each for each in self.region.nodes if isinstance(each, ast.Call) and runs_backward(self.program, each))
@@ -323,7 +314,6 @@ class Outline:
     # -- the program
 
     def operations(self, decorator: str) -> Iterator[Operation]:
-        """The changes that put the function in front of what is around, and its call in the place of the region."""
         region = self.region
         for fetched in region.fetched:
             yield Replace(fetched.value, reference(self._fetched[ast.dump(fetched.value)][0]))
@@ -374,14 +364,12 @@ class Outline:
         return new(ast.Assign([tuple_of(results, ast.Store())], call))
 
     def _argument(self, name: str) -> ast.expr:
-        """What is given for a parameter: without its history, where the step would drop that."""
         reads = [each for each, _ in self._reads() if each.id == name]
         is_tensor = any(self.program.value(each).kind is Kind.TENSOR for each in reads)
         is_detached = is_tensor and all(is_cut(self.program, each) for each in reads)
         return expression(f"{name}.detach()") if is_detached else reference(name)
 
     def _captured(self, part: Part) -> Iterator[ast.stmt]:
-        """What becomes of a part in the function."""
         if part.is_late:
             for late in part.late:
                 yield from self._named(late)
@@ -389,7 +377,6 @@ class Outline:
             yield part.statement
 
     def _named(self, late: Late) -> Iterator[ast.stmt]:
-        """What gives names to what a late statement reads."""
         for read in late.reads:
             if read in self._late_values:
                 value = self.region.values[read]

@@ -53,7 +53,6 @@ class Part:
 
     @property
     def is_late(self) -> bool:
-        """Does all of it go behind the graph?"""
         return any(each.statement is self.statement for each in self.late)
 
 
@@ -86,14 +85,13 @@ def _trimmed(program: Program, run: list[Part]) -> list[Part]:
 
 
 def _gives_none(program: Program, part: Part) -> bool:
-    """Does it only give names to what is no tensor?"""
+    """Does it only name what is no tensor?"""
     targets = part.statement.targets if isinstance(part.statement, ast.Assign) else []
     kinds = {program.value(each).kind for each in targets if isinstance(each, ast.Name)}
     return bool(kinds) and kinds.isdisjoint({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD})
 
 
 def _works(part: Part) -> bool:
-    """Does it do anything on the device?"""
     opaque = {node for each in part.fetched for node in own_nodes(each.value)}
     nodes = (node for node in own_nodes(part.statement) if node not in opaque)
     is_shape = isinstance(part.statement, ast.Assign) and is_metadata(part.statement.value)
@@ -101,7 +99,7 @@ def _works(part: Part) -> bool:
 
 
 def _conflict(program: Program, around: Around, run: Sequence[Part], part: Part) -> Blocked | None:
-    """Why a part may not be moved before those in front of it, or they not behind it."""
+    """Why a part can't move before those in front of it, or they behind it."""
     before = [each for each in run if not each.is_early]
     if part.is_early and not all(_may_precede(program, around, part.statement, each) for each in before):
         return part.reason
@@ -121,7 +119,6 @@ def _conflict(program: Program, around: Around, run: Sequence[Part], part: Part)
 
 
 def _names_captured(part: Part) -> tuple[set[str], set[str]]:
-    """The names that a part stores and loads in the graph."""
     late = {node for each in part.late for node in ast.walk(each.statement)}
     late -= {node for each in part.late for tensor in each.tensors for node in ast.walk(tensor)}
     names = [node for node in ast.walk(part.statement) if isinstance(node, ast.Name) and node not in late]
@@ -130,7 +127,7 @@ def _names_captured(part: Part) -> tuple[set[str], set[str]]:
 
 
 def _may_precede(program: Program, around: Around, early: ast.stmt, part: Part) -> bool:
-    """May an early statement run before another part of the step, which stands in front of it?"""
+    """May an early statement run before a part that stands in front of it?"""
     other = part.statement
     (stores, loads), (set_before, read_before) = names_in(early), names_in(other)
     changed = set_before.union(*(_changed(program, each, early) for each in part.late))
@@ -148,7 +145,7 @@ def _may_precede(program: Program, around: Around, early: ast.stmt, part: Part) 
 
 
 def _changed(program: Program, late: Late, other: ast.stmt) -> set[str]:
-    """The names that a late statement stores, and those in another one whose objects it may change."""
+    """What a late statement stores, and what another one holds that it may change."""
     changed, points = changed_by(program, late), program.get(Memory).points_to(other)
     reads = [each for each in ast.walk(other) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
     names = (each for each in ast.walk(late.statement) if isinstance(each, ast.Name) and each.id in changed)
@@ -160,12 +157,11 @@ def _changed(program: Program, late: Late, other: ast.stmt) -> set[str]:
 
 
 def _holds(program: Program, name: ast.Name) -> bool:
-    """May it be a container, or another object that changes?"""
     return program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING, Kind.NUMPY, Kind.INSTANCE, Kind.UNKNOWN)
 
 
 def _sees_gradients(program: Program, statement: ast.stmt) -> bool:
-    """May it read gradients, or write to them: by name, there or in what it calls, or in code that is not known?"""
+    """May it read or write gradients, by name, in what it calls, or in unknown code?"""
     graph = program.get(ModuleCalls)
     callees = [each for node in ast.walk(statement) if isinstance(node, ast.Call) for each in graph.callees(node)]
     nodes = [node for each in (statement, *graph.reached(callees)) for node in ast.walk(each)]
@@ -177,7 +173,7 @@ def _sees_gradients(program: Program, statement: ast.stmt) -> bool:
 
 
 def _may_be_given_gradients(program: Program, call: ast.Call) -> bool:
-    """Is it no call of a module, of what torch or Python offers, or of a tensor, a container or a distribution?"""
+    """Is it no call of a module, of torch or Python, or of a tensor, container or distribution?"""
     value = program.value(call.func)
     of = value.owner if value.owner is not None else value
     if of.kind in _HOLDING_NONE or of.name == DISTRIBUTION or runs_module(program, call):
@@ -189,7 +185,7 @@ def _may_be_given_gradients(program: Program, call: ast.Call) -> bool:
 
 
 def _draws_before(program: Program, early: ast.stmt, other: ast.stmt) -> bool:
-    """May both draw random numbers of one generator, the host's?"""
+    """May both draw from the host's generator?"""
     if any(draws(program, node) for node in own_nodes(early)) and program.effects(other, Effect.ELSEWHERE):
         return True
     if not any(draws_on_device(program, node) for node in own_nodes(early)):
@@ -200,7 +196,7 @@ def _draws_before(program: Program, early: ast.stmt, other: ast.stmt) -> bool:
 
 
 def _is_fresh(program: Program, around: Around, name: ast.Name) -> bool:
-    """Is it no tensor that a step may change: one that the iteration has made, and not taken from a module?"""
+    """Is it no tensor that a step may change: made by the iteration, and not taken from a module?"""
     if program.value(name).kind not in (Kind.TENSOR, Kind.UNKNOWN):
         return True
     graph = program.get(Flow).graph(name)
@@ -214,7 +210,6 @@ def _is_fresh(program: Program, around: Around, name: ast.Name) -> bool:
 
 
 def _host_names(late: Late) -> set[str]:
-    """What a late statement reads besides the tensors."""
     inside = {node for each in late.reads for node in ast.walk(each)}
     return {node.id for node in ast.walk(late.statement) if isinstance(node, ast.Name) and node not in inside}
 
@@ -241,7 +236,7 @@ def sunk(program: Program, run: Sequence[Part], block: Sequence[ast.stmt]) -> It
 
 
 def _makes(program: Program, statement: ast.Assign) -> bool:
-    """Does it give variables new empty lists, or one a tensor that is computed of numbers and another tensor's form?"""
+    """Does it set variables to new empty lists, or one to a tensor of numbers and another's form?"""
     call, names = statement.value, elements_of(statement.targets[0])
     if len(statement.targets) > 1 or not all(isinstance(each, ast.Name) for each in names):
         return False
@@ -257,7 +252,6 @@ def _makes(program: Program, statement: ast.Assign) -> bool:
 
 
 def _is_changed(program: Program, statement: ast.Assign, between: Sequence[ast.stmt]) -> bool:
-    """Do statements behind it change what it looks at: a list, or the form of a tensor?"""
     points, nodes = program.get(Memory).points_to(statement), {node for each in between for node in own_nodes(each)}
     writes = [each for each in [*points.writes] if each.node in nodes]
     if not points.is_known:
@@ -276,7 +270,6 @@ def _is_changed(program: Program, statement: ast.Assign, between: Sequence[ast.s
 
 
 def names_in(statement: ast.stmt) -> tuple[set[str], set[str]]:
-    """The names that a statement stores, and those that it loads."""
     stores, loads = set[str](), set[str]()
     for node in ast.walk(statement):
         if isinstance(node, ast.Name):

@@ -41,7 +41,7 @@ def _raises(program: Program, node: ast.AST) -> bool:
 
 
 def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator, right: ast.expr) -> bool:
-    """Does it divide by what may be zero, raise to a power, or write numbers that may be none as whole ones?"""
+    """Does it divide by a possible zero, raise to a power, or format numbers as whole ones?"""
     values = [program.value(each) for each in (left, right)]
     if any(each.kind is Kind.TENSOR for each in values):
         return False
@@ -55,7 +55,7 @@ def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator,
 
 
 def _is_positive(program: Program, node: ast.expr) -> bool:
-    """Is it surely no zero: a number that is written out, one that a count is added to, or the size of a batch?"""
+    """Is it surely not zero: a written number, a count plus one, or the size of a batch?"""
     literal = program.value(node).literal
     if isinstance(literal, int | float):
         return literal != 0
@@ -67,7 +67,6 @@ def _is_positive(program: Program, node: ast.expr) -> bool:
 
 
 def _counts(program: Program, node: ast.BinOp) -> bool:
-    """Is it a whole number: a count, or the place of an item that `enumerate` tells?"""
     for each in (node.left, node.right):
         values = program.get(Flow).graph(each).definitions(each) if isinstance(each, ast.Name) else ()
         sources = [value.source for value in values if isinstance(value, Definition) and value.steps == ("each", 0)]
@@ -82,13 +81,11 @@ def _enumerates(program: Program, node: ast.expr | None) -> bool:
 
 
 def _is_whole(program: Program, node: ast.expr) -> bool:
-    """Is it a whole number, or a text?"""
     return number_kind(program, node) == INTEGER or program.value(node).kind is Kind.STRING
 
 
 @lru_cache
 def _is_total(name: str, arguments: int) -> bool:
-    """Does a function of `math` take any numbers?"""
     try:
         for numbers in itertools.product(_ODD, repeat=arguments):
             getattr(math, name)(*numbers)
@@ -98,7 +95,7 @@ def _is_total(name: str, arguments: int) -> bool:
 
 
 def _fails(program: Program, call: ast.Call) -> bool:
-    """Does a function of Python's raise where it is given NaN, another number out of its range, or nothing?"""
+    """Does a function of Python's raise for NaN, a number out of its range, or nothing?"""
     head, _, name = program.qualified(call.func).rpartition(".")
     if head == "math":
         is_known = all(program.value(each).is_literal for each in call.args)

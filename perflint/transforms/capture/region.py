@@ -58,33 +58,29 @@ class Region:
 
     @property
     def scope(self) -> ast.stmt:
-        """A statement of the scope that it stands in."""
         return self.block[0].statement
 
     @property
     def captured(self) -> list[ast.stmt]:
-        """The statements of the graph."""
         return [*self.sunk, *(each.statement for each in self.parts if not (each.is_early or each.is_late))]
 
     @property
     def late(self) -> list[Late]:
-        """What goes behind the graph, in order."""
         return [late for each in self.parts for late in each.late]
 
     @property
     def fetched(self) -> list[Fetched]:
-        """What is evaluated in front of it, besides statements."""
+        """The expressions evaluated in front of it."""
         return [fetched for each in self.parts if not each.is_early for fetched in each.fetched]
 
     @property
     def steps(self) -> list[ast.Call]:
-        """The calls that step optimizers."""
         nodes = (node for each in self.captured for node in own_nodes(each) if isinstance(node, ast.Call))
         return [each for each in nodes if isinstance(each.func, ast.Attribute) and each.func.attr == "step"]
 
     @cached_property
     def values(self) -> dict[ast.expr, ast.expr]:
-        """The reads of late statements that need a name for what they read, which is computed in the graph."""
+        """The reads of late statements whose values, computed in the graph, need a name."""
         stores = [
             node
             for each in self.captured
@@ -101,7 +97,6 @@ class Region:
 
     @cached_property
     def nodes(self) -> set[ast.AST]:
-        """What runs in the graph."""
         outside = {node for each in self.late for node in own_nodes(each.statement)}
         outside |= {node for each in self.fetched for node in own_nodes(each.value)}
         inside = {node for each in self.captured for node in own_nodes(each)} - outside
@@ -156,7 +151,6 @@ def _parts(
 
 
 def _obstacle(program: Program, parts: Sequence[Part]) -> Blocked:
-    """What keeps the backward pass and the optimizer's step apart."""
     first = next((n for n, each in enumerate(parts) if _is_backward(program, each.statement)), 0)
     behind = [n for n, each in enumerate(parts) if n >= first and steps(program, each.statement)]
     for part in parts[first : (behind[0] if behind else len(parts)) + 1]:
@@ -166,7 +160,6 @@ def _obstacle(program: Program, parts: Sequence[Part]) -> Blocked:
 
 
 def _is_whole(program: Program, run: Sequence[Part], is_stepping: bool) -> bool:
-    """Does it run a backward pass, and step an optimizer behind it, if it may?"""
     first = next((n for n, each in enumerate(run) if _is_backward(program, each.statement)), len(run))
     return any(steps(program, each.statement) or not is_stepping for each in run[first:])
 
@@ -185,7 +178,6 @@ class _Reader:
         self._obstacles, self._is_training = obstacles, obstacles.trains and not obstacles.quiet
 
     def part(self, statement: ast.stmt) -> Part:
-        """The statement, with what stands in the way."""
         part = Part(statement)
         try:
             found = self._late(statement)
@@ -215,7 +207,6 @@ class _Reader:
                     yield Fetched(node, node.id, scales=True)
 
     def _is_of_step(self, statement: ast.stmt) -> bool:
-        """Does it read what statements before it in the block have set?"""
         before = self._block[: self._block.index(statement)]
         stores = {name for each in before for name in names_in(each)[0]}
         return bool(names_in(statement)[1] & stores)
@@ -250,7 +241,7 @@ class _Reader:
         return names <= MODES and not any(item.optional_vars for item in statement.items)
 
     def _check_numbers(self, statement: ast.stmt) -> None:
-        """Raise Blocked where a statement reads what the host has, another one in each iteration."""
+        """Raise Blocked where a statement reads a host's number that changes with the iteration."""
         nodes = list(own_nodes(statement))
         targets = statement.targets if isinstance(statement, ast.Assign) else []
         inside = set(nodes) - set(targets)  # which are read as the iteration before left them
@@ -288,7 +279,7 @@ class _Reader:
         return False
 
     def _is_steady(self, given: ast.expr | None, asked: Set[ast.AST]) -> bool:
-        """Is a number computed of constants, and of shapes, which tell one graph from another?"""
+        """Is a number computed of constants and of shapes, which tell graphs apart?"""
         if given is None or is_metadata(given) or self._program.value(given).is_literal:
             return given is not None
         if isinstance(given, ast.Compare) or (isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.Not)):
@@ -302,7 +293,7 @@ class _Reader:
         return isinstance(given, ast.Name) and not self._is_of_host(given, set(), asked)
 
     def _check_sums(self, statement: ast.stmt) -> None:
-        """Raise Blocked where a tensor is added to, in place, that the iteration before left."""
+        """Raise Blocked where a tensor of the iteration before is added to in place."""
         for node in own_nodes(statement):
             if not isinstance(node, ast.AugAssign) or not isinstance(node.target, ast.Name):
                 continue
@@ -312,25 +303,22 @@ class _Reader:
                 raise Blocked(f"`{name}` is changed in place: write `{name} = {name} + ...` or the like", node)
 
     def _started(self, name: str, inside: Set[ast.AST]) -> Iterator[ast.AST]:
-        """Where the block gives a variable a value of its own, in each iteration."""
         for each in self._graph.bindings.get(name, ()):
             if each.node in inside and each.updates is None:
                 yield each.node
 
 
 def _is_listed(value: Definition) -> bool:
-    """Is it an item of a list of constants that a loop walks?"""
     items = value.source.elts if isinstance(value.source, ast.List | ast.Tuple) and value.steps == ("each",) else []
     return bool(items) and all(isinstance(each, ast.Constant) for each in items)
 
 
 def _reads_of(numbers: Sequence[Kept]) -> set[ast.AST]:
-    """The reads that are left out, without what they read."""
     return {node for each in numbers for read in each.reads for node in (read, read.func)}
 
 
 def shortened(program: Program, region: Region) -> Iterator[Region]:
-    """The region up to each step of an optimizer, from the last on: what is behind that may be another step's."""
+    """The region up to each step of an optimizer, from the last on; the rest may be another step's."""
     yield region
     ends = _is_backward if region.eager else steps
     for number in reversed(range(len(region.parts))):
@@ -340,7 +328,6 @@ def shortened(program: Program, region: Region) -> Iterator[Region]:
 
 
 def _region(program: Program, found: Region) -> Region:
-    """The region, with what has to change in the functions that it calls."""
     trains, is_stepping = not (found.pure and found.recorded), found.eager is None
     obstacles = StepObstacles(program, quiet=not found.recorded, trains=trains, steps=is_stepping)
     everything = {node for part in found.parts for node in own_nodes(part.statement)}

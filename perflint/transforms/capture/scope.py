@@ -1,4 +1,4 @@
-"""What a step that becomes a function of its own leaves to the code around: variables, the tape; and its name."""
+"""What a step that becomes a function of its own leaves to the code around: variables, writes, the tape; its name."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import runs_backward
+from perflint.analysis.autograd.effects import ModuleCalls, runs_backward
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Phi, Value, sources_of
 from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.locations import Origin, Write
 from perflint.analysis.program import Effect, GradMode, Program
-from perflint.analysis.values.operations import move
+from perflint.analysis.values.operations import move, operation
 from perflint.analysis.values.values import Kind
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable
 from perflint.transforms.blocked import Blocked, shown
+from perflint.transforms.capture.calls import entry_of, works_in_place
 from perflint.transforms.capture.host_part import Around, detaches, is_within
 from perflint.transforms.capture.late import changed_by
 from perflint.transforms.capture.region import Region
@@ -74,12 +78,11 @@ def _check_caught(program: Program, region: Region) -> None:
 
 
 def _is_read(phi: Phi) -> bool:
-    """Does anything read the value, as it is or where control flow joins later?"""
     return any(each.uses for each in reachable([phi], lambda each: each.users))
 
 
 def _looks_up(program: Program, region: Region, outermost: Around) -> Iterator[ast.Call]:
-    """The calls that may look for variables by their names, when the loop has begun."""
+    """The calls that may look variables up by name once the loop has begun."""
     graph = program.get(Flow).graph(region.scope)
     scope = program.function_of(region.scope) or program.tree
     for call in (each for each in ast.walk(scope) if isinstance(each, ast.Call)):
@@ -112,7 +115,6 @@ class _Tape:
         self._graph = program.get(Flow).graph(region.scope)
 
     def check_before(self, reads: Iterable[tuple[ast.Name, list[Value]]]) -> None:
-        """Raise Blocked where what is differentiated is computed in front of the region."""
         if not (self._records() or self._is_computed_inside()):
             first = self._region.parts[0]
             before = [each.blocked for each in self._region.block[: self._region.block.index(first)] if each.blocked]
@@ -127,20 +129,19 @@ class _Tape:
                     raise self._reason(value.source)
 
     def _is_moved(self, value: Definition) -> bool:
-        """Is it no tensor, nor a list of some, as far as is known, or one that was only copied to the device?"""
+        """Is it no tensor or list of tensors, or one that was only copied to the device?"""
         kinds = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING)
         is_tensor = isinstance(value.node, ast.Name) and self._program.value(value.node).kind in kinds
         moves = [each for each in own_nodes(value.source or value.node) if isinstance(each, ast.Call)]
         return not is_tensor or (bool(moves) and all(move(self._program, each) for each in moves))
 
     def _records(self) -> bool:
-        """Does the region run a model with gradients?"""
         return any(
             self._program.effects(each, Effect.RECORDS) or _runs(self._program, each) for each in self._region.captured
         )
 
     def _is_computed_inside(self) -> bool:
-        """Does the region compute all that it differentiates, be it of parameters alone?"""
+        """Does the region compute all that it differentiates?"""
         calls = [
             each for each in self._region.nodes if isinstance(each, ast.Call) and runs_backward(self._program, each)
         ]
@@ -148,7 +149,7 @@ class _Tape:
         return bool(values) and all(each and all(map(self._is_inside, each)) for each in values)
 
     def _may_have_graph(self, value: Value) -> bool:
-        """Is it computed in front of the region, in the same iteration, and its graph neither cut nor switched off?"""
+        """Is it computed before the region, in the same iteration, with a graph?"""
         source = value.source if isinstance(value, Definition) else None
         if source is None or self._is_inside(value) or not is_within(self._graph, source, self._region.around):
             return False
@@ -156,7 +157,6 @@ class _Tape:
         return not is_cut and self._program.grad_mode(source, callers=False) is not GradMode.OFF
 
     def _may_record(self, source: ast.expr) -> bool:
-        """Does it call what isn't known, and give it tensors?"""
         for call in (each for each in own_nodes(source) if isinstance(each, ast.Call)):
             value = self._program.value(call.func)
             known = self._program.callee(call) is not None or value.kind in (Kind.LIBRARY, Kind.CLASS)
@@ -167,7 +167,6 @@ class _Tape:
         return False
 
     def _reason(self, node: ast.expr) -> Blocked:
-        """Why the region doesn't begin before `node`."""
         parts = self._region.block
         for part in parts[: parts.index(self._region.parts[0])]:
             if part.blocked is not None and (part.statement.end_lineno or 0) >= node.lineno:
@@ -185,11 +184,9 @@ class _Tape:
                 raise Blocked(f"it {reason}: compute that again behind the step", call)
 
     def _comes_from_inside(self, node: ast.expr) -> bool:
-        """May `node` be computed of what the region sets?"""
         return any(map(self._is_inside, reachable(self._values_in(node), self._computed_of)))
 
     def _computed_of(self, value: Value) -> list[Value]:
-        """The values that the expression names which gives this one."""
         return self._values_in(value.source) if isinstance(value, Definition) and value.source is not None else []
 
     def _values_in(self, node: ast.expr) -> list[Value]:
@@ -201,7 +198,7 @@ class _Tape:
 
 
 def is_cut(program: Program, name: ast.Name) -> bool:
-    """Is no more read of a tensor than values without their history, or its shape?"""
+    """Is no more read of a tensor than its shape, or values without history?"""
     around = program.parent(name)
     call = program.parent(around) if isinstance(around, ast.Attribute) else None
     is_shape = any(isinstance(each, ast.expr) and is_metadata(each) for each in (around, call))
@@ -209,13 +206,11 @@ def is_cut(program: Program, name: ast.Name) -> bool:
 
 
 def _detaches(program: Program, node: ast.AST) -> bool:
-    """Is it what `.detach()` is called on?"""
     around = program.parent(node) if isinstance(node, ast.Attribute) and node.attr == "detach" else None
     return isinstance(around, ast.Call) and around.func is node
 
 
 def _runs(program: Program, node: ast.AST) -> bool:
-    """Does it run a module of another file?"""
     return any(isinstance(each, ast.Call) and is_model(program, each.func) for each in own_nodes(node))
 
 
@@ -248,8 +243,6 @@ def step_name(program: Program, region: Region, owner: str, results: Sequence[st
 
 
 def _is_defined_again(program: Program, function: ast.FunctionDef) -> bool:
-    """Is another function of its scope called so, too?"""
-
     def scope(node: ast.AST) -> ast.AST:
         return next(
             each for each in program.ancestors(node) if isinstance(each, (*FUNCTIONS, ast.ClassDef, ast.Module))
@@ -257,3 +250,71 @@ def _is_defined_again(program: Program, function: ast.FunctionDef) -> bool:
 
     others = (each for each in program.of_type(ast.FunctionDef) if each.name == function.name and each is not function)
     return any(scope(each) is scope(function) for each in others)
+
+
+_PLAIN = (Kind.NUMBER, Kind.STRING)
+
+
+def check_by_name(program: Program, region: Region, parameters: Iterable[str]) -> None:
+    """Raise Blocked where a write may miss what it goes to: an argument, or what is read before it."""
+    for name in _written_names(program, region.nodes):
+        if name.id in parameters:
+            reason = "may be written to in place: make a new tensor instead"
+            raise Blocked(f"`{name.id}`, of which a graph has a copy, {reason}", name)
+    graph = program.get(Flow).graph(region.scope)
+    for late in region.late:
+        read = {each.id for tensor in late.tensors for each in _names_of_base(program, tensor)}
+        after = [each for each in region.nodes if graph.runs_after(each, late.statement)]
+        if any(each.id in read for each in _written_names(program, after)):
+            raise Blocked("it reads what the step may write to after that: read a copy", late.statement)
+
+
+def _written_names(program: Program, nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
+    """The names of what is written to in place by one of `nodes`, and of what that may be a view of, or hold."""
+    for node in nodes:
+        for base in _written(program, node):
+            yield from _names_of_base(program, base)
+
+
+def _names_of_base(program: Program, node: ast.expr) -> Iterator[ast.Name]:
+    """The names in what gives `node` its memory, there or where a variable is set."""
+    found = reachable([node], lambda each: _bases(program, each))
+    return (each for each in found if isinstance(each, ast.Name))
+
+
+def _written(program: Program, node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, ast.AugAssign) and program.value(node.target).kind not in _PLAIN:
+        yield node.target
+    elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        yield node.value
+    elif isinstance(node, ast.Call) and (found := operation(program, node)) is not None:
+        if not found.does.does("differentiating"):  # which writes to gradients, and no step reads those behind it
+            yield from (each for argument in found.does.writes for each in argument.of(node))
+    elif isinstance(node, ast.Call) and (works_in_place(program, node) or _runs_writing(program, node)):
+        yield from arguments_of(node)
+
+
+def _runs_writing(program: Program, call: ast.Call) -> bool:
+    writes = (each for body in program.get(ModuleCalls).callees(call) for each in _writes_of(program, body))
+    return any(each.to.origin is Origin.PARAMETER and not (each.deep or each.attribute) for each in writes)
+
+
+def _writes_of(program: Program, body: ast.AST) -> Iterable[Write]:
+    return program.get(Memory).summary(body).writes if isinstance(body, ast.FunctionDef) else ()
+
+
+def _bases(program: Program, node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Name):
+        for value in program.get(Flow).graph(node).definitions(node):
+            if isinstance(value, Definition) and value.source is not None:
+                yield value.source
+    elif isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
+        yield node.value
+    elif isinstance(node, ast.Call):
+        entry = entry_of(program, node)
+        if entry is None or entry.does("view") or entry.does("keeping") or entry.in_place:
+            yield from arguments_of(node)
+            if isinstance(node.func, ast.Attribute):
+                yield node.func.value
+    elif not isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare):
+        yield from (each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr))

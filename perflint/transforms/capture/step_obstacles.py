@@ -60,7 +60,6 @@ class StepObstacles(Obstacles):
     unplaced: dict[ast.Call, ast.expr] = field(default_factory=dict)
 
     def check(self, parts: Iterable[ast.AST], region: ast.AST) -> None:
-        """Check parts of `region`, a function, or the loop around the step."""
         for part in parts:
             for node in own_nodes(part):
                 if node not in self.opaque:
@@ -108,7 +107,6 @@ class StepObstacles(Obstacles):
             raise Blocked(f"what {shown(self.program, node)} yields isn't known: fetch it before the step", node)
 
     def _is_part(self, node: ast.Call) -> bool:
-        """Is it `model.parameters()` or the like?"""
         func = node.func
         return isinstance(func, ast.Attribute) and func.attr in _OWN_PARTS and not (node.args or node.keywords)
 
@@ -190,19 +188,18 @@ class StepObstacles(Obstacles):
         return is_part or (func.attr in ("values", "items", "keys") and owner.kind is Kind.MODULE and not node.args)
 
     def _is_of_model(self, node: ast.Call, func: ast.Attribute) -> bool:
-        """Does a method of a model of another file compute something?"""
         is_used = not isinstance(self.program.parent(node), ast.Expr)
         of_tensor = torch_ops.of_method(func.attr) is not None
         return is_used and not of_tensor and self.program.callee(node) is None and is_model(self.program, func.value)
 
     def _is_criterion(self, node: ast.Call, value: Value) -> bool:
-        """Does an object that is not known compute a loss, as its name tells?"""
+        """Does an unknown object compute a loss, by its name?"""
         is_known = value.kind is not Kind.UNKNOWN and not value.is_blank
         is_used = not isinstance(self.program.parent(node), ast.Expr)
         return is_used and not is_known and bool(_LOSS.search(last_name(node))) and self.program.callee(node) is None
 
     def _indexed(self, node: ast.Call) -> ast.expr | None:
-        """The tensor in the index of which the host makes another one, as in `rows[torch.arange(n), columns]`."""
+        """The tensor whose index holds another that the host makes: `rows[torch.arange(n), columns]`."""
         entry = torch_ops.of_function(self.program.qualified(node.func))
         if entry is None or not entry.does("factory") or entry.does("of_data") or entry.does("random"):
             return None
@@ -239,7 +236,7 @@ class StepObstacles(Obstacles):
 
 
 def _filled(program: Program) -> frozenset[str]:
-    """The last names of containers and arrays of which the program sets items, or that it fills or shuffles, again."""
+    """The last names of containers and arrays whose items the program sets, or that it fills or shuffles, again."""
     stored = (each for each in program.of_type(ast.Subscript) if not isinstance(each.ctx, ast.Load))
     found = [each.value for each in stored if not _is_set_up(program, each)]
     for call in program.of_type(ast.Call):
@@ -253,13 +250,12 @@ def _filled(program: Program) -> frozenset[str]:
 
 
 def _is_set_up(program: Program, item: ast.Subscript) -> bool:
-    """Is it set by a text as its key, and no loop makes it so again, as settings are before a program trains?"""
     loops = (each for each in program.ancestors(item) if isinstance(each, LOOPS))
     return isinstance(program.value(item.slice).literal, str) and program.heat(item) is Heat.ONCE and not any(loops)
 
 
 def is_model(program: Program, func: ast.expr) -> bool:
-    """Is it a module of another file: by its class or name, or as this one trains it or takes its parameters?"""
+    """Is it a module of another file: by its class or name, or by how this one trains it?"""
     value = program.value(func)
     if value.kind is Kind.MODULE:
         return not value.name.startswith("torch.")
@@ -268,7 +264,7 @@ def is_model(program: Program, func: ast.expr) -> bool:
 
 
 def _models(program: Program) -> frozenset[str]:
-    """The paths of what is used as a module is: trained, asked for its parameters, or moved and called."""
+    """The paths of what is used as modules are: trained, asked for parameters, or moved and called."""
     funcs = (each.func for each in program.of_type(ast.Call) if not each.args and not each.keywords)
     used = (each for each in funcs if isinstance(each, ast.Attribute) and each.attr in ("parameters", "train", "eval"))
     moved = (each for each in program.of_type(ast.Assign) if receiver_of(each.value, "to", "cuda") is not None)
@@ -278,7 +274,6 @@ def _models(program: Program) -> frozenset[str]:
 
 
 def leaves(statement: ast.stmt) -> Iterator[ast.AST]:
-    """What in a statement leads out of the block that it stands in."""
     pending: list[tuple[ast.AST, bool]] = [(statement, False)]
     while pending:
         node, in_loop = pending.pop()

@@ -21,20 +21,18 @@ Operands = list[Batched | Invariant]
 
 
 def no_rule(operation: TorchCall) -> Blocked:
-    """That there is no batching rule."""
     return Blocked(f"there is no rule for all steps of `{operation.name}` at once", operation.call)
 
 
 def applied(
     scope: Scope, operation: TorchCall, value: Batched, parts: Mapping[ast.expr, ast.expr] | None = None
 ) -> ast.expr:
-    """The call, of `value` in the place of the tensor, and with other `parts`."""
     assert operation.tensor is not None
     return scope.code(operation.call, {operation.tensor: value.code, **(parts or {})})
 
 
 def along_axis(scope: Scope, operation: TorchCall, value: Batched) -> Value:
-    """An operation along one axis of one tensor, all else being the same in every step; raises Blocked."""
+    """An operation along one axis of one tensor, all else being invariant; raises Blocked."""
     does, node = operation.does, operation.call
     if [each.partition(":")[0] for each in does.axes if ":" in each] != ["dim"] or not does.axes[0].startswith("dim:"):
         raise no_rule(operation)
@@ -80,7 +78,6 @@ def _in_total(operation: TorchCall, value: Batched) -> Batched:
 
 
 def shifted(axis: int, shift: int) -> int:
-    """The number of an axis after `shift` axes more."""
     return axis if axis < 0 else axis + shift
 
 
@@ -141,7 +138,7 @@ def joined(scope: Scope, operation: TorchCall) -> Batched:
 
 
 def _aligned(steps: list[Batched], axis: int, node: ast.Call) -> tuple[list[Batched], int]:
-    """The steps with time along the same axis, and where the one is that they are joined along."""
+    """The steps with the same time axis, and the axis along which they are joined."""
     if axis < 0 and min(value.axes_after for value in steps) >= -axis:
         return [value if value.kept else value.at(steps[0].axis) for value in steps], axis
     if steps[0].kept:
@@ -155,7 +152,7 @@ def _aligned(steps: list[Batched], axis: int, node: ast.Call) -> tuple[list[Batc
 
 
 def _repeated(scope: Scope, values: list[Batched | Invariant], node: ast.expr) -> list[Batched]:
-    """`values` with those that are the same in every step as a view of as many steps as the others have."""
+    """`values`, the invariant ones as a view of as many steps as the others have."""
     steps = [value for value in values if isinstance(value, Batched)]
     if not steps:
         raise Blocked("no step of a sequence is concatenated", node)
@@ -174,7 +171,7 @@ def _repeated(scope: Scope, values: list[Batched | Invariant], node: ast.expr) -
 
 
 def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Batched:
-    """An operation on each number by itself, whose operands broadcast; raises Blocked."""
+    """An elementwise operation whose operands broadcast; raises Blocked."""
     values = {operand: scope.tensor(operand) for operand in operands}
     fitted = _broadcast(list(values.values()), node)
     code = scope.code(node, {operand: each.code for operand, each in zip(values, fitted, strict=True)})
@@ -226,7 +223,7 @@ def _broadcast(values: Operands, node: ast.expr) -> Operands:
 
 
 def product(values: Operands, node: ast.expr) -> Batched:
-    """The product of steps with a matrix that is the same in each; raises Blocked."""
+    """The product of steps with an invariant matrix; raises Blocked."""
     left, right = values
     if not isinstance(left, Batched) or not isinstance(right, Invariant) or right.rank != 2:
         raise Blocked("only a product with a matrix that is the same in each step has a rule", node)

@@ -10,39 +10,30 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, elements_of, integer, path_of
 from perflint.transforms.blocked import Blocked, shown
-from perflint.transforms.names import names_in
-from perflint.transforms.operations import new
-from perflint.transforms.template import assignment, expression, reference, statements
+from perflint.transforms.template import assignment, expression, reference
 from perflint.transforms.vectorize import calls, rnns
 from perflint.transforms.vectorize.axes import pointwise, product
 from perflint.transforms.vectorize.indexing import selected, sliced, split_of
-from perflint.transforms.vectorize.modules import check_invariant, invariant
+from perflint.transforms.vectorize.modules import invariant
 from perflint.transforms.vectorize.results import lift_result
-from perflint.transforms.vectorize.rnns import is_left, is_of, leave, may_be_named
-from perflint.transforms.vectorize.scope import Line, Scope, counter, place_of, placed, tensor
+from perflint.transforms.vectorize.rnns import is_left, is_of, may_be_named
+from perflint.transforms.vectorize.scope import Line, Scope, counter, tensor
 from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Parts, State, Value, is_named, written
 
 
 def lift_body(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
     """The statements that take the place of the loop's; raises Blocked."""
-    yield from _lines(scope, statements)
+    for node in statements:
+        new = _lifted(scope, node)
+        yield Line(node, (*scope.draft.before, *new))
+        scope.draft.before.clear()
     for path in sorted(scope.draft.consumed):
         if not is_left(scope.values, path):
             raise Blocked(f"`{path}` goes into an RNN, and is not what it returns", statements[-1])
 
 
-def _lines(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
-    for node in statements:
-        if isinstance(node, ast.For):
-            yield from _lift_layers(scope, node)
-        else:
-            new = _lifted(scope, node)
-            yield Line(node, (*scope.draft.before, *new))
-            scope.draft.before.clear()
-
-
 def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that take the place of those of a function that the loop's body calls; raises Blocked."""
+    """The statements that take the place of those of a called function; raises Blocked."""
     for node in statements:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             raise Blocked(_why(node), node)
@@ -50,7 +41,7 @@ def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.s
 
 
 def _lifted(scope: Scope, node: ast.stmt) -> tuple[ast.stmt, ...]:
-    result = lift_result(scope, node) if scope.layer is None else None
+    result = lift_result(scope, node)
     if result is not None:
         return (result,)
     if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
@@ -93,16 +84,15 @@ def _assigned(scope: Scope, target: ast.expr, value: ast.expr, node: ast.stmt) -
 
 
 def _bind(scope: Scope, target: ast.expr, value: Value, node: ast.stmt) -> Iterator[ast.stmt]:
-    """Give `target` a value that has been lifted."""
     if isinstance(value, Carried):
-        value = _handed_down(target, value, node)
+        raise Blocked(f"the step needs `{value.path}` of the step before", node)
     if isinstance(target, ast.Tuple | ast.List):
         if not isinstance(value, Parts) or len(value.items) != len(target.elts):
             raise Blocked("several names get the parts of one value", node)
         _check_no_exchange(target.elts, value.items, node)
         for part, item in zip(target.elts, value.items, strict=True):
             if isinstance(item, Carried):
-                scope.values[place_of(part)] = item
+                scope.values[path_of(part)] = item
             else:
                 yield from _bind(scope, part, item, node)
     elif isinstance(value, State | Parts):
@@ -135,21 +125,14 @@ def _bind_steps(scope: Scope, variable: str, step: Batched | Invariant) -> Itera
 
 
 def _is_unread(scope: Scope, name: str) -> bool:
-    """Is the variable of the loop's own function read nowhere, as mostly `_`?"""
+    """Is the variable read nowhere, as mostly `_`?"""
     if scope.callee is not None or name in scope.facts.live_out or scope.program.function_of(scope.facts.loop) is None:
         return False
     return not any(isinstance(use.ctx, ast.Load) for use in scope.uses(name))
 
 
-def _handed_down(target: ast.expr, value: Carried, node: ast.stmt) -> Parts:
-    """The parts of a pair that the step before left: `h, c = states[i]`."""
-    if not isinstance(target, ast.Tuple) or not all(isinstance(each, ast.Name) for each in target.elts):
-        raise Blocked(f"the step needs `{value.path}` of the step before", node)
-    return Parts(tuple(Carried(f"{value.path}[{position}]") for position in range(len(target.elts))))
-
-
 def _check_no_exchange(targets: list[ast.expr], values: tuple[Value, ...], node: ast.stmt) -> None:
-    """Raise Blocked where a later part is made of a name that an earlier one of the same assignment overwrites."""
+    """Raise Blocked where a later part reads a name that an earlier one overwrites."""
     given: set[str] = set()
     for target, value in zip(targets, values, strict=True):
         parts = ast.walk(value.code) if isinstance(value, Batched | Invariant) else ()
@@ -159,98 +142,12 @@ def _check_no_exchange(targets: list[ast.expr], values: tuple[Value, ...], node:
 
 
 def _bind_state(scope: Scope, target: ast.expr, value: State | Parts, node: ast.stmt) -> None:
-    """Let `target` stand for the state that an RNN left."""
-    name = place_of(target)
+    name = path_of(target)
     if not name or not (is_of(value, name) or (isinstance(target, ast.Name) and may_be_named(value))):
         raise Blocked("a state is loop-carried under another name", node)
     if scope.callee is None and is_of(value, name) and not (isinstance(value, State) and value.is_output):
         scope.draft.final.add(name)
     scope.values[name] = value
-
-
-def _lift_layers(scope: Scope, node: ast.For) -> Iterator[Line]:
-    """A loop over layers in a step stays, around all steps; raises Blocked."""
-    if node.orelse or scope.layer is not None or _names_stored(node) & {*names_in(node.target)}:
-        raise Blocked("there is another loop in it", node)
-    layer = _bind_targets(scope, node)
-    entries = {name: _initial_value(scope, name, node) for name in _loop_carried(scope, node)}
-    for name, entry in entries.items():
-        if not is_named(entry.code, name):
-            yield Line(node, (assignment(name, entry.code),), last=node.lineno)
-        entries[name] = replace(entry, code=reference(name), dense=False, own=False, fresh=False, of="")
-    scope.values.update(entries)
-    consumed = set(scope.draft.consumed)
-    body = [*_lines(replace(scope, layer=layer), node.body)]
-    for name, entry in entries.items():
-        body += [Line(node.body[-1], (each,)) for each in _back_edge_value(scope, name, entry, node)]
-    if around := sorted(path for path in scope.draft.consumed - consumed if f"[{layer or None}]" not in path):
-        raise Blocked(f"`{around[0]}` goes around in the loop in it", node)
-    loop = new(ast.For(node.target, node.iter, placed(body) or statements("pass"), []))
-    yield Line(node, (loop,), last=node.iter.end_lineno or node.lineno)
-    leave(scope, layer, node)
-
-
-def _bind_targets(scope: Scope, node: ast.For) -> str:
-    """Give the targets of the loop their values, which are the same in every step; what counts them. Raises Blocked."""
-    walked, target = node.iter, node.target
-    if scope.varies(walked):
-        raise Blocked("there is another loop in it", node)
-    check_invariant(scope, *_iterables(scope, walked))
-    name = scope.program.qualified(walked.func) if isinstance(walked, ast.Call) else ""
-    for part in ast.walk(target):
-        if isinstance(part, ast.Name):
-            scope.values[part.id] = Invariant(reference(part.id), scope.rank(part))
-        elif not isinstance(part, ast.Tuple | ast.expr_context):
-            raise Blocked("the loop's targets are no plain names", target)
-    counted = target.elts[0] if isinstance(target, ast.Tuple) and name == "builtins.enumerate" else target
-    is_plain = isinstance(walked, ast.Call) and len(walked.args) == 1 and not walked.keywords
-    if not is_plain or not isinstance(counted, ast.Name) or name not in ("builtins.range", "builtins.enumerate"):
-        return ""
-    scope.values[counted.id] = Invariant(reference(counted.id), 0, is_number=True)
-    return counted.id
-
-
-def _iterables(scope: Scope, walked: ast.expr) -> Iterator[ast.expr]:
-    """What a loop walks, which `enumerate` or `zip` may put together."""
-    name = scope.program.qualified(walked.func) if isinstance(walked, ast.Call) else ""
-    if isinstance(walked, ast.Call) and name in ("builtins.enumerate", "builtins.zip") and not walked.keywords:
-        for each in walked.args:
-            yield from _iterables(scope, each)
-    else:
-        yield walked
-
-
-def _names_stored(node: ast.For) -> set[str]:
-    parts = (part for statement in node.body for part in ast.walk(statement))
-    return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-
-
-def _loop_carried(scope: Scope, node: ast.For) -> list[str]:
-    """The variables that one layer, or what is before all, hands to the next, or to what is after all."""
-    inside = {part for statement in node.body for part in ast.walk(statement)}
-    uses = (use for name in _names_stored(node) for use in scope.uses(name))
-    return sorted({use.id for use in uses if (made := scope.flow.definitions(use)) & inside and made - inside})
-
-
-def _initial_value(scope: Scope, name: str, node: ast.For) -> Batched:
-    """What the first layer gets as `name`; raises Blocked."""
-    value = tensor(scope.values.get(name, Carried(name)), node.iter)
-    if not isinstance(value, Batched):
-        raise Blocked(f"`{name}` is no step of a sequence before the loop in it", node)
-    return value
-
-
-def _back_edge_value(scope: Scope, name: str, entry: Batched, node: ast.For) -> Iterator[ast.stmt]:
-    """What gives `name` the value that the next layer gets; raises Blocked."""
-    value = tensor(scope.values.get(name, Carried(name)), node.iter)
-    if not isinstance(value, Batched) or value.kept is not entry.kept:
-        raise Blocked(f"`{name}` is another sort of value in the next layer", node)
-    value = value if value.kept and value.axis == entry.axis else value.at(entry.axis)
-    if value.least < entry.least or value.most > entry.most:
-        raise Blocked(f"`{name}` is not known to have as many axes in the next layer", node)
-    if not is_named(value.code, name):
-        yield assignment(name, value.code)
-    scope.values[name] = entry
 
 
 _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
@@ -331,7 +228,7 @@ def _state_part(state: State, node: ast.Subscript) -> Batched | State:
 
 
 def _shifted_in(scope: Scope, node: ast.Name) -> Batched:
-    """The sequence that `node` walks, one step late: first what it is before the loop. Raises Blocked."""
+    """The sequence that `node` walks, shifted by the value from before the loop; raises Blocked."""
     given = scope.facts.shifted[node.id]
     steps = replace(scope, values=dict(scope.targets)).lift(given)
     if not isinstance(steps, Batched) or not scope.facts.torch:
@@ -348,7 +245,6 @@ def _shifted_in(scope: Scope, node: ast.Name) -> Batched:
 
 
 def _is_other_step(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
-    """`x[:, 0]` beside `x[:, t]`."""
     if not isinstance(first, ast.Subscript) or not isinstance(given, ast.Subscript):
         return False
     one, other = elements_of(first.slice), elements_of(given.slice)

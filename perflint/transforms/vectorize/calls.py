@@ -95,7 +95,6 @@ def _check(scope: Scope, operation: TorchCall) -> None:
 
 
 def _of_one(scope: Scope, operation: TorchCall) -> Value:
-    """An operation of one tensor, all else being the same in every step."""
     assert operation.tensor is not None
     first = scope.lift(operation.tensor)
     if isinstance(first, State) and operation.name == "squeeze" and first.of_layers is not None:
@@ -113,13 +112,12 @@ def _operands(operation: TorchCall) -> list[ast.expr]:
 
 
 def _steps(scope: Scope, operation: TorchCall) -> Batched:
-    """The tensor, where nothing else varies."""
     assert operation.tensor is not None
     return _alone(scope, operation, scope.tensor(operation.tensor))
 
 
 def _alone(scope: Scope, operation: TorchCall, value: Batched | Invariant) -> Batched:
-    """`value`, the operation's tensor, if that is all that varies; raises Blocked."""
+    """`value`, if nothing else of the operation varies; raises Blocked."""
     if not isinstance(value, Batched) or scope.varies(*operation.arguments):
         raise no_rule(operation)
     check_invariant(scope, *operation.arguments)
@@ -127,7 +125,6 @@ def _alone(scope: Scope, operation: TorchCall, value: Batched | Invariant) -> Ba
 
 
 def _converted(scope: Scope, operation: TorchCall) -> Value:
-    """Another type, or another copy, of each step."""
     value, does = _steps(scope, operation), operation.does
     if not does.traits & {"cast", "move", "view", "copying"}:
         raise no_rule(operation)
@@ -155,7 +152,6 @@ def _multiplied(scope: Scope, operation: TorchCall) -> Value:
 
 
 def _dropped(scope: Scope, operation: TorchCall) -> Value:
-    """F.dropout, which may give back its input."""
     value = _steps(scope, operation)
     if len(operation.arguments) > 2:
         raise Blocked(f"`{operation.name}` may change its input in place", operation.call)
@@ -206,7 +202,6 @@ def _of_each_number(scope: Scope, node: ast.Call, module: Module, value: Batched
 
 
 def _sequential(scope: Scope, node: ast.Call, module: Module, value: Batched) -> Batched:
-    """`nn.Sequential` of modules that work on single numbers, or on the last axis."""
     called = ast.unparse(scope.code(node.func))
     if scope.program.get(Modules).is_changed(node.func):
         raise Blocked(f"`{called}` is changed after it was built", node)
@@ -241,7 +236,6 @@ def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Ba
 
 
 def _is_loss(scope: Scope, node: ast.Call) -> bool:
-    """Is a loss called that torch.vmap knows?"""
     value = scope.program.value(node.func)
     is_class = value.kind is Kind.MODULE and value.sure and torch_ops.class_kind(value.name) == "loss"
     does = torch_ops.of_forward(value.name) if is_class else None
@@ -251,7 +245,7 @@ def _is_loss(scope: Scope, node: ast.Call) -> bool:
 
 
 def _lift_loss(scope: Scope, node: ast.Call, values: list[Batched | Invariant]) -> Batched:
-    """The loss of each step: what it is averaged over, and what it ignores, is of that step alone; raises Blocked."""
+    """The losses by torch.vmap: each averages over, and ignores, what is of its own step; raises Blocked."""
     if not scope.facts.torch:
         raise Blocked("`torch` is not imported by that name", node)
     if is_scripted(scope.program):
@@ -285,7 +279,7 @@ def _lift_loss(scope: Scope, node: ast.Call, values: list[Batched | Invariant]) 
 
 
 def _reduction(keywords: list[ast.keyword], module: Module | None, *, is_class: bool) -> str:
-    """How the loss makes one number of many, or "none"; empty where that is not known."""
+    """The `reduction` of a loss; empty where that is not known."""
     words = {each.arg: each.value for each in keywords}
     if is_class and (module is None or len(module.built.args) > 1 or words.keys() & _OLD_REDUCTION):
         return ""
@@ -294,7 +288,7 @@ def _reduction(keywords: list[ast.keyword], module: Module | None, *, is_class: 
 
 
 def _ranks(reduction: str, values: list[Batched | Invariant], *, picks: bool) -> tuple[int, int]:
-    """How many axes the loss of one step has at least and at most; `picks`: of scores, those of one class each."""
+    """The least and the most axes that one step's loss has; `picks`: of scores, those of one class each."""
     if reduction in ("mean", "sum"):
         return 0, 0
     ranks = [value.rank for value in values]

@@ -31,7 +31,6 @@ class Range:
     kept: bool = False
 
     def slice(self, *, is_whole: bool = False) -> ast.Slice:
-        """The index that takes all of them; `is_whole`: they end where the sequence does."""
         first = None if integer(self.first) == 0 else self.first
         return new(ast.Slice(first, None if is_whole else self.stop))
 
@@ -46,7 +45,6 @@ class Split:
 
 
 def sliced(scope: Scope, node: ast.Subscript, base: Batched | Invariant) -> Batched:
-    """The value of `node`, whose parts vary from step to step; raises Blocked."""
     items = elements_of(node.slice)
     if isinstance(base, Batched):
         return _part_of_step(scope, node, base, items)
@@ -54,19 +52,17 @@ def sliced(scope: Scope, node: ast.Subscript, base: Batched | Invariant) -> Batc
 
 
 def selected(scope: Scope, node: ast.expr, split: Split, item: ast.expr) -> Batched:
-    """The step `item` of what is taken apart into its steps; raises Blocked."""
     items = [*(new(ast.Slice()) for _ in range(split.axis)), item]
     step = _step(scope, node, split.whole, items)
     return replace(step.with_axes(1, step.code), kept=True) if split.kept else replace(step, of="")
 
 
 def item_code(scope: Scope, item: ast.expr) -> ast.expr:
-    """An index, as the loop's function writes it."""
     return new(ast.Slice()) if is_full(item) else scope.code(item)
 
 
 def ranges(scope: Scope, items: Sequence[ast.expr]) -> list[tuple[int, Range]]:
-    """The indices, by position, that take one step after the other."""
+    """The positions of the indices that take one step after the other, with their steps."""
     return [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
 
 
@@ -116,7 +112,6 @@ def _step(scope: Scope, node: ast.expr, whole: ast.expr, items: list[ast.expr]) 
 
 
 def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:
-    """Is the end of the steps how long `base` is along `axis`?"""
     if steps.end is not None:
         return scope.is_length(steps.end, base, axis)
     size = scope.program.get(Shapes).shape(base).size(axis)
@@ -170,7 +165,6 @@ def split_of(scope: Scope, node: ast.expr) -> Split | None:
 
 
 def _are_single(scope: Scope, call: ast.Call, whole: ast.expr, axis: int) -> bool:
-    """Is each part one step?"""
     if name_called(call) == "split":
         return integer(split_size(call)) == 1
     if name_called(call) == "unbind":
@@ -217,7 +211,7 @@ def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
 
 
 def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched:
-    """Give `target` the steps of a sequence, or of several at once, by `zip`; the first of them."""
+    """Give `target` the steps of a sequence, or of several by `zip`; the first of them."""
     is_zip = isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.zip"
     if not isinstance(walked, ast.Call) or not is_zip or walked.keywords:
         sequence = _sequence(scope, walked)
@@ -261,7 +255,6 @@ def _induction(scope: Scope, first: ast.expr, end: ast.expr) -> Induction:
 
 
 def _check_bound(scope: Scope, node: ast.expr) -> None:
-    """Raise Blocked unless `node` gives the same whenever it is computed."""
     if scope.varies(node):
         raise Blocked("the loop changes what it walks", node)
     check_invariant(scope, node)
@@ -279,7 +272,6 @@ def _sequence(scope: Scope, walked: ast.expr) -> Batched:
 
 
 def _length(scope: Scope, walked: ast.expr) -> str:
-    """The symbol of how many steps there are; empty where it is not known."""
     split = split_of(scope, walked)
     whole, axis = (walked, 0) if split is None else (split.whole, split.axis)
     return scope.program.get(Shapes).shape(whole).size(axis)

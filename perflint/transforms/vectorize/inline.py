@@ -37,7 +37,7 @@ def callee_of(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
 
 
 def lift_inline(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Value:
-    """The value of a call of `function` in all steps; its statements go to `scope.draft.before`. Raises Blocked."""
+    """The value of a call of `function`; its statements go to `scope.draft.before`. Raises Blocked."""
     _check(scope, node, function)
     inner = _entered(scope, node, function)
     *statements, last = [each for each in function.body if not _is_docstring(each)] or function.body
@@ -72,7 +72,7 @@ def _depth(scope: Scope) -> int:
 
 
 def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
-    """The scope of `function`, in which its parameters have the values of the call's arguments."""
+    """The scope of `function`, whose parameters have the values of the arguments."""
     arguments = function.args
     if arguments.vararg or arguments.kwarg or any(isinstance(each, ast.Starred) for each in node.args):
         raise Blocked(f"`{function.name}` takes any number of arguments", node)
@@ -92,7 +92,6 @@ def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
 
 
 def _hand(inner: Scope, name: str, value: Value, function: ast.FunctionDef) -> None:
-    """Give the parameter `name` of `function` its value."""
     reads = sum(isinstance(each, ast.Name) and each.id == name for each in ast.walk(function))
     if isinstance(value, Batched) and reads > 1:  # dropout draws once, and nothing is computed twice
         is_computed = any(isinstance(each, ast.Call | ast.BinOp) for each in ast.walk(value.code))
@@ -103,7 +102,6 @@ def _hand(inner: Scope, name: str, value: Value, function: ast.FunctionDef) -> N
 
 
 def _with_self(scope: Scope, inner: Scope, name: str, receiver: ast.expr) -> Scope:
-    """`inner`, where the attributes of its parameter `name` are those of `receiver`."""
     prefix = f"{ast.unparse(receiver)}."
     known = (*scope.values, *scope.assigned)
     own = {each: f"{name}.{each.removeprefix(prefix)}" for each in known if each.startswith(prefix)}
@@ -115,7 +113,6 @@ def _with_self(scope: Scope, inner: Scope, name: str, receiver: ast.expr) -> Sco
 
 
 def _receiver(scope: Scope, node: ast.Call) -> ast.expr:
-    """What stands for self: the module that is called, or what its method is taken of."""
     if scope.program.value(node.func).kind is Kind.MODULE:
         return node.func
     if not isinstance(node.func, ast.Attribute):

@@ -34,7 +34,6 @@ class Module:
     built: ast.Call
 
     def argument(self, name: str, position: int) -> ast.expr | None:
-        """What it was given for a parameter of its constructor."""
         if (given := keyword_of(self.built, name)) is not None:
             return given
         if self.name == "RNN" and position > 2:
@@ -43,38 +42,32 @@ class Module:
 
     @property
     def described(self) -> str:
-        """What it is besides the sizes of its input and output."""
         more = self.built.args[2:] if self.name in _SIZED else self.built.args
         named = [each for each in self.built.keywords if each.arg not in _SIZES or self.name not in _SIZED]
         return " ".join([self.name, *map(ast.dump, more), *sorted(map(ast.dump, named))])
 
     @property
     def is_in_place(self) -> bool:
-        """May it write to its input?"""
         keyword = keyword_of(self.built, "inplace")
         given = [each for each in self.built.args if isinstance(each, ast.Constant) and each.value is True]
         return bool(given) or (keyword is not None and not is_false(keyword))
 
     @property
     def is_pointwise(self) -> bool:
-        """Does it work on each number by itself?"""
         operation = torch_ops.of_forward(f"torch.nn.{self.name}")
         return self.name == "Identity" or (operation is not None and operation.does("pointwise"))
 
     def reads_last_axis(self, program: Program) -> bool:
-        """Does it work on the last axis and leave the others alone?"""
         if self.name not in ("LayerNorm", "RMSNorm"):
             return self.name == "Linear"
         shape = self.argument("normalized_shape", 0)
         return shape is not None and program.value(shape).kind is Kind.NUMBER
 
     def is_function(self, program: Program) -> bool:
-        """Does it give the same each time for the same input, and change nothing?"""
         return (self.is_pointwise and not self.is_in_place) or self.reads_last_axis(program)
 
     @property
     def is_dropout(self) -> bool:
-        """Does it drop single numbers at random while training?"""
         return self.name in ("Dropout", "AlphaDropout")
 
 
@@ -98,7 +91,7 @@ def is_told_by_class(name: str) -> bool:
 
 
 def class_tested(program: Program, function: ast.expr) -> str:
-    """The class that a module has where it is called, by a test around that: `if type(self.head) is nn.Linear:`."""
+    """The class of a called module by a test around it: `if type(self.head) is nn.Linear:`."""
     attribute = path_of(function).rpartition(".")[2]
     if _is_changed(program, attribute):
         return ""
@@ -113,7 +106,6 @@ def class_tested(program: Program, function: ast.expr) -> str:
 
 
 def _is_changed(program: Program, attribute: str) -> bool:
-    """May a module of that name become another one while the program runs?"""
     if not attribute or "setattr" in program.text or "__dict__" in program.text:
         return True
     stores = (
@@ -133,7 +125,7 @@ def class_of_test(program: Program, test: ast.expr) -> tuple[str, str]:
 
 
 def module_built(program: Program, node: ast.expr | None) -> Module | None:
-    """The module of torch that the call `node` builds, where all of its arguments are known."""
+    """The module of torch that the call `node` builds, if all of its arguments are known."""
     node = as_built(node)
     if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
         return None
@@ -145,13 +137,13 @@ def module_built(program: Program, node: ast.expr | None) -> Module | None:
 
 
 def invariant(scope: Scope, node: ast.expr) -> Invariant:
-    """The value of what is the same in every step, and may be computed once; raises Blocked."""
+    """The value of what may be computed once; raises Blocked."""
     check_invariant(scope, node)
     return scope.invariant(node)
 
 
 def check_invariant(scope: Scope, *nodes: ast.expr) -> None:
-    """Raise Blocked unless working out `nodes`, which the loop leaves as they are, gives the same each time."""
+    """Raise Blocked unless `nodes`, which the loop leaves as they are, are pure."""
     for part in (part for node in nodes for part in ast.walk(node)):
         if isinstance(part, ast.Call) and not _is_pure(scope, part):
             raise Blocked(f"{shown(scope.program, part)} may give another result each time", part)
@@ -160,7 +152,6 @@ def check_invariant(scope: Scope, *nodes: ast.expr) -> None:
 
 
 def _is_pure(scope: Scope, node: ast.Call) -> bool:
-    """Does the call give the same each time, and change nothing?"""
     value = scope.program.value(node.func)
     if value.kind is Kind.LIBRARY and value.name in _PURE:
         return True
@@ -175,14 +166,14 @@ def _is_pure(scope: Scope, node: ast.Call) -> bool:
 
 
 def called_module(scope: Scope, node: ast.Call) -> Module | None:
-    """The module that is called, where it is known how it was built; raises Blocked if each step has another."""
+    """The called module, where it is known how it was built; raises Blocked if each step has another."""
     if scope.program.value(node.func).kind is Kind.MODULE and scope.varies(node.func):
         raise Blocked(f"{shown(scope.program, node.func)} is another module in each step", node)
     return module_of(scope.program, node.func)
 
 
 def called_operation(scope: Scope, node: ast.Call) -> TorchCall | None:
-    """The operation of torch that is called; None where it is none, or writes to one of its arguments."""
+    """The operation of torch that is called; None of others, and of those that write to arguments."""
     if any(keyword.arg in ("out", "inplace", None) for keyword in node.keywords):
         return None
     found = operation(scope.program, node)

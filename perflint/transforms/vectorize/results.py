@@ -45,7 +45,7 @@ def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
 
 
 def _check_only_here(scope: Scope, node: ast.stmt, path: str, others: Sequence[ast.stmt] = ()) -> None:
-    """Raise Blocked where the loop reads or writes `path` elsewhere than in `node`, or `others` of its kind."""
+    """Raise Blocked where the loop uses `path` elsewhere than in `node`, or `others` of its kind."""
     if len(occurrences(scope.facts.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
         raise Blocked(f"`{path}` is also used elsewhere in the loop", node)
 
@@ -70,10 +70,7 @@ def _append(scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.s
 
 
 def check_apart(scope: Scope, names: list[str]) -> None:
-    """Raise Blocked where what a step made is kept twice, by these names or in lists, and may be written to later.
-
-    That is, after the loop, or by callers: but those don't see what is joined.
-    """
+    """Raise Blocked where a step's result is kept twice and may be written to after the loop."""
     loop, within = scope.facts.loop, scope.graph.is_within
     points = scope.program.get(Memory).points_to(loop)
     lists = [(each, found[1]) for each in scope.draft.lists if (found := appended(each.statement)) is not None]
@@ -143,7 +140,6 @@ def _grow(scope: Scope, node: ast.stmt, grown: Growth) -> ast.stmt:
 
 
 def _added(node: ast.stmt) -> tuple[str, list[tuple[str, ast.expr]]] | None:
-    """The sum, and what is added to it, each with its sign."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub):
         path = path_of(node.target)
         return (path, [(_sign(node.op), node.value)]) if path else None
@@ -163,7 +159,6 @@ def _sign(operator: ast.operator) -> str:
 
 
 def _total(scope: Scope, addend: ast.expr) -> ast.expr:
-    """What all steps add."""
     read = item_of(addend)
     value = scope.tensor(read or addend, addend)
     if not isinstance(value, Batched) or (read and value.rank != 0):
@@ -174,7 +169,6 @@ def _total(scope: Scope, addend: ast.expr) -> ast.expr:
 
 
 def _joining(scope: Scope, node: ast.AST) -> TorchCall | None:
-    """The operation by which tensors of a list become one; None of any other call."""
     found = operation(scope.program, node)
     return found if found is not None and found.name in ("cat", "stack") else None
 
@@ -183,12 +177,11 @@ def _joining(scope: Scope, node: ast.AST) -> TorchCall | None:
 
 
 def _locations(scope: Scope, values: Iterable[Definition]) -> Locations:
-    """The locations that variables may hold while they have these values."""
     return NOWHERE.union(*map(scope.program.get(Memory).points_to(scope.facts.loop).held, values))
 
 
 def _is_unshared(scope: Scope, name: str) -> bool:
-    """Is what the variable holds before the loop made by the function, and seen in it by no other name?"""
+    """Is its value from before the loop made by the function, and seen in it by no other name?"""
     loop, starts = scope.facts.loop, scope.starts(name)
     if not starts or scope.graph.is_shared(name) or _is_aliased(scope, name):
         return False
@@ -196,23 +189,14 @@ def _is_unshared(scope: Scope, name: str) -> bool:
 
 
 def _is_aliased(scope: Scope, path: str) -> bool:
-    """Does the loop know what is called `path` by another name, too?"""
     points = scope.program.get(Memory).points_to(scope.facts.loop)
     nodes = [each for each in scope.facts.inside if isinstance(each, ast.Name | ast.Attribute)]
     places = NOWHERE.union(*(points.of(each) for each in nodes if path_of(each) == path))
     return any(path_of(each) != path and places & points.of(each) for each in nodes if isinstance(each.ctx, ast.Load))
 
 
-def is_own_list(scope: Scope, name: str) -> bool:
-    """Is it a list made before the loop, of which nothing but this variable knows?"""
-    (start, *others) = scope.entering(name)
-    is_repeated = isinstance(start, ast.BinOp) and isinstance(start.op, ast.Mult)
-    display = start.left if is_repeated and isinstance(start, ast.BinOp) else start
-    return not others and isinstance(display, ast.List | ast.ListComp) and _is_unshared(scope, name)
-
-
 def _is_only_joined(scope: Scope, path: str) -> bool:
-    """Is it a new list, of which nothing takes a tensor out, but all of them are joined to others?"""
+    """Is it a new list, whose tensors are only joined?"""
     starts = scope.starts(path)
     uses = {use for start in starts for use in scope.flow.graph(start.node).uses.get(start.node, ())}
     is_new = all(isinstance(value, ast.List | ast.ListComp) for value in scope.entering(path))
@@ -221,7 +205,6 @@ def _is_only_joined(scope: Scope, path: str) -> bool:
 
 
 def _is_joined(scope: Scope, use: ast.Name) -> bool:
-    """Is a list joined, measured, or filled here?"""
     parent = scope.program.parent(use)
     if isinstance(parent, ast.Attribute | ast.AugAssign):
         return isinstance(use.ctx, ast.Store) or getattr(parent, "attr", "") in ("append", "extend")
@@ -234,7 +217,7 @@ def _is_joined(scope: Scope, use: ast.Name) -> bool:
 
 
 def _is_narrow(program: Program, node: ast.expr) -> bool:
-    """Is it of small integers, or truth values? What is not known to be passes for something else."""
+    """Is it of small integers, or truth values? The unknown passes for something else."""
     kind, dtype = number_kind(program, node), program.value(node).dtype
     if kind == FLOAT or is_wide_integer(program, node):
         return False
@@ -244,7 +227,6 @@ def _is_narrow(program: Program, node: ast.expr) -> bool:
 
 
 def _makes_narrow(program: Program, node: ast.AST) -> bool:
-    """Is it `.int()`, or a type such as `torch.uint8`?"""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         method = torch_ops.of_method(node.func.attr)
         is_cast = method is not None and method.does("cast") and not node.args
@@ -282,7 +264,7 @@ def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, To
     made, given = program.statement_of(start), program.value(start)
     if not isinstance(made, ast.AnnAssign) and not (isinstance(made, ast.Assign) and len(made.targets) == 1):
         return None, None
-    uses = [use for use in scope.uses(path, inside=False) if use is not start]
+    uses = [use for use in scope.uses(path) if use not in scope.facts.inside and use is not start]
     call = program.parent(uses[0]) if len(uses) == 1 else None
     if given.kind is not Kind.SEQUENCE or given.items != () or program.block_of(made) is not program.block_of(loop):
         return None, None
@@ -296,12 +278,11 @@ def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, To
 
 
 def _repeats(program: Program, node: ast.AST) -> ast.AST | None:
-    """What runs `node` again and again, or later."""
     return next((each for each in program.ancestors(node) if isinstance(each, _REPEATS)), None)
 
 
 def _joined(scope: Scope, value: Batched, axis: int | None, *, is_cat: bool) -> ast.expr | None:
-    """What stacking, or joining, the steps along `axis` gives; None where no rule makes that of them."""
+    """What stacking, or joining, the steps along `axis` gives; None where no rule does."""
     if axis is None or axis < 0:
         return None
     if value.kept:
@@ -315,7 +296,7 @@ def _joined(scope: Scope, value: Batched, axis: int | None, *, is_cat: bool) -> 
 
 
 def _apart(scope: Scope, value: Batched) -> ast.expr | None:
-    """The steps in memory of their own, as stacking leaves them; None where the program has no name for torch."""
+    """The steps in memory of their own, as stacking leaves them; None without a name for torch."""
     if value.fresh:
         return value.code if value.dense else expression("{x}.contiguous()", x=value.code)
     if value.dense:
@@ -325,7 +306,6 @@ def _apart(scope: Scope, value: Batched) -> ast.expr | None:
 
 
 def _is_alone(scope: Scope, start: ast.stmt) -> bool:
-    """Does the statement only make the empty list, on a line that holds nothing else, in a block that has more?"""
     line = scope.program.source.line_text(start.lineno).strip()
     several = isinstance(start, ast.Assign) and (len(start.targets) > 1 or not isinstance(start.targets[0], ast.Name))
     return line == scope.program.segment(start) and not several and len(scope.program.block_of(start)) > 1

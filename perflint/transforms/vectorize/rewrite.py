@@ -50,7 +50,6 @@ class Vectorized:
     safety: Safety
 
     def fix(self, program: Program, loop: PlainLoop, title: str = "") -> Fix:
-        """The fix that puts them there."""
         change = rewrite(program, ReplaceStatements((loop,), self.statements), *self.others)
         return Fix(title or self.title, self.safety, change)
 
@@ -69,14 +68,13 @@ def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
 
 
 def vectorize_where(program: Program, loop: PlainLoop, test: ast.expr, own: PlainLoop) -> Vectorized:
-    """What does so where `test` holds, on which `own`, a copy of the loop, counts, and stays as it is elsewhere."""
+    """Unswitch by `test`: `own`, a copy of the loop, counts on it; elsewhere the loop stays."""
     both = ast.copy_location(ast.If(located(test, loop), [own], [copy.deepcopy(loop)]), loop)
     made = vectorize(program.with_statements(loop, [both]), own)
     return replace(made, statements=(new(ast.If(test, list(made.statements), [copy.deepcopy(loop)])),))
 
 
 def _check_around(program: Program, loop: PlainLoop) -> None:
-    """Raise Blocked where what stands around the loop tells its steps apart."""
     for each in program.ancestors(loop):
         if getattr(each, "handlers", ()):
             raise Blocked("a handler around it may catch what one step raises", loop)
@@ -91,7 +89,6 @@ def _check_around(program: Program, loop: PlainLoop) -> None:
 
 
 def _last_values(scope: Scope) -> Iterator[ast.stmt]:
-    """What gives the names that are read after the loop the values of its last step."""
     loop, own = scope.facts.loop, []
     for name in sorted(scope.facts.live_out - scope.draft.final):
         value = scope.values.get(name)
@@ -124,7 +121,7 @@ def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
 
 
 def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -> Fix:
-    """The fix that asks before the loop, and computes all steps at once for this answer; raises Blocked."""
+    """Unswitch the loop by `test`, and compute all steps at once for this `answer`; raises Blocked."""
     own = _Answered(test, answer=answer).visit(copy.deepcopy(loop))
     if all(isinstance(each, ast.Pass) for each in own.body):
         raise Blocked("one answer leaves a step nothing to do", test)
@@ -140,7 +137,7 @@ class _Answered(ast.NodeTransformer):
         self._test, self._answer = test, answer
 
     def visit(self, node: ast.AST) -> Any:
-        """The statement, or what is left of it; the expression with one part of each conditional one by the test."""
+        """The statement, or what is left of it; conditional expressions by the test become their part."""
         if isinstance(node, ast.expr):
             asked = (
                 each for each in ast.walk(node) if isinstance(each, ast.IfExp) and same_code(each.test, self._test)
@@ -149,7 +146,6 @@ class _Answered(ast.NodeTransformer):
         return super().visit(node)
 
     def visit_If(self, node: ast.If) -> Any:
-        """The branch that is taken, where it is the test that is asked."""
         if not same_code(node.test, self._test):
             return self.generic_visit(node)
         taken = ast.Module(node.body if self._answer else node.orelse, [])
@@ -158,7 +154,6 @@ class _Answered(ast.NodeTransformer):
 
 
 def _tests_of(loop: PlainLoop) -> Iterator[ast.If | ast.IfExp]:
-    """The tests of a step, from its beginning to its end."""
     for each in loop.body:
         if isinstance(each, ast.If):
             yield each
@@ -167,7 +162,6 @@ def _tests_of(loop: PlainLoop) -> Iterator[ast.If | ast.IfExp]:
 
 
 def _negated(test: ast.expr) -> ast.expr:
-    """The opposite of a test."""
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
         opposite = _OPPOSITES[type(test.ops[0])]()
         return located(new(ast.Compare(test.left, [opposite], test.comparators)), test)
@@ -175,7 +169,6 @@ def _negated(test: ast.expr) -> ast.expr:
 
 
 def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.IfExp]) -> ast.expr:
-    """The first of the tests whose answer is the same in all steps; raises Blocked."""
     written = {*written_paths(loop)}
     around = [each.test for each in program.ancestors(loop) if isinstance(each, ast.If)]
     for node in tests:
@@ -190,7 +183,7 @@ def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.
 
 
 def _is_invariant_test(program: Program, test: ast.expr, written: set[str]) -> bool:
-    """Is a test the same in every step, and without effect, as that of an object need not be?"""
+    """Is it invariant and pure, as that of an object need not be?"""
     for part in ast.walk(test):
         if isinstance(part, ast.Name | ast.Attribute):
             is_object = program.value(part).kind is Kind.INSTANCE and not isinstance(
@@ -204,7 +197,6 @@ def _is_invariant_test(program: Program, test: ast.expr, written: set[str]) -> b
 
 
 def _is_drawn(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
-    """Does the test tell by a random number, which it draws or a name stands for?"""
     names = variables_in(test)
     given = [node for node in own_nodes(loop) if isinstance(node, ast.Assign)]
     parts = [test, *(node.value for node in given if any(path_of(target) in names for target in node.targets))]
@@ -240,7 +232,6 @@ def speculated(program: Program, loop: PlainLoop) -> Fix:
 
 
 def _vectorized(program: Program, loop: PlainLoop, assumed: Sequence[Assumption]) -> Vectorized | None:
-    """What computes all steps at once where the assumptions hold; None where it can't be proved to."""
     try:
         return vectorize_where(program, loop, _all(assumed), copy.deepcopy(loop))
     except Blocked:
@@ -253,7 +244,7 @@ def _all(assumed: Sequence[Assumption]) -> ast.expr:
 
 
 def _assumptions(program: Program, loop: PlainLoop, seen: dict[str, Seen]) -> Iterator[Assumption]:
-    """What may be assumed of the variables that a loop reads and leaves alone, where the program doesn't tell."""
+    """What may be assumed of variables that the loop only reads, where the program doesn't tell."""
     asked = [*_asked_before(program, loop)]
     stored = {path_of(node) for node in own_nodes(loop) if _is_stored(node)}
     found: dict[str, ast.expr] = {}
@@ -302,7 +293,7 @@ def _is_stored(node: ast.AST) -> bool:
 
 
 def _is_bound(program: Program, node: ast.expr) -> bool:
-    """Has the variable a value in front of the loop, which leaves it as it is: a parameter, or one assigned there?"""
+    """Is the variable set in front of the loop, by a parameter or an assignment, and left alone in it?"""
     root = root_of(node)
     values = program.get(Flow).graph(root).definitions(root) if isinstance(root, ast.Name) else frozenset()
     return bool(values) and all(isinstance(each, Definition) for each in values)

@@ -15,8 +15,7 @@ from perflint.transforms.gradients import may_be_transformed
 from perflint.transforms.operations import in_rows
 from perflint.transforms.template import assignment, expression, number, reference, statement
 from perflint.transforms.vectorize.modules import Module, called_module
-from perflint.transforms.vectorize.results import is_own_list
-from perflint.transforms.vectorize.scope import Scope, place_of, root_of
+from perflint.transforms.vectorize.scope import Scope, root_of
 from perflint.transforms.vectorize.values import Batched, Carried, Parts, State, Value, picked
 
 _FUNCTIONS = {"LSTMCell": "lstm", "GRUCell": "gru", "RNNCell": "rnn_tanh"}  # that nn.LSTM, nn.GRU and nn.RNN call
@@ -27,17 +26,14 @@ Made = tuple[tuple[ast.stmt, ...], Batched | None, list[State]]
 
 
 def is_recurrent(scope: Scope, node: ast.expr) -> bool:
-    """Is it a call of an RNN or a Cell?"""
     return isinstance(node, ast.Call) and bool(rnn_kind(scope.program, node.func))
 
 
 def state_argument(node: ast.Call) -> ast.expr | None:
-    """What an RNN or a Cell is given as its state."""
     return bind(node, ("input", "hx")).get("hx")
 
 
 def _module(scope: Scope, node: ast.Call) -> Module:
-    """The RNN that `node` calls; raises Blocked where it is not known how it was built."""
     module = called_module(scope, node)
     if module is None:
         raise Blocked(f"it is not known how {shown(scope.program, node.func)} was built", node)
@@ -49,7 +45,7 @@ def _module(scope: Scope, node: ast.Call) -> Module:
 
 
 def _carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
-    """The paths of the state that goes into `node`, which must be what the step before left; raises Blocked."""
+    """The paths of the loop-carried state that goes into `node`; raises Blocked."""
     state = state_argument(node)
     if state is None:
         raise Blocked("the RNN starts anew in each step", node)
@@ -63,7 +59,6 @@ def _carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
 
 
 def _flag(module: Module, name: str, position: int, default: bool, node: ast.AST) -> bool:
-    """An argument of the constructor that must be a constant; raises Blocked."""
     given = module.argument(name, position)
     if given is None:
         return default
@@ -95,7 +90,7 @@ def lift_rnn(scope: Scope, target: ast.expr, node: ast.Call) -> tuple[ast.stmt, 
 def _sequence_call(
     scope: Scope, node: ast.Call, paths: tuple[str, ...], state: ast.expr
 ) -> tuple[ast.expr, Batched, bool]:
-    """The call of an RNN on all steps, its outputs (their name still missing), and whether they tell the state."""
+    """The call of an RNN on all steps, its outputs still unnamed, and whether they tell the state."""
     module = _module(scope, node)
     bidirectional = module.argument("bidirectional", 6)
     if bidirectional is not None and not (isinstance(bidirectional, ast.Constant) and not bidirectional.value):
@@ -111,8 +106,6 @@ def _sequence_call(
     layers, dropout = module.argument("num_layers", 2), module.argument("dropout", 5)
     if dropout is not None and not (isinstance(dropout, ast.Constant) and dropout.value == 0):
         scope.draft.changes.add("dropout between the RNN's layers draws other random numbers")
-    if any("[" in path for path in paths):
-        raise Blocked("the RNN's state is an item of a list", node)
     given = state_argument(node)
     code = scope.code(node, {node.args[0]: value.code, **({given: state} if given is not None else {})})
     one_layer = (layers is None or integer(layers) == 1) and module.argument("proj_size", 7) is None
@@ -124,7 +117,7 @@ def _sequence_call(
 
 def lift_cell(scope: Scope, node: ast.Call) -> tuple[tuple[ast.stmt, ...], State | Parts]:
     """The statements that take the place of one that calls a Cell, and what it gives; raises Blocked."""
-    paths = _whole(scope, _carried_paths(scope, node))
+    paths = _carried_paths(scope, node)
     if any("." in path for path in paths):
         raise Blocked("the Cell's state is an attribute", node)
     module = _module(scope, node)
@@ -147,16 +140,7 @@ def lift_cell(scope: Scope, node: ast.Call) -> tuple[tuple[ast.stmt, ...], State
     return (made, *_kept(scope, paths, states)), Parts(tuple(states)) if states[1:] else states[0]
 
 
-def _whole(scope: Scope, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """The path of a pair for those of its parts, where the loop replaces it as a whole."""
-    base = paths[0].removesuffix("[0]")
-    stored = (node for node in scope.facts.inside if isinstance(getattr(node, "ctx", None), ast.Store))
-    is_pair = paths == (f"{base}[0]", f"{base}[1]") and any(place_of(node) == base for node in stored)
-    return (base,) if is_pair else paths
-
-
 def _unread(scope: Scope) -> str:
-    """A name for what nobody reads."""
     reads = (node for node in scope.program.of_type(ast.Name) if node.id == "_" and isinstance(node.ctx, ast.Load))
     is_global = any("_" in bound_names(each) for each in scope.program.tree.body)
     if "_" not in scope.draft.taken.names or not (is_global or any(reads)):
@@ -167,30 +151,26 @@ def _unread(scope: Scope) -> str:
 
 
 def _last(scope: Scope, path: str) -> ast.expr | None:
-    """The name for a state after the last step that no output tells; None where nothing needs it."""
-    if not scope.is_live_out(path):
+    """The name of a state's last value that no output tells; None where nothing needs it."""
+    if root_of(path) not in scope.facts.live_out:
         return None
     return reference(path if path.isidentifier() else scope.draft.taken.fresh(f"{root_of(path)}_last"))
 
 
 def _kept(scope: Scope, paths: tuple[str, ...], states: list[State]) -> Iterator[ast.stmt]:
-    """What gives the variables, and the items of lists, that are read after the loop their last values."""
-    needed = [path for path in paths if scope.is_live_out(path)]
-    if len(paths) < len(states) and needed and not ("[" in paths[0] and scope.is_rebound(paths[0])):
+    needed = scope.facts.live_out & {*paths}
+    if len(paths) < len(states) and needed:
         lasts = [state.last for state in states if state.last is not None]
         yield assignment(paths[0], expression("({*lasts},)", lasts=lasts))
         return
     for name, state in zip(paths, states, strict=False):
-        is_item = "[" in name and not scope.is_rebound(name)
-        is_plain = is_item or (not state.is_output and name.isidentifier())
-        if name in needed and is_plain and state.last is not None:
+        if name in needed and not state.is_output and state.last is not None:
             yield assignment(name, state.last)
 
 
 def _cell_call(
     scope: Scope, node: ast.Call, module: Module, paths: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[ast.expr, int]:
-    """The call of torch's function on all steps, and the axis of its outputs' steps."""
     if not scope.facts.torch:
         raise Blocked("`torch` is not imported by that name", node)
     value = scope.tensor(node.args[0])
@@ -223,7 +203,6 @@ def _cell_call(
 
 
 def _function(module: Module, node: ast.Call) -> str:
-    """The function of torch that computes a sequence of such a Cell."""
     kind = module.argument("nonlinearity", 3) if module.name == "RNNCell" else None
     if kind is None:
         return _FUNCTIONS[module.name]
@@ -232,71 +211,44 @@ def _function(module: Module, node: ast.Call) -> str:
     return f"rnn_{kind.value}"
 
 
-# -- what the states are before the loop: variables, or the items of lists and tensors
+# -- what the states are before the loop: variables
 
 
 def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, needs_rank: bool) -> None:
-    """Raise Blocked unless the first states are tensors, in lists of their own, and batches where they must be."""
-    for path in paths:
-        if "[" in path and not scope.is_rebound(path) and not is_own_list(scope, root_of(path)):
-            raise Blocked(f"`{root_of(path)}` is not known to be a list that nothing else looks at", node)
-    starts = [(each, path.count("[")) for path in paths for each in scope.starts(root_of(path))]
-    ranks = [rank for each, depth in starts for rank in _ranks(scope, each.node, each.given, depth)]
+    starts = [each for path in paths for each in scope.starts(path)]
+    ranks = [rank for each in starts for rank in _ranks(scope, each.node, each.given)]
     if any(rank != 2 for rank in ranks) and needs_rank:
         raise Blocked("the Cell's input is not known to be a batch", node)
     if not ranks or any(rank == _NO_TENSOR for rank in ranks):
         raise Blocked("the Cell's first state is not known to be a tensor", node)
 
 
-def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None, depth: int) -> Iterator[int | None]:
-    """The ranks of the tensors `depth` lists deep in what `target` is given, `value` where that is known."""
+def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None) -> Iterator[int | None]:
+    """The ranks of the tensors, of a pair too, in what `target` is given, or `value`."""
     known = scope.program.value(target if value is None else value)
     if value is not None and known.kind is Kind.SEQUENCE:
         elements = scope.program.get(Shapes).elements(target) if isinstance(target, ast.expr) else []
         for item in (each for each in elements if each not in scope.facts.inside):
-            yield from _ranks(scope, item, item, depth - 1)
+            yield from _ranks(scope, item, item)
         return
-    for _ in range(depth if value is None else 0):
-        known = known.item if known.kind is Kind.SEQUENCE and known.item is not None else known
     rank = scope.rank(value) if value is not None else None
     is_tensor = known.kind is Kind.TENSOR and known.sure
-    yield _NO_TENSOR if not is_tensor else None if rank is None else rank - max(depth, 0)
+    yield rank if is_tensor else _NO_TENSOR
 
 
 def is_left(values: Mapping[str, Value], path: str) -> bool:
-    """Does the step after find under `path` what its own Cell left?"""
-    base, _, index = path.removesuffix("]").rpartition("[")
-    whole = values.get(base)
-    if path not in values and isinstance(whole, Parts) and index.isdigit() and int(index) < len(whole.items):
-        return is_of(whole.items[int(index)], path)
+    """Does the next step find under `path` the state that its own Cell left?"""
     return path in values and is_of(values[path], path)
 
 
 def is_of(value: Value, path: str) -> bool:
-    """Is it what the step after is to find under `path`?"""
+    """Is it the state that the next step expects under `path`?"""
     if isinstance(value, Parts):
         return bool(value.items) and all(is_of(each, f"{path}[{k}]") for k, each in enumerate(value.items))
     return isinstance(value, State) and value.path == path
 
 
 def may_be_named(value: State | Parts) -> bool:
-    """May it go on under another name?"""
     if isinstance(value, Parts):
         return all(isinstance(each, State) and (each.is_output or each.outputs is None) for each in value.items)
     return True
-
-
-def leave(scope: Scope, layer: str, node: ast.AST) -> None:
-    """Let the lists whose items the layers of a loop replaced stand for what its Cells left; raises Blocked."""
-    suffix = f"[{layer}]"
-    for place in sorted(each for each in scope.draft.consumed if suffix in each):
-        base = root_of(place)
-        scope.draft.consumed.discard(place)
-        scope.draft.consumed.add(base)
-        if any(each.startswith(f"{base}[") and each[len(base) + 1 : -1].isdigit() for each in scope.values):
-            raise Blocked(f"`{base}` has another item that is replaced in each step", node)
-        if not scope.is_rebound(base) and not is_left(scope.values, place):
-            raise Blocked(f"`{place}` goes into an RNN, and is not what it returns", node)
-    for base in {root_of(each) for each in scope.values if each.endswith(suffix)}:
-        if isinstance(scope.values.pop(base + suffix, None), State | Parts):
-            scope.values[base] = State(base)

@@ -74,10 +74,8 @@ class Draft:
     lists: list[Appended] = field(default_factory=list)
 
     def outputs_of(self, path: str) -> str:
-        """The name of the outputs of the Cell whose state is found under `path`."""
         if path not in self.outputs:
-            plain = re.sub(r"\[[^\d\W]\w*\]|\W", "", path)  # `h` of `h[layer]`, `h0` of `h[0]`
-            self.outputs[path] = self.taken.fresh(f"{plain}_steps")
+            self.outputs[path] = self.taken.fresh(f"{path}_steps")
         return self.outputs[path]
 
 
@@ -95,20 +93,18 @@ class Callee:
 
 @dataclass(frozen=True)
 class Line:
-    """The `new` statements that take the place of an old one; of its head, where `last` is the last line of that."""
+    """The `new` statements that take the place of an old one."""
 
     statement: ast.stmt
     new: tuple[ast.stmt, ...]
-    last: int = 0
 
 
 @dataclass(frozen=True)
 class Scope:
     """The values, by path, of what one function has given a value so far: the loop's, or one that its body calls.
 
-    `assigned` are all paths that the loop gives a value, `targets` what its head alone does. `layer` counts in a loop
-    inside of a step, as over the layers of a stack: empty where nothing does, None outside of one. Where it is replaced
-    with changes, both go on with the same `draft` and `values`.
+    `assigned` are all paths that the loop gives a value, `targets` what its head alone does. Where it is
+    replaced with changes, both go on with the same `draft` and `values`.
     """
 
     facts: Facts
@@ -117,49 +113,33 @@ class Scope:
     targets: Mapping[str, Value] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
     callee: Callee | None = None
-    layer: str | None = None
 
     @property
     def program(self) -> Program:
-        """The program that the loop is in."""
         return self.facts.program
 
     @property
     def flow(self) -> Flow:
-        """The reaching definitions of the program."""
         return self.program.get(Flow)
 
     @property
     def graph(self) -> Graph:
-        """The IR of the loop's function."""
         return self.flow.graph(self.facts.loop)
 
     def lift(self, node: ast.expr) -> Value:
-        """The value of `node` in all steps; raises Blocked."""
         return self.facts.lift(self, node)
 
     def tensor(self, node: ast.expr, at: ast.AST | None = None) -> Batched | Invariant:
-        """The value of `node` where it is a tensor that is known in every step; raises Blocked."""
+        """The value of `node`, a tensor that is known in every step; raises Blocked."""
         return tensor(self.lift(node), at or node)
 
     def read(self, node: ast.expr) -> Value | None:
-        """The value of a variable, or an item of a list, that the body or the loop's head sets; None for any other."""
-        place = place_of(node)
-        if place in self.values:
-            return self.values[place]
-        if place in self.assigned or (isinstance(node, ast.Subscript) and place and self._is_item(node)):
-            return Carried(place)
-        return None
-
-    def _is_item(self, node: ast.Subscript) -> bool:
-        """Is it the same item, in each step, of what the step before left?"""
-        is_fixed = (integer(node.slice) or 0) >= 0 and isinstance(node.slice, ast.Constant)
-        is_layer = isinstance(node.slice, ast.Name) and node.slice.id == self.layer
-        base = self.read(node.value)
-        return (is_fixed or is_layer) and isinstance(base, Carried) and base.path not in self.facts.shifted
+        """The value of a variable that the body or the loop's head sets; None for any other."""
+        path = path_of(node)
+        return self.values.get(path, Carried(path) if path in self.assigned else None)
 
     def varies(self, *nodes: ast.expr) -> bool:
-        """Does one of them read anything that the loop gives a value?"""
+        """Does one of them read anything that the loop sets?"""
         return any(
             isinstance(part, ast.Name | ast.Attribute) and not isinstance(self.read(part), Invariant | None)
             for node in nodes
@@ -171,7 +151,6 @@ class Scope:
         return derived(node, {**self._renamed(node, parts or {}), **(parts or {})})
 
     def _renamed(self, node: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> dict[ast.expr, ast.expr]:
-        """The names of a called function, as the loop's function writes them."""
         if self.callee is None:
             return {}
         gone = {part for each in parts for part in ast.walk(each)}
@@ -185,7 +164,6 @@ class Scope:
         return found
 
     def local(self, name: str) -> str:
-        """How the loop's function writes a name that is given a value here."""
         if self.callee is None:
             return name
         if name not in self.callee.own:
@@ -194,7 +172,6 @@ class Scope:
         return self.callee.own[name]
 
     def bound(self, code: ast.expr) -> str:
-        """A name for what `code` computes."""
         if isinstance(code, ast.Name):
             return code.id
         name = self.draft.taken.fresh("steps")
@@ -204,16 +181,14 @@ class Scope:
     # -- the loop's variables
 
     def starts(self, name: str) -> set[Definition]:
-        """What gives the variable the values that it has before the loop."""
         uses = (node for node in self.facts.inside if isinstance(node, ast.Name) and node.id == name)
         return set().union(*map(self._in_front, uses))
 
     def entering(self, name: str) -> list[ast.expr | None]:
-        """What the variable is given before the loop; None for what is not known."""
         return [each.given for each in self.starts(name)] or [None]
 
     def start(self, name: ast.Name) -> ast.expr | None:
-        """What the one assignment before the loop gives `name`; None where it comes from elsewhere, too."""
+        """What the only assignment before the loop gives `name`."""
         starts = self._in_front(name)
         return starts.pop().given if len(starts) == 1 else None
 
@@ -222,33 +197,16 @@ class Scope:
         made = (each for each in sources_of(value) if isinstance(each, Definition)) if value is not None else ()
         return {each for each in made if each.node not in self.facts.inside}
 
-    def uses(self, name: str, *, inside: bool | None = None) -> list[ast.Name]:
-        """Where the function of the loop has the variable, in the loop or outside of it."""
+    def uses(self, name: str) -> list[ast.Name]:
         around = self.program.function_of(self.facts.loop) or self.program.tree
-        found = (node for node in own_nodes(around) if isinstance(node, ast.Name) and node.id == name)
-        return [node for node in found if inside is None or (node in self.facts.inside) is inside]
-
-    def is_rebound(self, path: str) -> bool:
-        """Does the loop give the variable that `path` begins with another value as a whole?"""
-        return any(not isinstance(node.ctx, ast.Load) for node in self.uses(root_of(path), inside=True))
-
-    def is_live_out(self, path: str) -> bool:
-        """Does code after the loop read the variable, or the list that `path` is an item of?"""
-        root = root_of(path)
-        if path == root or self.is_rebound(path):
-            return root in self.facts.live_out
-        uses = self.uses(root, inside=False)
-        is_repeated = self.graph.regions[self.facts.loop].outer is not None
-        return is_repeated or any(self.graph.runs_after(use, self.facts.loop) for use in uses)
+        return [node for node in own_nodes(around) if isinstance(node, ast.Name) and node.id == name]
 
     # -- shapes
 
     def rank(self, node: ast.expr) -> int | None:
-        """How many axes the value of `node` has, where the program tells."""
         return self.program.get(Shapes).shape(node).rank
 
     def is_length(self, count: ast.expr, base: ast.expr, axis: int) -> bool:
-        """Is `count` how long `base` is along `axis`?"""
         shapes = self.program.get(Shapes)
         size = shapes.shape(base).size(axis)
         if size and shapes.size(count) == size:
@@ -258,13 +216,11 @@ class Scope:
         return measured is not None and measured[1] == axis and self.is_same(measured[0], base)
 
     def is_same(self, one: ast.expr, other: ast.expr) -> bool:
-        """Are both the same variable, given its value in the same place?"""
         if not isinstance(one, ast.Name) or not isinstance(other, ast.Name) or one.id != other.id:
             return False
         return self.flow.definitions(one) == self.flow.definitions(other) != frozenset()
 
     def invariant(self, node: ast.expr) -> Invariant:
-        """The value of an expression in which nothing differs from step to step."""
         is_number = self.program.value(node).kind is Kind.NUMBER
         return Invariant(self.code(node), 0 if is_number else self.rank(node), is_number)
 
@@ -307,7 +263,6 @@ def counter(scope: Scope, node: ast.expr) -> Induction | None:
 
 
 def tensor(value: Value, node: ast.AST) -> Batched | Invariant:
-    """`value` where it is a tensor that is known in every step; raises Blocked."""
     if isinstance(value, State) and value.is_output and value.outputs is not None:
         return value.outputs
     if isinstance(value, Batched | Invariant):
@@ -320,26 +275,17 @@ def tensor(value: Value, node: ast.AST) -> Batched | Invariant:
 
 
 def placed(lines: Iterable[Line]) -> list[ast.stmt]:
-    """The new statements, which have the comments of those they stand for."""
+    """The new statements, with the comments of those they stand for."""
     found: list[ast.stmt] = []
     for line in lines:
         for position, each in enumerate(line.new):
             if not position:
-                standing_for(each, line.statement, last=line.last, alone=len(line.new) == 1)
+                standing_for(each, line.statement, alone=len(line.new) == 1)
             found.append(each)
     return found
 
 
-def place_of(node: ast.AST) -> str:
-    """The path of a variable, or of an item of a list: `h[i]`, `h[0]`; empty for all else."""
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.Constant | ast.BinOp):
-        base = place_of(node.value)
-        return f"{base}[{ast.unparse(node.slice)}]" if base else ""
-    return path_of(node)
-
-
 def root_of(path: str) -> str:
-    """The variable that a path begins with."""
     return re.split(r"\W", path)[0]
 
 
@@ -368,7 +314,7 @@ def written_paths(loop: PlainLoop) -> Iterator[str]:
 
 
 def shifted_inputs(loop: PlainLoop) -> dict[str, ast.expr]:
-    """The names that the body gives a value in one place, out of given sequences alone, and that value."""
+    """The names that the body sets once, out of given sequences alone, with those values."""
     stored = [node.id for each in loop.body for node in own_nodes(each) if _is_store(node)]
     found = (node for node in loop.body if isinstance(node, ast.Assign) and len(node.targets) == 1)
     return {

@@ -42,40 +42,34 @@ class Batched:
 
     @property
     def axes_after(self) -> int:
-        """How many axes there are at least after the time axis."""
+        """The least number of axes after the time axis."""
         return self.least - self.axis - (1 if self.kept else 0)
 
     @property
     def rank(self) -> int | None:
-        """How many axes one step has, where that is known."""
         return self.least if self.least == self.most else None
 
     def with_axes(self, more: int, code: ast.expr) -> Batched:
-        """A value of which one step has so many axes more."""
         least, most = self.least + more, min(self.most + more, MANY)
         return replace(self, code=code, least=least, most=most, dense=False, fresh=False, of="")
 
     def computed(self, code: ast.expr, *, dense: bool = False, fresh: bool = False) -> Batched:
-        """What a computation gives out of this value, with the same axes."""
         return replace(self, code=code, dense=dense, own=True, fresh=fresh)
 
     def narrowed(self, least: int, most: int = MANY) -> Batched:
-        """The same value, of whose rank more is known."""
         return replace(self, least=max(self.least, least), most=min(self.most, most))
 
     def named(self, code: ast.expr) -> Batched:
-        """The same value under another name, which others may read, too."""
         return replace(self, code=code, fresh=False)
 
     def at(self, axis: int) -> Batched:
-        """The same value with its time axis moved."""
         if axis == self.axis:
             return self
         assert not self.kept
         return replace(self, code=moved(self.code, self.axis, axis), axis=axis, dense=False)
 
     def in_front(self) -> Batched:
-        """The same value with time before all axes of a step, an axis of size 1 among them."""
+        """The same value, time in front; an axis of size 1 stays."""
         if not self.kept:
             return self.at(0)
         return replace(self, code=moved(self.code, self.axis, 0) if self.axis else self.code).loosened(0)
@@ -88,13 +82,12 @@ class Batched:
         return replace(self, code=code, axis=self.axis if axis is None else axis, kept=False, dense=False)
 
     def squeezed(self) -> Batched:
-        """One step without the axis that it keeps."""
         if not self.kept:
             return self
         return replace(self.with_axes(-1, self.code), kept=False, dense=self.dense, fresh=self.fresh)
 
     def unsqueezed(self, axis: int) -> Batched:
-        """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
+        """One step with one more axis of size 1, `axis`, along which the steps are."""
         there = self.at(axis)
         return replace(there.with_axes(1, there.code), kept=True, dense=there.dense, fresh=there.fresh)
 
@@ -141,8 +134,6 @@ class State:
 
 @dataclass(frozen=True)
 class Parts:
-    """A tuple or list of values."""
-
     items: tuple[Value, ...]
 
 
@@ -150,17 +141,14 @@ Value = Invariant | Batched | Induction | Carried | State | Parts
 
 
 def written(value: Invariant | Batched) -> str:
-    """The code of a value, for a message."""
     return ast.unparse(value.code)
 
 
 def is_named(code: ast.expr, name: str) -> bool:
-    """Is it the variable of that name?"""
     return isinstance(code, ast.Name) and code.id == name
 
 
 def moved(code: ast.expr, source: int, target: int) -> ast.expr:
-    """`code` with the axis `source` at `target`."""
     if {source, target} == {0, 1}:
         there = back = "{x}.transpose(0, 1)"
     else:
@@ -173,7 +161,6 @@ def moved(code: ast.expr, source: int, target: int) -> ast.expr:
 
 
 def picked(code: ast.expr, axis: int, item: ast.expr) -> ast.expr:
-    """`code` indexed by `item` along `axis`."""
     return indexed(code, [*(new(ast.Slice()) for _ in range(axis)), item])
 
 
@@ -188,5 +175,4 @@ def indexed(code: ast.expr, items: list[ast.expr], *, whole: bool = False) -> as
 
 
 def is_full(item: ast.expr) -> bool:
-    """Is the index all of an axis?"""
     return isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None
