@@ -126,7 +126,6 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds of a text."""
         if isinstance(value, float):
             return value
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))

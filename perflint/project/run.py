@@ -74,8 +74,7 @@ class _Work(Protocol):
     def key(self, task: Task, data: bytes) -> bytes | None:
         """The key of the result for a file that holds `data`; None where nothing is remembered."""
 
-    def __call__(self, task: Task) -> Checked:
-        """The result."""
+    def __call__(self, task: Task) -> Checked: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,6 @@ class Linker:
     in_outline: bool = False
 
     def key(self, task: Task, data: bytes) -> bytes | None:
-        """The key of a file that holds `data`."""
         if self.keys is None:
             return None
         return in_context(self.keys.key(task.path, data), "outline" if self.in_outline else task.surroundings)
@@ -120,7 +118,6 @@ class Checker:
     edits: bool = False
 
     def key(self, task: Task, data: bytes) -> bytes | None:
-        """The key of a file that holds `data`."""
         if not self.keys:
             return None
         return in_context(self.keys[task.rules].key(task.path, data), task.surroundings)
@@ -345,7 +342,6 @@ def _do_each(work: _Work, todo: Mapping[str, _Seen], jobs: int | None) -> Genera
 
 
 def _failed(linked: Mapping[str, Checked], paths: Mapping[str, str]) -> dict[str, FileResult]:
-    """The results of those files which could not be linked."""
     results = {name: _decoded(paths[name], each.payload) for name, each in linked.items()}
     return {name: result for name, result in results.items() if result.problem}
 

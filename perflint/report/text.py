@@ -170,7 +170,6 @@ def grouped(diagnostics: Iterable[Diagnostic], rules: Iterable[Rule], *, each: b
 
 
 def code_frame(diagnostic: Diagnostic, style: Style) -> list[str]:
-    """The lines of the frame, each with its gutter."""
     gutter = len(str(diagnostic.frame_line + max(len(diagnostic.frame) - 1, 0)))
     room = max((style.width or _WIDTH) - gutter - 3, _LEAST_WIDTH)
     bar = style.paint("bold blue", f"{' ' * gutter} |")
@@ -216,7 +215,6 @@ def _first_cell(code: str, begin: int, stop: int, room: int) -> int:
 
 
 def cells(text: str) -> int:
-    """How many terminal cells `text` takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -47,7 +47,6 @@ def keep(root: Path, program: str, fixes: Iterable[FixVerdict]) -> Path:
 
 
 def load(root: Path, program: str) -> tuple[Kept, ...]:
-    """What was kept for a program; raises UserError where nothing was."""
     file = root / FOLDER / TUNED
     known = _read(file) if file.exists() else {}
     if program not in known:

@@ -61,7 +61,6 @@ class Planned:
 
     @property
     def fixes(self) -> tuple[FixKey, ...]:
-        """All fixes that are examined."""
         return self._variants.fixes
 
     def late(self) -> tuple[tuple[FixKey, ...], Shortcut]:
@@ -80,7 +79,6 @@ class Planned:
 
     @property
     def has_time(self) -> bool:
-        """Whether there is time to start the program once more, and to come to some steps."""
         return self._look.until(HORIZON // 2) < self._budget.left
 
     @cached_property
@@ -117,7 +115,6 @@ class Planned:
 
     @cached_property
     def _protocol(self) -> Protocol:
-        """The protocol of recordings."""
         return self._schedule.recordings(self._comparing.left)
 
     @cached_property
@@ -155,7 +152,6 @@ class Planned:
 
     @cached_property
     def _is_tight(self) -> bool:
-        """Whether there is hardly time to record and to race, after a first look."""
         return self._schedule.is_tight(self._budget.left)
 
     @property
@@ -184,6 +180,5 @@ class Planned:
             self._left_out.append(f"{', '.join(names)}: there was no time to compile")
 
     def _enter(self, part: str, telling: str) -> None:
-        """Begin a part of the verification."""
         self._course.ledger.enter(part)
         self.tell(telling)

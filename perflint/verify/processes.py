@@ -80,7 +80,6 @@ def pause(run: str, known: Iterable[int]) -> frozenset[int]:
 
 
 def resume(groups: Iterable[int]) -> None:
-    """Resume the process groups that `pause` has stopped."""
     _signal(groups, signal.SIGCONT)
 
 
@@ -98,7 +97,6 @@ def kill(run: str) -> None:
 
 
 def _groups(family: Iterable[psutil.Process]) -> list[tuple[int, str]]:
-    """The process group and status of each process that still lives."""
     found: list[tuple[int, str]] = []
     for process in family:
         with contextlib.suppress(ProcessLookupError, *_GONE):
@@ -135,7 +133,6 @@ class Guardian:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """Kill what still runs, and clean up."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

@@ -65,14 +65,12 @@ class Estimate:
 
 
 def subject(variant: str) -> str:
-    """A variant as the subject of a sentence."""
     if variant in ORIGINALS:
         return "the original"
     return f"the {variant} program" if variant == PATCHED else f"the program with {variant}"
 
 
 def only(fix: str) -> str:
-    """The name of the variant with one fix alone."""
     return f"only {fix}"
 
 
@@ -115,12 +113,10 @@ def pair_ratios(samples: Samples, before: Sequence[str], after: Sequence[str]) -
 
 
 def itself(samples: Samples) -> Estimate | None:
-    """The original against itself."""
     return speedup(samples, [ORIGINAL], [AGAIN])
 
 
 def against_original(samples: Samples, variant: str) -> Estimate | None:
-    """How much faster `variant` is than the original, which every race measures twice."""
     return speedup(samples, ORIGINALS, [variant])
 
 

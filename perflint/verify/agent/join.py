@@ -56,7 +56,6 @@ class Agent:
         self.steps = Steps(orders.unit, self._passed)
 
     def install(self) -> None:
-        """Take part from now on, in libraries as soon as they are imported."""
         recording = self._orders.recording
         _print_whole_lines()
         random.seed(self._orders.seed)
@@ -153,7 +152,6 @@ class Agent:
 
 
 def _cut(iterable: Iterable[object]) -> Iterator[object]:
-    """The first items of what a loop goes over."""
     return itertools.islice(iterable, SHORT)
 
 

@@ -57,8 +57,6 @@ def recorded(folder: Path) -> int:
 
 
 class _Step:
-    """What has happened since the last step."""
-
     def __init__(self) -> None:
         self.batches: list[str] = []  # digests
         self.samples: list[str] = []  # shapes
@@ -68,7 +66,6 @@ class _Step:
         self.logged: list[str] = []
 
     def add(self, kind: str, values: Mapping[str, Any]) -> None:
-        """Add values by their paths, under the next number of their kind."""
         self.values |= {f"{kind} {self.numbers[kind]}{path}": value for path, value in values.items()}
         self.numbers[kind] += 1
 
@@ -90,7 +87,6 @@ class Recorder:
         self._moving: set[str] = set()  # what of it has changed since
 
     def watch(self, torch: Any) -> None:
-        """Record losses, batches, checkpoints and log messages from now on."""
         from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
 
         self._save = torch.save
@@ -134,7 +130,6 @@ class Recorder:
         return replace(self._orders, folder=folder, follow=follow)
 
     def passed(self) -> None:
-        """Write a step."""
         self._number += 1
         self._calls.clear()
         if self._orders.marks and self._number not in self._orders.marks:
@@ -248,7 +243,6 @@ class Reads:
         self._passes = 0
 
     def watch(self) -> None:
-        """Note all batches from now on."""
         from torch.utils.data import dataloader
 
         iterator: Any = dataloader._BaseDataLoaderIter

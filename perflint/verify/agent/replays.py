@@ -50,7 +50,6 @@ class _Before:
         self._offset = self._generator.get_offset()
 
     def restore(self) -> None:
-        """Put it back."""
         for leaf, gradient in self._gradients:
             leaf.grad = gradient
         for tensor, value in self._values:

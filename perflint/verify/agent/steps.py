@@ -40,7 +40,6 @@ Passed = Callable[[str], None]
 
 
 def calls(depth: int) -> str:
-    """The kind of calls that are nested in `depth` others."""
     return CALLS + depth * _NESTED
 
 
@@ -154,15 +153,12 @@ class Gate:
         self.unseen: Callable[[], tuple[str, ...]] = tuple
 
     def watch(self, torch: Any) -> None:
-        """Count captures of CUDA graphs from now on."""
-
         def count(*_: Any, **__: Any) -> None:
             self._captures += 1
 
         torch.cuda.CUDAGraph.capture_begin = before(torch.cuda.CUDAGraph.capture_begin, count)
 
     def passed(self, kind: str) -> None:
-        """Another step is done: stop if it is the last one allowed."""
         if self._verifier is None:
             gate = socket.socket(socket.AF_UNIX)
             gate.connect(self._address)
@@ -215,7 +211,6 @@ class Gate:
 
 
 def frames() -> Iterator[FrameType]:
-    """The frames of this thread, from here on outwards."""
     frame: FrameType | None = sys._getframe()
     while frame:
         yield frame
@@ -233,7 +228,6 @@ def platform_of() -> Platform:
 
 
 def host() -> str:
-    """The name of the device of programs that use no GPU."""
     return f"CPU, {os.cpu_count()} cores"
 
 
@@ -253,7 +247,6 @@ def rank_and_ranks() -> tuple[int, int]:
 
 
 def synchronize() -> None:
-    """Wait for the device, where one is in use."""
     torch = sys.modules["torch"]
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
