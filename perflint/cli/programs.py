@@ -250,8 +250,7 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     and faster, with 1 if not, with 2 if it could not be run.
     """
     from perflint.engine.rule import Safety
-    from perflint.tune.kept import keep
-    from perflint.tune.ladder import ladder
+    from perflint.tune.kept import keep, ladder
     from perflint.tune.trials import Trials, fresh, trials
     from perflint.verify.grade import Outcome
     from perflint.verify.summary import advice

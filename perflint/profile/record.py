@@ -53,7 +53,7 @@ class Orders:
     ours: tuple[str, ...] = ()
 
     def place(self, run: Path) -> Path:
-        """Where what is written below a cover is kept, of a run of that folder."""
+        """Where a run in that folder keeps what is written below a cover."""
         return run
 
     @property

@@ -205,10 +205,7 @@ class _Run:
     def check_all(
         self, tasks: Mapping[str, Task], around: Mapping[str, Task], progress: Progress | None
     ) -> tuple[dict[str, Checked], Contexts, list[FileResult]]:
-        """The results and the contexts by name, of the `tasks`, and the files `around` them at which we failed.
-
-        Contexts depend on the results of all files, so they are cached for the files together.
-        """
+        """The results and contexts by name, and the files `around` at which we failed."""
         seen = {name: _look(self.checker, task) for name, task in tasks.items()}
         beside = {name: _look(self.linker, task) for name, task in around.items()}
         keys = {name: each.key for name, each in (*seen.items(), *beside.items()) if each.key}
@@ -229,10 +226,7 @@ class _Run:
     def _follow_links(
         self, seen: dict[str, _Seen], beside: dict[str, _Seen], progress: Progress | None
     ) -> tuple[dict[str, Checked], Contexts, list[FileResult]]:
-        """Check each file by itself; then again, until a fixpoint, those whose context has changed.
-
-        Of the files `beside` those are linked that tell something of the others; those at which we failed come along.
-        """
+        """Check each file by itself, then again, until a fixpoint, those whose context has changed."""
         paths = _paths({**seen, **beside})
         contexts = with_seen({}, paths, self.seen)
         checked = self._do(

@@ -145,12 +145,7 @@ class Group:
 
 
 def grouped(diagnostics: Iterable[Diagnostic], rules: Iterable[Rule], *, each: bool) -> list[Group]:
-    """What was profiled by its cost, then errors before warnings before advice, in each the groups of rules in order.
-
-    With `each`, one by one.
-
-    Findings are of one defect where rule, kind and obstacle are the same but for the names in the user's code.
-    """
+    """What was profiled by cost, then by severity; findings of one rule, kind and obstacle go together."""
     order = {rule.name: (GROUPS.index(rule.group) if rule.group in GROUPS else len(GROUPS)) for rule in rules}
     together: defaultdict[object, list[Diagnostic]] = defaultdict(list)
     for number, one in enumerate(diagnostics):

@@ -153,7 +153,7 @@ class Editor(LanguageServer):
             self.text_document_publish_diagnostics(shown)
 
     def _workspace_of(self, path: Path) -> Workspace:
-        """The project around a file. A new one is read meanwhile, and what is open checked again when it is known."""
+        """The project around a file; a new one is read meanwhile, and what is open is checked again then."""
         root = project_of(path.parent)
         if root not in self._workspaces:
             self._workspaces[root] = Workspace.around(path.parent, self.overrides)

@@ -135,10 +135,7 @@ class Contest:
                 self._judge(fix, race, only(fix.name), gain)
 
     def _chosen(self, fixes: Fixes, budget: Budget, *, in_haste: bool) -> list[FixVerdict]:
-        """The fixes that gain alone, or on top of those chosen before them; the best comes first.
-
-        In haste these are all together, if that is faster than the best of them.
-        """
+        """The fixes that gain alone or on top of those chosen before, the best first; in haste, all together."""
         sound = [fix for fix in self._sound if fix.name in names_of(fixes)]
         ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
@@ -160,15 +157,12 @@ class Contest:
         return chosen
 
     def _may_gain(self, fix: FixVerdict, *, in_haste: bool) -> bool:
-        """Whether to race it with others: what is slower for sure is not, and else what gains nothing alone."""
+        """Whether to race it with others: in haste, unless it is slower for sure; else only if it gains alone."""
         said = self._said.get(fix.name)
         return said is Outcome.FASTER or (in_haste and said is not Outcome.SLOWER)
 
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
-        """The chosen fixes, and the best of those that compile, if it is faster on top of them.
-
-        Where programs run one after the other, it is the first of them that is faster.
-        """
+        """The chosen fixes, and the best of those that compile, if it is faster on top of them."""
         groups = [[fix] for fix in slow] if self._room.processes == 1 else [slow]
         for group in groups:
             together = {more(fix.name): [fix] for fix in group if self.patched([*chosen, fix], WHOLE)}

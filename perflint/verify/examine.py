@@ -73,10 +73,7 @@ class Examination(Planned):
             return self.failed(failure)
 
     def failed(self, failure: Fault | TimeUp) -> Verdict:
-        """The verdict where the original fails, or by what is known when the time is up.
-
-        All other faults have been dealt with.
-        """
+        """The verdict where the original fails, or by what is known when the time is up."""
         known = replace(self._known, load=self._monitor.load)
         if isinstance(failure, Fault):
             return replace(known, failure=str(failure))
@@ -156,7 +153,7 @@ class Examination(Planned):
         whole: Recorded,
         raced: Settled | None = None,
     ) -> Verdict:
-        """The verdict on fixes that were recorded: those that are right are raced, unless all were `raced` before."""
+        """The verdict on recorded fixes: those that are right are raced, unless all were `raced` before."""
         own = self._records.own
         fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
         right = [fix for fix in fixes if not fix.reason]

@@ -65,10 +65,7 @@ def memory(run: str) -> int:
 
 
 def pause(run: str, known: Iterable[int]) -> frozenset[int]:
-    """Stop all processes of a run until `resume`; return their groups once they stand still.
-
-    The groups that are `known` are stopped at once: others would work while they are looked for.
-    """
+    """Stop all processes of a run, the groups that are `known` at once; return their groups once they stand still."""
     _signal(known, signal.SIGSTOP)
     end = time.monotonic() + _PATIENCE
     groups = _groups(processes(run))

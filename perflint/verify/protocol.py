@@ -106,7 +106,7 @@ class Look:
         return self.start + sum(passage.seconds for passage in self.passages)
 
     def until(self, step: int) -> float:
-        """About how many seconds pass until so many steps are done, the start of the process and all."""
+        """The seconds from the start of a process until so many steps are done, about."""
         steps = self.steps[:step]
         return self.start + sum(steps) + ((step - len(steps)) * self.usual if step > len(steps) else 0.0)
 
@@ -167,7 +167,7 @@ class Schedule:
         return replace(chosen, warm_up=max(chosen.warm_up, _COMPILED))
 
     def recordings(self, seconds: float) -> Protocol:
-        """That of recordings that take about so many seconds in all: of slow steps, fewer are compared."""
+        """The protocol of recordings that take so many seconds in all: of slow steps, fewer are compared."""
         chosen = self.protocol(3, seconds)
         chosen = _patient(chosen) if self.compile else chosen
         if "horizon" in self.asked or not self.look.steps:
@@ -178,7 +178,7 @@ class Schedule:
 
     @property
     def recorded(self) -> float:
-        """About how many seconds the shortest recordings take that say something."""
+        """The seconds that the shortest recordings take that say something, about."""
         return _RECORDINGS * self._recording(self._least_horizon)
 
     @property

@@ -279,11 +279,7 @@ class _Lane:
 def _windowed(
     together: Together, groups: Sequence[Sequence[Variant]], protocol: Protocol, number: int, rng: random.Random
 ) -> Race:
-    """A round of processes that take turns within each group.
-
-    It is empty for programs that end before they are warm, and shorter where the time is up. Raises Fault, or Crowded
-    where that may be due to the other processes.
-    """
+    """A round of processes that take turns in each group; raises Fault, or Crowded where others may be to blame."""
     laps: list[_Lap] = []
     starts: list[Start] = []
     passed: dict[str, int] = {}
@@ -314,7 +310,7 @@ def _windowed(
 
 
 def _whole(together: Together, variants: Sequence[Variant], protocol: Protocol, number: int) -> Race:
-    """A round of whole runs, one after the other, which is empty if the time is up before its end; raises Fault."""
+    """A round of whole runs, one after the other, empty if the time is up before its end; raises Fault."""
     windows, starts = [], []
     printed: dict[str, str] = {}
     for variant in variants:
@@ -335,7 +331,7 @@ def _whole(together: Together, variants: Sequence[Variant], protocol: Protocol, 
 
 
 def _warm_up(lanes: list[_Lane], begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int) -> None:
-    """Add warm lanes, started side by side, but in the first round one by one where the start is timed."""
+    """Add warm lanes, started side by side; in the first round one by one, as the start is timed."""
     is_timed = number == 0 and protocol.times_starts
     first = [variant for variant in group if is_timed and variant.name in _SHOWN]
     rest = [variant for variant in group if variant not in first]

@@ -77,10 +77,7 @@ class Records:
         return runs
 
     def _hurried(self, jobs: Sequence[Job]) -> list[Recorded]:
-        """Where there is hardly time, the original and variants recorded in the other order; empty where there is.
-
-        A variant that does all that the original does, bit by bit, shows as well that this repeats itself.
-        """
+        """In haste, variants and the original in the other order; a bitwise equal variant shows that it repeats."""
         if self.course.budget.left > _HURRIED * self.seconds(1 + len(jobs)):
             return []
         runs = self._record(jobs)

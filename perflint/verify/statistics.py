@@ -121,7 +121,7 @@ def against_original(samples: Samples, variant: str) -> Estimate | None:
 
 
 def noise_floor(aa: Estimate | None) -> float:
-    """How far from 1 the original appears to be against itself in a race, by that estimate."""
+    """How far from 1 the original appears to be against itself."""
     return max(aa.ratio, 1 / aa.ratio) - 1 if aa else 0.0
 
 
@@ -145,10 +145,7 @@ def drowns(floor: float) -> bool:
 
 
 def is_decided(estimate: Estimate, floor: float) -> bool:
-    """Whether a race may end before its last round: only for a clear gain or loss.
-
-    Ending it for less would give chance as many tries as there are rounds.
-    """
+    """Whether a clear gain or loss may end a race early; less would give chance a try in each round."""
     clear = threshold(floor, SOUGHT_GAIN)
     return estimate.low > clear or estimate.high < 1 / clear
 

@@ -83,7 +83,7 @@ class FixVerdict:
 
     @property
     def gain(self) -> Estimate | None:
-        """What it gains on top of those that were kept before it, or else alone."""
+        """What it gains on top of those kept before it, or else alone."""
         return self.on_top or self.alone
 
 

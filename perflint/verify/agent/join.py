@@ -24,8 +24,7 @@ from perflint.shim.session import RUN
 from perflint.verify.agent import determinism
 from perflint.verify.agent.cover import is_covered
 from perflint.verify.agent.journal import Journal
-from perflint.verify.agent.recorder import Recorder
-from perflint.verify.agent.replays import take_twice
+from perflint.verify.agent.recorder import Recorder, take_twice
 from perflint.verify.agent.steps import GRAPHED, Gate, Steps, calls, frames, keep_sockets
 from perflint.verify.messages import GATE, ORDERS, SHORT, Loop, Orders
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perflint.shim.hooks import after, before
 from perflint.verify.agent import determinism
 from perflint.verify.agent.state import WEIGHT, Holders, State, Tensors, digest, sample, size, tensors_in, values_in
-from perflint.verify.agent.steps import rank_and_ranks
+from perflint.verify.agent.steps import Steps, rank_and_ranks
 from perflint.verify.messages import Recording, of_rank
 
 if TYPE_CHECKING:
@@ -300,3 +300,49 @@ def _is_capturing() -> bool:
     """Whether a CUDA graph is being captured, so that nothing can be read from the device now."""
     cuda = sys.modules["torch"].cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())  # a forked process may not even ask
+
+
+def take_twice(steps: Steps, recorder: Recorder, module: Any) -> None:
+    """Have graphed steps run eagerly first, for what is recorded in their middle, and go on with what a replay makes.
+
+    A replay that computes something else shows in the step that follows. `module` is that of `graphed_step`.
+    """
+    kind = module.GraphedStep
+    take = kind._replay
+
+    @functools.wraps(take)
+    def taken(step: Any, capture: Any, call: Any, scene: Any) -> Any:
+        before, restarts = _BeforeReplay(scene), recorder.restarts
+        result = step.eagerly(call, scene)
+        if recorder.restarts != restarts:  # the state is another run's now
+            return result
+        before.restore()
+        with steps.noting():
+            return take(step, capture, call, scene)
+
+    kind._replay = taken
+    module.Recall.find = lambda *_: None  # the shorter way, which has no scene
+
+
+class _BeforeReplay:
+    """What a step may change: tensors, gradients, and the random numbers of its device."""
+
+    def __init__(self, scene: Any) -> None:
+        import torch
+
+        states = (tensor for each in scene.optimizers for _, tensor in tensors_in(list(each.state.values())))
+        self._gradients = [(leaf, leaf.grad) for leaf in scene.leaves]
+        grads = (gradient for _, gradient in self._gradients if gradient is not None)
+        # kernels of batch norm write to its averages without telling of it
+        changed = {id(each): each for each in (*scene.walk.state, *scene.leaves, *states, *grads)}
+        self._values = [(each, each.detach().clone()) for each in changed.values()]
+        (device,) = scene.walk.devices
+        self._generator = torch.cuda.default_generators[device]
+        self._offset = self._generator.get_offset()
+
+    def restore(self) -> None:
+        for leaf, gradient in self._gradients:
+            leaf.grad = gradient
+        for tensor, value in self._values:
+            tensor.data.copy_(value)  # unseen by a graph that has saved it
+        self._generator.set_offset(self._offset)

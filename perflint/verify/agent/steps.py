@@ -44,10 +44,7 @@ def calls(depth: int) -> str:
 
 
 def unit_of(kinds: Iterable[str]) -> str:
-    """The kind that counts as a step of a program in which steps of these `kinds` have happened; "" without any.
-
-    Of calls, the outermost that happen several times: `main` is called once, `evaluate` in each epoch.
-    """
+    """The kind of steps to count; "" without any. Of calls, the outermost that happen several times."""
     numbers = Counter(kinds)
     by_depth = sorted((kind for kind in numbers if kind.startswith(CALLS)), key=len)
     several = [kind for kind in by_depth if numbers[kind] >= _SEVERAL]
