@@ -119,6 +119,10 @@ class Course:
     def within(self, budget: Budget) -> Course:
         return replace(self, budget=self.budget.part(budget.left))
 
+    def until(self, budget: Budget) -> Course:
+        """The course, whose programs may run to the end of this budget, and no longer."""
+        return replace(self, budget=budget)
+
     def running(self, variant: Variant, unit: str, **orders: Any) -> Running:
         folders = {
             "journal": str(self.guardian.journal),
