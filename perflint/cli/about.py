@@ -123,7 +123,6 @@ def server() -> int:
 
 
 def _titles(documents: Mapping[str, str]) -> str:
-    """The titles of all documents, as markdown."""
     titles = ((topic, text.partition("\n")[0].removeprefix("# ")) for topic, text in documents.items())
     lines = [f"- `perflint docs {topic}`: {title}" for topic, title in titles]
     return "\n".join(["# Documents", "", *lines, "", "`perflint explain RULE` shows the page of a rule."]) + "\n"
@@ -138,7 +137,6 @@ def _listing(resolved: Resolved) -> str:
 
 
 def _lines(resolved: Resolved) -> Iterator[tuple[str, str]]:
-    """Lines of TOML, each with the origin of its setting or ""."""
     from perflint.project.settings import READERS
 
     for key in READERS:

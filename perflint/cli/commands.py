@@ -188,7 +188,6 @@ for command in (*_ABOUT, run, verify, profile, tune):
 
 
 def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str, ...]]:
-    """The result of checking the session's files, and notes about what was left out."""
     from perflint.cli import console
     from perflint.project.run import check_files
     from perflint.report import WITH_EDITS
@@ -305,7 +304,6 @@ def _style(typed: dict[str, Any], notes: tuple[str, ...] = (), *, err: bool = Fa
 
 
 def _message(error: click.ClickException) -> str:
-    """What is wrong with what was typed, and what to type instead where that is known."""
     message = error.format_message()
     if isinstance(error, click.NoSuchOption) and (instead := _OF_RUFF.get(error.option_name)):
         return f"{message.partition(' (')[0].partition(' Did')[0]} Here: {instead}"
@@ -316,7 +314,6 @@ def _message(error: click.ClickException) -> str:
 
 
 def fail(message: str) -> None:
-    """Tell the user of a mistake, in one line."""
     from perflint.cli import console
 
     console.show(f"perflint: {' '.join(message.split())}\n", err=True)

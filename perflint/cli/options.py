@@ -21,7 +21,6 @@ _SETTINGS = (*_LISTS, "force-exclude", "jobs", "cache-dir", "unsafe", "output-fo
 
 
 def complete_rule(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The rules whose names begin with `incomplete`."""
     from perflint.engine.catalogue import rules_by_name
 
     return _completions("", incomplete, rules_by_name())
@@ -37,7 +36,6 @@ def complete_selectors(ctx: click.Context, param: click.Parameter, incomplete: s
 
 
 def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The documents whose names begin with `incomplete`."""
     return _completions("", incomplete, documents())
 
 

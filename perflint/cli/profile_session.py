@@ -113,7 +113,6 @@ def rewound(source: int = 0) -> str:
 
 
 def why_not(ran: Ran, orders: Orders) -> str:
-    """Why there is no profile, and what was seen."""
     if told := [note for record in ran.records for note in record.notes if not record.marks]:
         return told[-1]
     failed = f"the program {ending(ran.code, '')}" if ran.code and not ran.is_interrupted else ""

@@ -126,7 +126,6 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds of a text."""
         if isinstance(value, float):
             return value
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
@@ -251,8 +250,7 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     and faster, with 1 if not, with 2 if it could not be run.
     """
     from perflint.engine.rule import Safety
-    from perflint.tune.kept import keep
-    from perflint.tune.ladder import ladder
+    from perflint.tune.kept import keep, ladder
     from perflint.tune.trials import Trials, fresh, trials
     from perflint.verify.grade import Outcome
     from perflint.verify.summary import advice

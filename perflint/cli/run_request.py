@@ -56,7 +56,6 @@ def last_lines(name: str) -> Iterator[str]:
 
 
 def _check(program: Program) -> None:
-    """Raise UserError where there is no such script."""
     if not program.is_module and not Path(program.name).exists():
         raise UserError(f"{program.name}: there is no such file to run")
 

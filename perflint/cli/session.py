@@ -51,7 +51,6 @@ def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
 
 
 def _folder(paths: Sequence[Path]) -> Path:
-    """The folder that holds all `paths`."""
     real = [Path(os.path.realpath(path)) for path in paths or [Path()]]  # Path.resolve would raise at circular links
     folders = [path if path.is_dir() else path.parent for path in real]
     above = (folders[0], *folders[0].parents)
@@ -75,7 +74,6 @@ class Session:
 
     @classmethod
     def of(cls, paths: tuple[Path, ...], typed: Mapping[str, Any]) -> Session:
-        """The session that a command was asked for."""
         if STDIN in paths and len(paths) > 1:
             raise click.UsageError("- stands alone: standard input is one program")
         if typed["stdin_filename"] and STDIN not in paths:
@@ -85,7 +83,6 @@ class Session:
 
     @property
     def reads_stdin(self) -> bool:
-        """Whether the session's only file is standard input."""
         return self.paths == (STDIN,)
 
     def discover(self) -> tuple[Discovery, tuple[str, ...]]:
@@ -245,7 +242,6 @@ def fix_report(patches: Sequence[Patch], style: Style, *, applied: bool, errors:
 
 
 def colored(diff: str, style: Style) -> str:
-    """A unified diff for a terminal."""
     looks = {"+": "green", "-": "red", "@": "cyan"}
     painted = []
     for line in diff.splitlines(keepends=True):

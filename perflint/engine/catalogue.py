@@ -51,7 +51,6 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def rules_by_name() -> dict[str, Rule]:
-    """Every rule by its name."""
     return {rule.name: rule for rule in all_rules()}
 
 

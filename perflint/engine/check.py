@@ -30,12 +30,10 @@ TORCH_MARKS = (
 
 
 def _may_use_torch(text: str) -> bool:
-    """Is there anything of torch in `text`?"""
     return any(mark in text for mark in TORCH_MARKS)
 
 
 def can_fire(rules: Sequence[Rule], text: str) -> tuple[Rule, ...]:
-    """Those of `rules` that may find something in `text`."""
     if not _may_use_torch(text):
         return ()
     return tuple(rule for rule in rules if not rule.triggers or any(trigger in text for trigger in rule.triggers))
@@ -251,7 +249,6 @@ def _located(document: Document, by: HotPlace) -> HotPlace:
 
 
 def _why_hot(by: HotPlace | None) -> str:
-    """What makes code hot, as the end of a message."""
     if by is None or not by.line:
         return ""
     cell = "" if by.cell is None else f" of cell {by.cell}"
@@ -264,7 +261,6 @@ def _titled(document: Document, fix: Fix) -> PlacedFix:
 
 
 def _fixes(document: Document, finding: Finding) -> tuple[tuple[PlacedFix, ...], str]:
-    """The fixes with their edits; or why they cannot be written."""
     try:
         return tuple(
             replace(_titled(document, fix), edits=tuple(map(document.placed, fix.edits))) for fix in finding.fixes

@@ -126,7 +126,6 @@ class Lines(SequenceMatcher[Line]):
         self._ours, self._theirs = ours, theirs
 
     def get_opcodes(self) -> list[Opcode]:
-        """How to turn the lines that are ours into theirs."""
         found: list[Opcode] = []
         start = begin = 0
         for stop, end in (*_anchors(self._ours, self._theirs), (len(self._ours), len(self._theirs))):

@@ -210,7 +210,6 @@ class _Pass:
 
 
 def _size(fix: Fix) -> int:
-    """How many characters a fix takes away and adds."""
     return sum(edit.end - edit.start + len(edit.text) for edit in fix.edits)
 
 

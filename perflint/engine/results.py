@@ -183,5 +183,4 @@ class RunResult:
 
     @property
     def problems(self) -> tuple[FileResult, ...]:
-        """The files that could not be checked."""
         return tuple(file for file in self.files if file.problem)

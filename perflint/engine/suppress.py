@@ -68,8 +68,6 @@ class _LogicalLine:
 
 @dataclass(frozen=True)
 class _Comments:
-    """The logical lines and the pragmas of a text, in order."""
-
     lines: tuple[_LogicalLine, ...] = ()
     pragmas: tuple[_Pragma, ...] = ()
 
@@ -139,7 +137,6 @@ def _pragmas_of(comment: tokenize.TokenInfo, inside: bool, reader: _Reader) -> I
 
 
 def _listed_names(listed: str, start: int) -> Iterator[_Name]:
-    """The names in brackets, whose text begins at `start`."""
     for match in re.finditer(r"[^,]+", listed):
         if name := match[0].strip():
             begin = start + match.start() + len(match[0]) - len(match[0].lstrip())

@@ -64,12 +64,10 @@ class Division:
     left_out: int
 
     def counts(self, moment: int) -> bool:
-        """Whether a moment is in a step that counts."""
         return any(begin <= moment < end for begin, end in self.windows)
 
     @property
     def shares(self) -> dict[Regime, float]:
-        """The share of each regime, which add up to 1."""
         total = sum(cell.seconds for cell in self.cells)
         sums = {regime: sum(cell.seconds for cell in self.cells if cell.regime is regime) for regime in Regime}
         return {regime: seconds / total if total else 0.0 for regime, seconds in sums.items()}

@@ -53,7 +53,7 @@ class Orders:
     ours: tuple[str, ...] = ()
 
     def place(self, run: Path) -> Path:
-        """Where what is written below a cover is kept, of a run of that folder."""
+        """Where a run in that folder keeps what is written below a cover."""
         return run
 
     @property
@@ -155,7 +155,6 @@ class Record:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing more is to be recorded."""
         return self.operation_steps > 0
 
 
@@ -186,18 +185,15 @@ def save_worker(run: Path, process: int, fetches: Fetches) -> None:
 
 
 def records(run: Path) -> list[Record]:
-    """The records of all ranks, by rank."""
     found: list[Record] = [pickle.loads(file.read_bytes()) for file in run.glob(f"{_RECORD}*[0-9]")]
     return sorted(found, key=lambda each: each.rank)
 
 
 def worker_files(run: Path) -> list[Path]:
-    """The files of all workers."""
     return sorted(run.glob(f"{_WORKER}*[0-9]"))
 
 
 def workers(run: Path) -> list[Fetches]:
-    """What all workers have fetched."""
     return [pickle.loads(file.read_bytes()) for file in worker_files(run)]
 
 

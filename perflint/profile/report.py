@@ -41,7 +41,6 @@ def shares(profile: Profile) -> Markup:
 
 
 def look(regime: str) -> str:
-    """The class of what is drawn for a regime."""
     return f"regime-{regime.replace(' ', '-')}"
 
 
@@ -170,7 +169,6 @@ def page(profiled: Report) -> str:
 
 
 def _source(line: LineCost) -> str:
-    """The text of a line, as it is now."""
     texts = _texts(line.path)
     return texts[line.line - 1].strip() if 0 < line.line <= len(texts) else ""
 

@@ -54,12 +54,10 @@ class LineCost:
 
     @property
     def own_ms(self) -> float:
-        """Its wall time in a step."""
         return sum(self.own.values())
 
     @property
     def total_ms(self) -> float:
-        """The same with what it calls."""
         return sum(self.total.values())
 
 
@@ -119,7 +117,6 @@ class Profile:
         return max(self.shares, key=lambda name: self.shares[name] * (_IDLE if name in _IDLING else 1), default="")
 
     def ms(self, regime: str) -> float:
-        """The milliseconds of a step that go to a regime."""
         return self.shares.get(regime, 0.0) * self.step_ms
 
 
@@ -146,7 +143,6 @@ def keep(project: Path, profile: Profile) -> Path:
 
 
 def as_json(profile: Profile) -> str:
-    """A profile for programs that read it."""
     return json.dumps(encoded(profile), allow_nan=False, indent=1) + "\n"
 
 
@@ -235,7 +231,6 @@ class Costs:
 
     @cached_property
     def lines(self) -> Mapping[int, LineCost]:
-        """The lines of the file that have run."""
         return {each.line: each for each in self.profile.lines if each.path == self.code.path}
 
     def of(self, diagnostic: Diagnostic) -> float | None:

@@ -108,7 +108,6 @@ class Point:
 
     @property
     def intensity(self) -> float:
-        """FLOPs for each byte."""
         return self.flops / self.bytes if self.bytes else 0.0
 
 
@@ -128,7 +127,6 @@ class Roofline:
 
 
 def roofline(record: Record) -> Roofline:
-    """The roofline of a step."""
     peak = peak_of(record.device, record.bandwidth) if record.is_gpu else None
     steps = max(record.operation_steps, 1)
     points = sorted((_point(each, record, steps) for each in record.operations), key=lambda each: -each.seconds)

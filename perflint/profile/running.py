@@ -70,7 +70,6 @@ class Manner:
 
 
 def run(program: Program, orders: Orders, tell: Tell, guardian: Guardian, manner: Manner) -> Ran:
-    """Run a program, which records some of its steps by `orders`."""
     folder = tempfile.mkdtemp(prefix="run-", dir=guardian.folder)
     guardian.watch(folder)
     place = Path(folder)
@@ -92,7 +91,6 @@ def run(program: Program, orders: Orders, tell: Tell, guardian: Guardian, manner
 
 
 def _wait(process: subprocess.Popen[Any], folder: Path, tell: Tell, manner: Manner) -> bool:
-    """Wait for the program's end, and return whether it was interrupted."""
     is_told, begin = False, time.monotonic()
     try:
         while process.poll() is None:
@@ -202,7 +200,6 @@ def _notes(record: Record, division: Division) -> Iterator[str]:
 
 
 def _paths(record: Record, lines: Iterable[LineCost], made: Iterable[LineCost]) -> set[str]:
-    """The files that a profile is about."""
     return {each.path for each in lines} | {each.path for each in made} | {path for path, _, _ in record.facts}
 
 
@@ -213,8 +210,6 @@ def _digests(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 class _Costs(dict[Place, LineCost]):
-    """The costs of lines, by their places."""
-
     def __missing__(self, place: Place) -> LineCost:
         made = self[place] = LineCost(*place)
         return made
@@ -225,14 +220,12 @@ class _Costs(dict[Place, LineCost]):
         costs[regime] = costs.get(regime, 0.0) + seconds * 1e3
 
     def known(self) -> list[LineCost]:
-        """Those of files, the dearest first."""
         return sorted(
             (each for each in self.values() if each.path), key=lambda each: (-each.own_ms, each.path, each.line)
         )
 
 
 def line_costs(record: Record, division: Division) -> tuple[LineCost, ...]:
-    """The costs of all lines in a step, the dearest first."""
     sums = _Costs()
     for cell in division.cells:
         chain = list(_chain(record.nodes, cell.node))
@@ -278,7 +271,6 @@ def _add_work(record: Record, sums: _Costs, division: Division) -> None:
 
 
 def made_costs(division: Division) -> tuple[LineCost, ...]:
-    """What the loaders and optimizers cost, by the lines that made them."""
     sums = _Costs()
     for cell in division.cells:
         sums.add(cell.owner, cell.regime.value, cell.seconds)

@@ -56,7 +56,6 @@ class Report:
 
     @cached_property
     def unmeasured(self) -> Sequence[Diagnostic]:
-        """Those whose code did not."""
         return [each for each in self.result.diagnostics if not each.cost]
 
     @cached_property
@@ -90,7 +89,6 @@ class Report:
 
     @property
     def sentence(self) -> str:
-        """Where the time goes, in one sentence."""
         profile = self.profile
         if not profile.shares:
             return "Can't tell where the time goes: nothing but lines could be traced."
@@ -116,7 +114,6 @@ class Report:
 
     @property
     def first(self) -> Advice:
-        """The first thing to do."""
         profile, program = self.profile, self.profile.program
         least = _LEAST * profile.step_ms
         regime = Regime(profile.regime) if profile.shares else None
@@ -156,7 +153,6 @@ class Report:
 
     @property
     def straggler(self) -> str:
-        """Which rank the others wait for, in words; empty without one."""
         ranks = self.profile.ranks
         if not ranks:
             return ""
@@ -168,12 +164,10 @@ class Report:
 
 
 def place(line: LineCost) -> str:
-    """Such as `train.py:12`."""
     return at_line(line.path, line.line, shown(line.path))
 
 
 def finding_place(finding: Diagnostic) -> str:
-    """The same for a finding."""
     return at_line(finding.path, finding.start.program_line, shown(finding.path))
 
 

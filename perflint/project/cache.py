@@ -49,7 +49,6 @@ def _told(result: FileResult, links: Links) -> str:
 
 
 def decode_links(payload: str) -> Links:
-    """The links that `encode` was given; raises as `decode` does."""
     links: Links = _reader(Links)(json.loads(payload.split("\n")[1])) if payload else NONE
     return links
 
@@ -74,7 +73,6 @@ def encode_outline(result: FileResult, links: Links, text: str) -> str:
 
 
 def _imported(text: str) -> Iterator[str]:
-    """The dotted names of all that is imported, in functions, too."""
     for lines in _IMPORTS.findall(text):
         try:
             (statement,) = ast.parse(lines.strip()).body
@@ -84,7 +82,6 @@ def _imported(text: str) -> Iterator[str]:
 
 
 def decode_outline(payload: str) -> Outline:
-    """What `encode_outline` was given; raises as `decode` does."""
     if not payload:
         return Outline(NONE)
     _, links, *names = payload.split("\n")
@@ -104,12 +101,10 @@ def decode(path: str, payload: str) -> FileResult:
 
 
 def encode_contexts(contexts: Mapping[str, Context]) -> str:
-    """The contexts of the files of a run, by path."""
     return _dumps(contexts)
 
 
 def decode_contexts(payload: str) -> dict[str, Context]:
-    """The contexts that `encode_contexts` was given; raises as `decode` does."""
     return {path: _reader(Context)(content) for path, content in json.loads(payload).items()}
 
 
@@ -166,7 +161,6 @@ class Keys:
     seed: bytes
 
     def key(self, path: str, data: bytes) -> bytes:
-        """The key of a file with the content `data`; of `path` only the kind of file counts."""
         kind = b"notebook" if path.lower().endswith(NOTEBOOK) else b"python"
         return blake2b(data, digest_size=16, key=self.seed, person=kind).digest()
 
@@ -204,7 +198,6 @@ class Cache:
         self._unmarked: list[bytes] = []
 
     def load(self, keys: Sequence[bytes]) -> dict[bytes, str]:
-        """The payloads that are known, by key."""
         found: dict[bytes, str] = {}
         if not self._file.exists():
             return found

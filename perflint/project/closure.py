@@ -63,7 +63,6 @@ class Closure:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The real paths of its files."""
         return tuple(module.path for module in self.modules)
 
 
@@ -132,7 +131,6 @@ class _Walk:
         self._known: dict[tuple[str, tuple[Path, ...]], tuple[Path, ...]] = {}
 
     def closure(self, first: Iterable[Path]) -> Closure:
-        """All that can be imported from the files `first` on."""
         seen: dict[Path, Module | None] = dict.fromkeys(first)
         pending = [*seen]
         for path in pending:
@@ -216,7 +214,6 @@ class _Walk:
                     break
 
     def _below(self, folder: Path) -> tuple[Path, ...]:
-        """All files below a folder of the project."""
         self._folders.add(folder)
         found = []
         for place, folders, names in os.walk(folder):

@@ -42,7 +42,6 @@ class Layer:
         return self.spec.check_file(relative + "/" if is_folder else relative).include
 
     def covers(self, path: Path) -> bool:
-        """Is the file `path`, or a folder around it, matched by these patterns?"""
         folders = (folder for folder in path.parents if str(folder).startswith(self.base))
         return bool(self.verdict(str(path), False)) or any(self.verdict(str(folder), True) for folder in folders)
 

@@ -77,5 +77,4 @@ def keep(project: Path | str, figure: LoaderFigure) -> None:
 
 
 def as_option(figures: Iterable[LoaderFigure]) -> str:
-    """The figures for a rule."""
     return measured.as_option((each.call, each.workers, each.prefetch) for each in figures)

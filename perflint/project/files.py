@@ -103,7 +103,6 @@ class _Search:
             raise UserError(f"exclude or include: {error}") from error
 
     def take(self, path: Path) -> None:
-        """Add the file `path`, or the files below the folder `path`."""
         try:
             real = path.resolve(strict=True)
         except FileNotFoundError:

@@ -21,8 +21,6 @@ def last(target: str) -> str:
 
 
 class Modules:
-    """The modules of a run, found by their names."""
-
     def __init__(self, links: Mapping[str, Links]) -> None:
         self._paths: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for path in links:
@@ -148,12 +146,10 @@ class Modules:
 
 
 def _starred(links: Links) -> Iterator[str]:
-    """The modules of which a file imports all names."""
     return (name[:-2] for name in links.imports if name.endswith(".*"))
 
 
 def _by_name(places: set[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
-    """The methods among the functions at `places`, by their own names."""
     methods: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for place in sorted(places):
         if "." in place[1]:
@@ -164,7 +160,6 @@ def _by_name(places: set[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
 def _closure(
     start: tuple[str, str], related: Mapping[tuple[str, str], list[tuple[str, str]]]
 ) -> Iterator[tuple[str, str]]:
-    """The classes that are `related` to the one at `start`, the nearest first."""
     return islice(reachable([start], lambda each: related.get(each, ())), 1, None)
 
 

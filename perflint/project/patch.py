@@ -67,7 +67,6 @@ class Patch:
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything to write."""
         return self.before != self.after
 
     def write(self) -> None:
@@ -138,7 +137,6 @@ def unified_diff(patch: Patch) -> bytes:
 
 
 def readable_diff(patch: Patch) -> str:
-    """The unified diff as text for a terminal, whatever the encoding of the file."""
     return unified_diff(patch).decode(patch.document.encoding if patch.document else "utf-8", "backslashreplace")
 
 
@@ -206,7 +204,6 @@ def hunks_between(before: bytes, after: bytes, note: bytes = b"") -> Iterator[tu
 
 
 def _range(start: int, stop: int) -> bytes:
-    """The lines from `start` to before `stop`, from 0, as a unified diff tells them."""
     return b"%d" % stop if stop - start == 1 else b"%d,%d" % (start + (start < stop), stop - start)
 
 

@@ -18,7 +18,6 @@ def project_of(folder: Path) -> Path:
 
 
 def is_marked(folder: Path) -> bool:
-    """Whether a folder has what says that a project begins there."""
     return any((folder / name).exists() for name in _MARKS)
 
 

@@ -74,8 +74,7 @@ class _Work(Protocol):
     def key(self, task: Task, data: bytes) -> bytes | None:
         """The key of the result for a file that holds `data`; None where nothing is remembered."""
 
-    def __call__(self, task: Task) -> Checked:
-        """The result."""
+    def __call__(self, task: Task) -> Checked: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,6 @@ class Linker:
     in_outline: bool = False
 
     def key(self, task: Task, data: bytes) -> bytes | None:
-        """The key of a file that holds `data`."""
         if self.keys is None:
             return None
         return in_context(self.keys.key(task.path, data), "outline" if self.in_outline else task.surroundings)
@@ -120,7 +118,6 @@ class Checker:
     edits: bool = False
 
     def key(self, task: Task, data: bytes) -> bytes | None:
-        """The key of a file that holds `data`."""
         if not self.keys:
             return None
         return in_context(self.keys[task.rules].key(task.path, data), task.surroundings)
@@ -208,10 +205,7 @@ class _Run:
     def check_all(
         self, tasks: Mapping[str, Task], around: Mapping[str, Task], progress: Progress | None
     ) -> tuple[dict[str, Checked], Contexts, list[FileResult]]:
-        """The results and the contexts by name, of the `tasks`, and the files `around` them at which we failed.
-
-        Contexts depend on the results of all files, so they are cached for the files together.
-        """
+        """The results and contexts by name, and the files `around` at which we failed."""
         seen = {name: _look(self.checker, task) for name, task in tasks.items()}
         beside = {name: _look(self.linker, task) for name, task in around.items()}
         keys = {name: each.key for name, each in (*seen.items(), *beside.items()) if each.key}
@@ -232,10 +226,7 @@ class _Run:
     def _follow_links(
         self, seen: dict[str, _Seen], beside: dict[str, _Seen], progress: Progress | None
     ) -> tuple[dict[str, Checked], Contexts, list[FileResult]]:
-        """Check each file by itself; then again, until a fixpoint, those whose context has changed.
-
-        Of the files `beside` those are linked that tell something of the others; those at which we failed come along.
-        """
+        """Check each file by itself, then again, until a fixpoint, those whose context has changed."""
         paths = _paths({**seen, **beside})
         contexts = with_seen({}, paths, self.seen)
         checked = self._do(
@@ -345,7 +336,6 @@ def _do_each(work: _Work, todo: Mapping[str, _Seen], jobs: int | None) -> Genera
 
 
 def _failed(linked: Mapping[str, Checked], paths: Mapping[str, str]) -> dict[str, FileResult]:
-    """The results of those files which could not be linked."""
     results = {name: _decoded(paths[name], each.payload) for name, each in linked.items()}
     return {name: result for name, result in results.items() if result.problem}
 

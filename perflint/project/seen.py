@@ -52,7 +52,6 @@ def _seen(profile: dict[str, Any], project: Path) -> Iterator[tuple[str, Seen]]:
 
 
 def _kind(said: str) -> tuple[str, int | None]:
-    """The class, and the rank of a tensor, that the words of a fact tell."""
     if tensor := _TENSOR.match(said):
         return "torch.Tensor", int(tensor[1])
     own = _OF_TORCH.fullmatch(said)

@@ -318,7 +318,6 @@ class Settings:
 
     @property
     def selection(self) -> Selection:
-        """Which rules are on."""
         from perflint.engine.catalogue import Selection
 
         return Selection(self.select, self.extend_select, self.ignore)
@@ -341,7 +340,6 @@ class RulesByFile:
             raise UserError(f"per-file-ignores: {error}") from error
 
     def at(self, path: Path) -> tuple[Rule, ...]:
-        """The rules that are on in the file at `path`."""
         if not self._off:
             return self.selected
         real = path.resolve()
@@ -350,7 +348,6 @@ class RulesByFile:
 
 
 def reasons_off(settings: Settings) -> Iterator[str]:
-    """A line for each rule that is off, with the reason."""
     on = {rule.name for rule in selected_rules(settings.selection)}
     for rule in rules_by_name().values():
         if rule.name not in on:

@@ -48,12 +48,10 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
 
 
 def _asked(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str, ...]]:
-    """The functions of each file of whose effects others ask."""
     return _named(modules, {path: each.effect_queries for path, each in links.items()}, handed_on=True)
 
 
 def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tuple[str, Manner], ...]]:
-    """How others call the functions of each file, as far as it asks."""
     found: defaultdict[str, defaultdict[str, Manner]] = defaultdict(lambda: defaultdict(lambda: Manner.PLAIN))
     asked = {path: dict(each.manner_queries) for path, each in links.items()}
     for manner in Manner:
@@ -66,7 +64,6 @@ def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tu
 
 
 def _used(links: Links, manner: Manner) -> list[str]:
-    """What a file calls in this manner."""
     used = [name for name, how in links.manners if how & manner]
     if manner is not Manner.CALLED:
         return used
@@ -241,7 +238,6 @@ class Surroundings:
         yield from (each for each in importers[1:] if not names.isdisjoint(self._outlines[each].words))
 
     def _asked(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
-        """The files that a file asks: of functions that it calls, of classes that it derives from."""
         for target in links.queries:
             yield from (place for place, _ in modules.answering(path, target, handed_on=target in links.origin_queries))
         yield from _bases(path, links, modules)
@@ -250,7 +246,6 @@ class Surroundings:
 
 
 def _files_of(names: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
-    """The files that have each name, in order."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path, each in names:
         for name in each:
@@ -272,7 +267,6 @@ def _bases(path: str, links: Links, modules: Modules) -> Iterator[str]:
 
 
 def _own_name(path: str) -> str:
-    """The last part of the name by which a file is imported."""
     pure = PurePath(path)
     return pure.parent.name if pure.name == "__init__.py" else pure.stem
 

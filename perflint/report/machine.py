@@ -33,7 +33,6 @@ def as_sarif(result: RunResult, style: Style) -> str:
 
 
 def document(result: RunResult, rules: Iterable[Rule]) -> dict[str, Any]:
-    """The SARIF log of `result`, with `rules` as its tool's rules."""
     known = {rule.name: rule for rule in rules}
     index = {name: number for number, name in enumerate(known)}
     driver = {
@@ -110,7 +109,6 @@ def _location(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def _hot_by(diagnostic: Diagnostic) -> dict[str, Any]:
-    """What makes the code hot, as a location."""
     by = diagnostic.hot_by
     assert by is not None
     text = f"`{by.runs}` runs in every step" if by.runs else "this loop runs it in every iteration"
@@ -151,12 +149,10 @@ def _plain(text: str) -> str:
 
 
 def as_list(result: RunResult, style: Style) -> str:
-    """A JSON list, by path and place."""
     return json.dumps(list(objects(result)), indent=2) + "\n"
 
 
 def as_lines(result: RunResult, style: Style) -> str:
-    """One JSON object a line."""
     return "".join(json.dumps(item) + "\n" for item in objects(result))
 
 

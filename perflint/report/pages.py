@@ -41,7 +41,6 @@ statement it holds for the file. `perflint check --add-ignore` writes these comm
 
 
 def page(rule: Rule) -> str:
-    """All there is to know of `rule`, in markdown."""
     facts = f"Group `{rule.group}`, severity `{rule.severity}`, {'on' if is_default(rule) else 'off'} by default."
     parts = [f"# {rule.name}", facts, rule.page.strip()]
     if rule.options:
@@ -70,19 +69,16 @@ def summary(rule: Rule) -> str:
 
 
 def is_default(rule: Rule) -> bool:
-    """Whether `rule` is on when nothing is selected."""
     return rule.severity is not Severity.ADVICE
 
 
 def as_markdown(rules: Iterable[Rule]) -> str:
-    """The table of rules in markdown."""
     rows = [(f"`{rule.name}`", rule.group, str(rule.severity), summary(rule).replace("|", "\\|")) for rule in rules]
     lines = [("Rule", "Group", "Severity", "What it finds"), ("---",) * 4, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def as_json(rules: Iterable[Rule]) -> str:
-    """The rules as a JSON list."""
     entries = [
         {
             "name": rule.name,

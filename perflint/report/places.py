@@ -39,7 +39,6 @@ def entries(result: RunResult) -> Iterator[Diagnostic]:
 
 
 def posix(path: str) -> str:
-    """`path` with forward slashes."""
     return path.replace(os.sep, "/")
 
 
@@ -66,7 +65,6 @@ def within(position: Position) -> str:
 
 
 def problem_place(file: FileResult) -> str:
-    """Where the problem of `file` is, as far as that is known."""
     line = file.problem.line if file.problem else None
     return printable(file.path) if line is None else f"{printable(file.path)}:{line}"
 

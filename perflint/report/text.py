@@ -145,12 +145,7 @@ class Group:
 
 
 def grouped(diagnostics: Iterable[Diagnostic], rules: Iterable[Rule], *, each: bool) -> list[Group]:
-    """What was profiled by its cost, then errors before warnings before advice, in each the groups of rules in order.
-
-    With `each`, one by one.
-
-    Findings are of one defect where rule, kind and obstacle are the same but for the names in the user's code.
-    """
+    """What was profiled by cost, then by severity; findings of one rule, kind and obstacle go together."""
     order = {rule.name: (GROUPS.index(rule.group) if rule.group in GROUPS else len(GROUPS)) for rule in rules}
     together: defaultdict[object, list[Diagnostic]] = defaultdict(list)
     for number, one in enumerate(diagnostics):
@@ -170,7 +165,6 @@ def grouped(diagnostics: Iterable[Diagnostic], rules: Iterable[Rule], *, each: b
 
 
 def code_frame(diagnostic: Diagnostic, style: Style) -> list[str]:
-    """The lines of the frame, each with its gutter."""
     gutter = len(str(diagnostic.frame_line + max(len(diagnostic.frame) - 1, 0)))
     room = max((style.width or _WIDTH) - gutter - 3, _LEAST_WIDTH)
     bar = style.paint("bold blue", f"{' ' * gutter} |")
@@ -216,7 +210,6 @@ def _first_cell(code: str, begin: int, stop: int, room: int) -> int:
 
 
 def cells(text: str) -> int:
-    """How many terminal cells `text` takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -208,7 +208,6 @@ class Result:
         self._structure: Hashable = None
 
     def add(self, stacked: list[Tensor], structure: Hashable, count: int) -> None:
-        """Copy the outputs of `count` steps, stacked."""
         if self._tensors is None:
             self._structure = structure
             self._tensors = [
@@ -222,11 +221,9 @@ class Result:
         self._count += count
 
     def drop(self, count: int) -> None:
-        """Forget the last outputs."""
         self._count -= count
 
     def outputs(self) -> Any:
-        """The outputs, stacked, in the structure of one step's output."""
         tensors = self._tensors or []
         if self._count < self._steps:
             tensors = [
@@ -248,7 +245,6 @@ class Course:
     offsets: list[int] = field(default_factory=list)
 
     def note(self, state: Any) -> None:
-        """Note the state between two steps."""
         if len(self.forms) < 3:
             self.forms.append(form_of(state))
         self.offsets.append(torch.cuda.default_generators[torch.cuda.current_device()].get_offset())
@@ -289,7 +285,6 @@ def run_eagerly(
 
 
 def unpack(result: tuple[Any, Any]) -> tuple[Any, Any]:
-    """State and output of a step."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError("a step of graphed_loop must return (state, output)")
     return result

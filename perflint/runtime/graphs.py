@@ -86,7 +86,6 @@ class GraphedFunction(Graphed[P, R]):
         self._records = Records(name_of(function))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, by replaying its graph where there is one."""
         if not can_capture():
             return self.__wrapped__(*args, **kwargs)
         mode = _mode(self.__wrapped__, args)

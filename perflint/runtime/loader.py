@@ -244,7 +244,6 @@ def _most_workers(dataset: Any, batch: int) -> int:
 
 
 def batch_size(given: Mapping[str, Any]) -> int:
-    """The samples in a batch of a loader with the arguments `given`."""
     sampler = given.get("batch_sampler")
     size = given.get("batch_size", 1) if sampler is None else getattr(sampler, "batch_size", 1)
     return size if isinstance(size, int) else 1
@@ -271,7 +270,6 @@ class AsRaised(ExceptionWrapper):
         self._sent = _sent(sys.exc_info()[1])
 
     def reraise(self) -> NoReturn:
-        """Raise the error."""
         if self._sent is None:
             super().reraise()  # type: ignore[no-untyped-call]
         assert self._sent is not None

@@ -85,7 +85,6 @@ def _move_counters(optimizer: Optimizer, parameters: Sequence[Tensor], moved: se
 
 
 def restore(optimizers: Iterable[Optimizer]) -> None:
-    """Undo what `prepare` did."""
     for optimizer in optimizers:
         known = _prepared.pop(optimizer, None)
         if known is None:
@@ -184,7 +183,6 @@ def _where(value: Any) -> Hashable:
 
 
 def look(reads: Reads, optimizers: Iterable[Optimizer]) -> None:
-    """Note where `numbers`, `addresses` and `refusal` look."""
     for optimizer in optimizers:
         reads.computed(partial(_preparation, weakref.ref(optimizer)))
         reads.items(optimizer.__dict__, ("param_groups", "state", *_HOOKS))
@@ -224,12 +222,10 @@ def _counts_on_host(optimizer: Optimizer) -> bool:
 
 
 def parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
-    """Those that they update."""
     return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
 
 
 def refusal(optimizers: Iterable[Optimizer]) -> str | None:
-    """Why steps of these can't be replayed."""
     for optimizer in optimizers:
         name = type(optimizer).__name__
         if isinstance(optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):

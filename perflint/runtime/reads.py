@@ -49,28 +49,22 @@ class Reads:
             self._picked.append((itemgetter(*found, found[0]), space))  # a tuple for one name, too
 
     def container(self, values: Collection[object]) -> None:
-        """The items of a container, or a view of a dict."""
         (self._containers if values else self._empty).append(values)
 
     def mapping(self, values: Mapping[str, object]) -> None:
-        """The names and values of a dict."""
         self._spaces.append(values)
         self.container(values.values())
 
     def cell(self, cell: CellType) -> None:
-        """What a cell holds."""
         self._picked.append((_OF_CELL, cell))
 
     def thing(self, value: Any, *, has_dict: bool) -> None:
-        """The type of an object, and where it has its attributes."""
         (self._open if has_dict else self._objects).append(_reference(value))
 
     def slots(self, value: object, names: Iterable[str]) -> None:
-        """The values of an object's slots, those that are set."""
         self._picked.append((partial(_slots, tuple(names)), _reference(value)))
 
     def function(self, function: FunctionType) -> None:
-        """A function's code, defaults and closure."""
         self._functions.append(_reference(function))
 
     def tensor(self, tensor: Tensor) -> None:
@@ -78,7 +72,6 @@ class Reads:
         self._tensors.setdefault(id(tensor), _reference(tensor))
 
     def memory(self, tensor: Tensor) -> None:
-        """A tensor's memory."""
         self._memory.append(_reference(tensor))
 
     def computed(self, compute: Callable[[], Hashable]) -> None:
@@ -128,7 +121,6 @@ class Glance:
         self._seen = reads.snapshot()
 
     def holds(self) -> bool:
-        """Is all of it the same?"""
         try:
             return self._reads is not None and self._reads.snapshot() == self._seen
         except _GONE:

@@ -131,7 +131,6 @@ class Records:
         return None
 
     def replayed(self) -> None:
-        """Count a call that was replayed."""
         self._cost = max(0, self._cost - 1)
 
     def doubt(self, mode: Hashable, refusal: CannotCapture) -> None:
@@ -154,7 +153,6 @@ class Records:
                 self._records.pop(key, None)
 
     def warn(self, text: str) -> None:
-        """Tell the user about this function."""
         warnings.warn(f"perflint: {self._name} {text}", RuntimeWarning, stacklevel=2)
 
     def captures(self) -> list[Any]:
@@ -188,8 +186,7 @@ class Graphed(ABC, Generic[P, R]):
         self.__wrapped__: Callable[P, R] = function
 
     @abstractmethod
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, by replaying its graph where there is one."""
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)

@@ -175,14 +175,12 @@ class Rehearsal(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Check one operation, then run it."""
         kwargs = kwargs or {}
         if reason := _reason(func, args, kwargs):
             self.refuse(f"{current_line()}: {reason}")
         return func(*args, **kwargs)
 
     def refuse(self, reason: str) -> None:
-        """Take note of what can't be captured."""
         self.refusal = reason
         raise CannotCapture(reason)
 

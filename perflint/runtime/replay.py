@@ -180,7 +180,6 @@ class Outcome:
     tensors: list[Tensor]
 
     def result(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
-        """The caller's result, from the caller's inputs and copies of `tensors`."""
         known = {"input": inputs, "output": outputs}
         return rebuild(self.structure, (known[kind][value] if kind in known else value for kind, value in self.leaves))
 
@@ -256,14 +255,12 @@ class Replay(Capture):
         self._graph, self._outcome = self._recorder.record(lambda: settle(call.run(stand_ins), self._statics, kept))
 
     def __call__(self, inputs: list[Tensor]) -> Any:
-        """The function's result for the tensors of this call, in the order of `Walk.inputs`."""
         launch(self._graph, self._cores, inputs)
         finish(self._facts, inputs, self._statics)
         return self._outcome.result(inputs, copies(self._outcome.tensors))
 
 
 def launch(graph: torch.cuda.CUDAGraph, cores: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
-    """Fill the static inputs and start the graph on the current stream."""
     copy_into(cores, [t if core.shape == t.shape else distinct(t) for core, t in zip(cores, inputs, strict=True)])
     graph.replay()
 

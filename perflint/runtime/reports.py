@@ -113,7 +113,6 @@ class _Reports:
         self._files = set[Path]()  # of logs
 
     def add(self, function: Callable[..., object], values: tuple[Any, ...]) -> None:
-        """Report when the values have arrived; see `later`."""
         if self._running or not self._is_here() or torch._C._is_tracing():
             function(*values)
             return
@@ -149,7 +148,6 @@ class _Reports:
                 self._running = None
 
     def _is_here(self) -> bool:
-        """Are we in the thread whose reports wait?"""
         return threading.current_thread() is self._thread
 
     def finish(self) -> None:
@@ -161,7 +159,6 @@ class _Reports:
                 self.finish()
 
     def drop(self) -> None:
-        """Forget what another process reports."""
         self._queue.clear()
         self._thread = threading.main_thread()
 
@@ -253,7 +250,6 @@ def _is_done(event: torch.cuda.Event) -> bool:
 
 
 def _recorded(device: torch.device) -> torch.cuda.Event:
-    """An event behind all that the device has to do by now."""
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(device))
     return event

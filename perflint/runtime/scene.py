@@ -40,7 +40,6 @@ class Scene:
 
     @property
     def refusal(self) -> str | None:
-        """Why no call like this can be captured."""
         walk = self.walk
         if reason := device_refusal(walk):
             return reason
@@ -57,7 +56,6 @@ class Scene:
         return self.walk.key(*switches())
 
     def gradients(self) -> list[Gradient | None]:
-        """Where the gradients of the leaves are, without holding them."""
         return [None if leaf.grad is None else Gradient.of(leaf.grad) for leaf in self.leaves]
 
     def key(self, pattern: Pattern, gradients: Sequence[Gradient | None]) -> Key:
@@ -106,7 +104,6 @@ class Gradient(NamedTuple):
 
     @staticmethod
     def of(gradient: Tensor) -> Gradient:
-        """That of a tensor."""
         form = (gradient.shape, gradient.stride(), gradient.dtype)
         return Gradient((id(gradient), gradient.data_ptr()), form)
 
@@ -123,7 +120,6 @@ class Pattern:
     kept: frozenset[int]
 
     def part(self, leaf: Tensor, gradient: Gradient | None) -> Hashable:
-        """What the key of a call says of one gradient."""
         if id(leaf) in self.replaced:
             return "replaced"
         if gradient is None:
@@ -243,7 +239,6 @@ _UNSEEN = "it steps an optimizer that is neither an argument nor named in it"
 
 
 def _scalars(objects: Sequence[object]) -> list[tuple[Hashable, ...]]:
-    """The numbers and texts that objects hold."""
     found: list[tuple[Hashable, ...]] = []
     for each in objects:
         members = getattr(each, "__dict__", None)
@@ -254,7 +249,6 @@ def _scalars(objects: Sequence[object]) -> list[tuple[Hashable, ...]]:
 
 @contextmanager
 def _steps() -> Iterator[list[Optimizer]]:
-    """The optimizers that are stepped meanwhile."""
     stepped: list[Optimizer] = []
     handle = register_optimizer_step_pre_hook(lambda optimizer, *_: stepped.append(optimizer))
     try:
@@ -324,7 +318,6 @@ class Recall:
         self._entries[_key(function, scene.walk.arguments)] = entry
 
     def forget(self) -> None:
-        """Begin anew."""
         self._glance, self._entries, self._misses = None, {}, 0
 
 

@@ -54,7 +54,6 @@ class Kind(NamedTuple):
 
     @staticmethod
     def of(kind: type) -> Kind:
-        """That of a type."""
         mro, has_dict = kind.__mro__, kind.__dictoffset__ != 0
         slots = [name for owner in mro for name in _slots(owner)]
         owners = tuple(owner for owner in mro if not is_library(owner))
@@ -127,12 +126,10 @@ class Scope:
         return before != (self.names, self.reads_all, len(self.globals), len(self.cells))
 
     def meet(self, function: FunctionType) -> None:
-        """Note a function that the code may call."""
         if not self._knows(function):
             self._met.append(function)
 
     def kind(self, value: type) -> Kind:
-        """What is known of a type."""
         found = self._kinds.get(value)
         if found is None:
             found = self._kinds[value] = Kind.of(value)
@@ -200,7 +197,6 @@ class Scope:
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
-    """A code object and those nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -227,7 +223,6 @@ def _computes_names(code: CodeType) -> bool:
 
 
 def _texts(constants: Iterable[object]) -> Iterator[str]:
-    """The constants that may be names of attributes."""
     for constant in constants:
         if isinstance(constant, str):
             if constant.isidentifier():

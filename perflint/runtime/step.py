@@ -77,14 +77,12 @@ class _Known:
         self._told: set[str] = set()
 
     def clear(self) -> None:
-        """Forget all that was found out."""
         self.patterns.clear()
         self.pools.clear()
         self._told.clear()
         self.set_ups = 0
 
     def tell(self, text: str) -> None:
-        """Warn once."""
         if text not in self._told:
             self._told.add(text)
             self.records.warn(text)
@@ -105,7 +103,6 @@ class GraphedStep(Graphed[P, R]):
         self._recall = Recall()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Take a step, by replaying its graph where there is one."""
         function = self.__wrapped__
         if not can_capture() or torch.is_anomaly_enabled() or torch.is_grad_enabled() in self._records.refused:
             return function(*args, **kwargs)
@@ -113,7 +110,6 @@ class GraphedStep(Graphed[P, R]):
         return self._step(call)  # type: ignore[no-any-return]
 
     def clear(self) -> None:
-        """Free all graphs and forget what was found out about the function."""
         super().clear()
         self._known.clear()
         self._recall.forget()
@@ -137,12 +133,10 @@ class GraphedStep(Graphed[P, R]):
         return capture(scene.walk.inputs)
 
     def eagerly(self, call: Call, scene: Scene) -> Any:
-        """Take the step of a call as its graph does, but eagerly."""
         with optim.capturable(scene.optimizers), aside(scene.walk), inside():
             return call.run({})
 
     def _anew(self, call: Call) -> Any:
-        """Take a step whose key has to be found out."""
         scene, known = self._scene(call), self._known
         if not scene.walk.devices:
             return call.run({})
@@ -306,7 +300,6 @@ class StepReplay(Capture):
         copy_into([static for static, _ in pairs], [gradient for _, gradient in pairs])
 
     def __call__(self, inputs: list[Tensor]) -> Any:
-        """The step's result for the tensors of this call, in the order of `Walk.inputs`."""
         optim.refresh(self._optimizers)
         self._carry()
         launch(self._graph, self._cores, inputs)

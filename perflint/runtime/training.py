@@ -56,7 +56,6 @@ def bytes_to_sum(result: Any) -> int:
 
 
 def leaves_of(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors at the ends of the tape behind these outputs."""
     return list({id(leaf): leaf for leaf in _uses_of_leaves(outputs)}.values())
 
 
@@ -133,7 +132,6 @@ class TrainingReplay(Capture):
         return self._waiting() is not None
 
     def __call__(self, inputs: list[Tensor]) -> Any:
-        """The function's result for the tensors of this call, in the order of `Walk.inputs`."""
         self._capture_wanted()
         sources = [inputs[source] if isinstance(source, int) else source for source in self._sources]
         outputs = _Replayed.apply(self, inputs, *sources)  # type: ignore[no-untyped-call]
@@ -148,7 +146,6 @@ class TrainingReplay(Capture):
         return copies(self._outcome.tensors)
 
     def differentiable(self) -> list[bool]:
-        """Which outputs require gradients."""
         return [tensor.requires_grad for tensor in self._outcome.tensors]
 
     def backward(self, gradients: _Gradients, context: _Turn) -> list[Tensor | None]:
@@ -195,8 +192,6 @@ class _Casts(NamedTuple):
 
 
 class _Backward:
-    """One form of the backward pass as a graph."""
-
     def __init__(self, graph: torch.cuda.CUDAGraph, statics: list[Tensor], result: _Gradients) -> None:
         self._graph, self._cores, self._result = graph, [distinct(static) for static in statics], result
 

@@ -112,7 +112,6 @@ class Walk:
             self._global(space, name)
 
     def key(self, *more: Hashable) -> Key:
-        """All that was read, and `more`."""
         return Key((*more, *self._parts))
 
     def _global(self, space: dict[str, Any], name: str) -> None:
@@ -274,7 +273,6 @@ class Walk:
             self._attributes(value, depth)
 
     def _attributes(self, value: Any, depth: int) -> None:
-        """What an object's own attributes hold, and those of its class."""
         kind = self.scope.kind(type(value))
         if kind.is_fixed or self._is_deep(depth):
             return

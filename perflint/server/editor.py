@@ -153,7 +153,7 @@ class Editor(LanguageServer):
             self.text_document_publish_diagnostics(shown)
 
     def _workspace_of(self, path: Path) -> Workspace:
-        """The project around a file. A new one is read meanwhile, and what is open checked again when it is known."""
+        """The project around a file; a new one is read meanwhile, and what is open is checked again then."""
         root = project_of(path.parent)
         if root not in self._workspaces:
             self._workspaces[root] = Workspace.around(path.parent, self.overrides)
@@ -233,7 +233,6 @@ class Editor(LanguageServer):
         self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"perflint: {error}"))
 
     def hovered(self, uri: str, place: types.Position) -> types.Hover | None:
-        """What there is to know of the finding at a place."""
         found = self._found(uri)
         return found[1].hover(found[2], place, lambda rule: page(rules_by_name()[rule])) if found else None
 
@@ -262,7 +261,6 @@ def _path(uri: str) -> Path:
 
 
 def server() -> Editor:
-    """A server with its answers, which has not been started."""
     editor = Editor()
 
     @editor.feature(types.INITIALIZE)

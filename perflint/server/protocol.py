@@ -41,7 +41,6 @@ class Checked:
     to_client: ToClient
 
     def diagnostics(self, cell: int | None) -> list[types.Diagnostic]:
-        """What the editor is to show in a unit."""
         shown = [self._diagnostic(each) for each in self.result.diagnostics if each.start.cell == cell]
         problem = self.result.problem
         if problem and cell == min(self.units, key=lambda each: each or 0):

@@ -76,7 +76,6 @@ def _placed(at: Mapping[int, Sequence[ast.stmt]], statement: ast.stmt) -> Sequen
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """The functions of a module, by their names, and the methods of its classes as `Class.method`."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             yield node.name, node

@@ -36,11 +36,9 @@ class Tally:
         self.remark("")
 
     def add(self) -> None:
-        """Count one more."""
         self._count[0] += 1
 
     def remark(self, text: str) -> None:
-        """Replace the remark."""
         with suppress(OSError), self._path.open("r+b") as file:
             file.seek(_BYTES)
             file.write(json.dumps([self._name, text]).encode("ascii"))
@@ -71,7 +69,6 @@ def counter(run: Path, path: str, process: str = "") -> Callable[[int], None]:
 
 
 def change(path: str, number: int) -> str:
-    """The name under which a change of a file is counted."""
     return f"{number} {path}"
 
 

@@ -30,7 +30,6 @@ class PatchedLoader(SourceFileLoader):
         self._code = code
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """The patched code, or what Python would compile itself."""
         path = self.get_filename(fullname)
         return self._code(path, self.get_data(path)) or super().get_code(fullname)
 
@@ -124,7 +123,6 @@ def replace(owner: Any, name: str, new: object) -> Undo:
 
 
 def undo_all(changes: Iterable[Undo]) -> Undo:
-    """Undoes several changes."""
     each_of = list(changes)
 
     def undo() -> None:

@@ -61,12 +61,10 @@ class _Main:
         self._path = path
 
     def find_spec(self, fullname: str, target: object = None) -> ModuleSpec | None:
-        """The spec of the script as `__main__`."""
         if fullname != "__main__":
             return None
         sys.path_importer_cache.pop(self._path, None)
         return ModuleSpec(fullname, self, origin=self._path)  # type: ignore[arg-type]
 
     def get_code(self, fullname: str) -> CodeType:
-        """What Python runs instead of an archive's `__main__`."""
         return compile(_START, self._path, "exec")

@@ -103,7 +103,6 @@ def _leave_names_to(folder: str) -> None:
 
 
 def _is_in(folder: str, name: str) -> bool:
-    """Whether there is another module of this name in the `folder`."""
     spec, loaded = PathFinder.find_spec(name, [folder]), getattr(sys.modules.get(name), "__spec__", None)
     return bool(spec and spec.origin and loaded and loaded.origin and spec.origin != loaded.origin)
 

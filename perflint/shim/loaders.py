@@ -37,7 +37,6 @@ class Made(NamedTuple):
 
     @property
     def is_pending(self) -> bool:
-        """Whether it is still being tuned."""
         return self.note == _PENDING
 
 

@@ -56,7 +56,6 @@ class Project:
     closure: Closure | None = None
 
     def discover(self) -> Discovery:
-        """The files of the project that the program may run."""
         if self.closure is None:
             return discover([self.root], self.settings, may_be_empty=True)  # `-m` runs what lies elsewhere, too
         real = Path(os.path.realpath(self.root))
@@ -65,7 +64,6 @@ class Project:
 
 
 def plan_for(project: Project) -> Planned:
-    """The plan for a program."""
     settings = replace(project.settings, cache_dir=project.settings.cache_dir or project.root / CACHE)
     project = replace(project, settings=settings)
     store = _store(settings)  # made before anything is looked at, for it may lie in the project
@@ -87,7 +85,6 @@ def _store(settings: Settings) -> Path | None:
 
 
 def _basis(project: Project, discovery: Discovery, rules: Sequence[Rule]) -> Basis:
-    """All files that the plan depends on."""
     sources = (Tree(folder, SUFFIXES, frozenset(_caches(folder))) for folder in sorted(source_folders(rules)))
     skipped = frozenset(str(path) for path, _ in discovery.skipped)
     folders = [project.root] if project.closure is None else sorted(project.closure.folders)
@@ -211,7 +208,6 @@ def _adds(name: str, fix: PlacedFix) -> bool:
 
 
 def patched(patch: Patch) -> PatchedFile:
-    """What a run needs of a patch."""
     assert patch.document is not None
     changes, probes = [], []
     statements = sorted(_statements(patch.after, but=(ast.Import, ast.ImportFrom)))

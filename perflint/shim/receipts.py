@@ -46,7 +46,6 @@ class Basis(NamedTuple):
     files: tuple[str, ...]
 
     def look(self) -> Look:
-        """Stat all inputs."""
         seen = dict[str, Stamp]()
         for tree in self.trees:
             seen.update(below(tree))

@@ -34,7 +34,6 @@ _MOST_NAMED = 4  # processes in one line
 
 
 def summary(plan: Plan, run: Path) -> Iterator[str]:
-    """The lines that say what the processes of a run have noted in its folder so far."""
     fixes, loaders, settings = read(run, FIXES), list(made(run)), tallied(run, SETTINGS)
     number = sum(bool(each.arguments) for each in loaders) + sum(bool(each.times) for each in settings)
     unloaded, lines = 0, []
@@ -89,7 +88,6 @@ def _times(fixes: Sequence[Tallied], path: str, number: int) -> dict[str, int]:
 
 
 def _shown(times: Mapping[str, int]) -> str:
-    """How often a change ran, and in which processes if not in the first one alone."""
     if not times:
         return "never took effect"
     total = count(sum(times.values()), "time")
@@ -136,7 +134,6 @@ class RunFolder:
         self.path, self._lock, self._shared = path, lock, shared
 
     def leave(self) -> None:
-        """Release the folder; the last process to do so removes it."""
         if not self._shared or (self._lock is not None and _locks(self._lock, alone=True)):
             shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
@@ -238,7 +235,6 @@ class Program(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where the program is."""
         return Path.cwd() if self.is_module else folder_of(self.name)
 
 
@@ -249,7 +245,6 @@ def launched(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def folder_of(path: str) -> Path:
-    """The folder that `path` is, or is in."""
     real = Path(os.path.realpath(path))
     return real if real.is_dir() else real.parent
 
@@ -266,7 +261,6 @@ class Run(NamedTuple):
     before: Mapping[str, str | None]
 
     def lines(self) -> list[str]:
-        """The summary so far."""
         return list(summary(self.shim.plan, self.folder.path))
 
     def end(self) -> None:

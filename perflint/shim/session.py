@@ -51,7 +51,6 @@ class Shim:
         self._finder = hooks.Finder(self.swap, self._watched)
 
     def install(self) -> None:
-        """Patch what is imported from now on."""
         for path, hit in self._hits.items():
             setattr(builtins, self.plan.files[path].counter, hit)
         sys.meta_path.insert(0, self._finder)

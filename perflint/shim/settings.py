@@ -246,8 +246,6 @@ def _watch_modules(torch: Any, tally: Callable[[str], Tally], *, graphs: bool) -
 
 
 class _Modules:
-    """The modules of this process that have been called."""
-
     def __init__(self, tally: Callable[[str], Tally], graphs: bool) -> None:
         self._tally, self._graphs = tally, graphs
         self._calls: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()

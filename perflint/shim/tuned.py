@@ -208,7 +208,6 @@ class Tuner:
     is_done: bool = False
 
     def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """`batches`, timed until there is enough to decide."""
         return batches if self.is_done else _Timed(batches, self)
 
     def add(self, batch: float, step: float) -> None:

@@ -1,25 +1,30 @@
-"""Keeps the best variant that tuning has found of a program, for `perflint run --tuned`."""
+"""Keeps the best variant that tuning has found of a program, for `perflint run --tuned`, and says what it gains."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from perflint.documents.disk import write_text
 from perflint.engine import UserError
+from perflint.engine.rule import Safety
 from perflint.project.figures import FOLDER, made
 from perflint.shim.plan import Plan
 from perflint.shim.planning import Project
 from perflint.shim.settings import KNOWN
+from perflint.verify.grade import Outcome
+from perflint.verify.statistics import Estimate, against_original, within
+from perflint.verify.summary import ratio_with_interval, size
 from perflint.verify.variants import FixKey, Variants
-from perflint.verify.verdict import FixVerdict
+from perflint.verify.verdict import FixVerdict, Verdict, weakest
 
 TUNED = "tuned.json"
 _VERSION = 1
+_OPEN = (Outcome.UNSURE, Outcome.UNCHECKED, Outcome.FAILED)  # of which nobody knows what they gain
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,6 @@ def keep(root: Path, program: str, fixes: Iterable[FixVerdict]) -> Path:
 
 
 def load(root: Path, program: str) -> tuple[Kept, ...]:
-    """What was kept for a program; raises UserError where nothing was."""
     file = root / FOLDER / TUNED
     known = _read(file) if file.exists() else {}
     if program not in known:
@@ -83,3 +87,24 @@ def _read(file: Path) -> dict[str, list[tuple[Any, ...]]]:
         return dict(content["programs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} can't be read: remove it, and tune again") from error
+
+
+def ladder(verdict: Verdict, allowed: Collection[Safety]) -> Iterator[str]:
+    """A line for each class: the best program of this class, its gain and memory, and what it is made of."""
+    kept = [fix for fix in verdict.fixes if fix.kept]
+    top = weakest(kept)
+    for safety in Safety:
+        parts = ", ".join(fix.rule for fix in kept if fix.safety is safety)
+        if safety not in allowed:
+            yield f"{safety}: not tried (--allow {safety})"
+        elif not parts or verdict.outcome is not Outcome.FASTER:
+            yield f"{safety}: {Outcome.UNSURE if verdict.outcome in _OPEN else 'nothing gained'}"
+        elif safety is top:
+            memory = f", {size(verdict.after.device_bytes)} of GPU memory" if verdict.after.device_bytes else ""
+            yield f"{safety}: {_gain(verdict.speed)}{memory}: {parts}"
+        else:
+            yield f"{safety}: {_gain(against_original(verdict.samples, within(str(safety))))}: {parts}"
+
+
+def _gain(estimate: Estimate | None) -> str:
+    return ratio_with_interval(estimate) if estimate else "not timed alone"

@@ -58,7 +58,6 @@ class Ledger:
         self._now, self._since = "", time.monotonic()
 
     def enter(self, part: str) -> None:
-        """Have what comes be a part of this name, which may go on later."""
         part = f"{self.within}{part}"
         before, now = self._parts.get(self._now), time.monotonic()
         if before:
@@ -73,7 +72,6 @@ class Ledger:
 
     @property
     def spent(self) -> tuple[Spent, ...]:
-        """What each part has taken so far."""
         self.within = ""
         self.enter(self._now)
         return tuple(each for each in self._parts.values() if each.part)
@@ -88,16 +86,13 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """The seconds that have passed."""
         return time.monotonic() - self._begin
 
     @property
     def left(self) -> float:
-        """The seconds that are left, at least 0."""
         return max(0.0, self.seconds - self.spent)
 
     def of(self, share: Share) -> float:
-        """The seconds for a part of a verification."""
         return share * self.seconds
 
     def longer(self, seconds: float = 0.0) -> float:

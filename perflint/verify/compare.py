@@ -65,7 +65,6 @@ class Comparison:
 
     @property
     def is_bitwise(self) -> bool:
-        """Whether the runs agree on everything."""
         return not self.parted and not self.order and not self.differences
 
 
@@ -86,7 +85,6 @@ class Evidence:
 
     @property
     def values(self) -> int:
-        """How many there are."""
         counted = (name for name in self._counts if name in self._changing or not name.startswith(_KEPT))
         return sum(self._counts[name] for name in counted)
 
@@ -132,17 +130,14 @@ def compare(before: Path, after: Path, reference: Path | None = None, last: int 
 
 
 def losses(folder: Path) -> tuple[float, ...]:
-    """The losses of all recorded steps."""
     return tuple(map(float, _recorded(map(partial(_load, folder), _numbers(folder)), LOSS)))
 
 
 def reads(folder: Path) -> list[Read]:
-    """What loaders have yielded for all recorded steps."""
     return [read for number in _numbers(folder) for read in _load(folder, number)["reads"]]
 
 
 def logged(folder: Path) -> str:
-    """What was logged up to the last step."""
     return "\n".join(line for number in _numbers(folder) for line in _load(folder, number)["logged"])
 
 
@@ -186,7 +181,6 @@ def _moved(states: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
 
 
 def _recorded(steps: Iterable[Mapping[str, Any]], kind: str) -> Iterator[Any]:
-    """The values of a kind, losses or outputs, of all steps."""
     for step in steps:
         yield from (value for name, value in step["values"].items() if re.match(rf"{kind} \d", name))
 
@@ -196,7 +190,6 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _steps(folder: Path) -> int:
-    """How many steps were taken by the last record."""
     numbers = _numbers(folder)
     return int(_load(folder, numbers[-1])["step"]) if numbers else 0
 
@@ -244,7 +237,6 @@ def _order(data: Sequence[_Data]) -> Iterator[str]:
 
 
 def _unmatched(step: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """What only one of the runs has at a step."""
     before, after = ({*content["digests"], *content["values"]} for content in (old, new))
     if missing := before ^ after:
         owner = "the original" if missing & before else "the patched program"
@@ -254,7 +246,6 @@ def _unmatched(step: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> Ite
 def _values(
     old: Mapping[str, Any], new: Mapping[str, Any], exact: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Name, both values, and that in double precision or None, of all that both runs have."""
     for name in old["values"].keys() & new["values"].keys():
         double = None if name.startswith(LATER) else exact.get("values", {}).get(name)
         yield name, old["values"][name], new["values"][name], double
@@ -268,7 +259,6 @@ def _values(
 
 
 def _without_numbers(name: str) -> str:
-    """The name without its numbers."""
     return re.sub(r"[\d.]+", "", name)
 
 
@@ -301,7 +291,6 @@ def _is_small(value: Any) -> bool:
 
 
 def _saved(before: Path, after: Path) -> Iterator[Difference | str]:
-    """What differs in saved checkpoints."""
     saved = [{path.relative_to(folder) for path in folder.rglob("*.saved")} for folder in (before, after)]
     if len(saved[0]) != len(saved[1]):
         yield f"{len(saved[0])} checkpoints were saved before, {len(saved[1])} after"

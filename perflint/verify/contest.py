@@ -52,7 +52,6 @@ class Settled:
 
     @property
     def won(self) -> Fixes:
-        """The fixes that were kept."""
         return [fix for fix in self.fixes if fix.kept]
 
     def seen(self, fixes: Fixes) -> Settled | None:
@@ -121,7 +120,6 @@ class Contest:
         return self._confirmed(self._compiled(chosen, slow) if slow else chosen)
 
     def _race_each(self, fixes: Fixes, budget: Budget) -> None:
-        """Race each fix alone, in groups, if there is time for it."""
         fixes = [fix for fix in fixes if self.patched([fix], only(fix.name))]
         groups = [fixes[start : start + AT_ONCE] for start in range(0, len(fixes), AT_ONCE)]
         if not self._has_time(budget, *(len(ORIGINALS) + len(group) for group in groups), _PAIR):
@@ -137,10 +135,7 @@ class Contest:
                 self._judge(fix, race, only(fix.name), gain)
 
     def _chosen(self, fixes: Fixes, budget: Budget, *, in_haste: bool) -> list[FixVerdict]:
-        """The fixes that gain alone, or on top of those chosen before them; the best comes first.
-
-        In haste these are all together, if that is faster than the best of them.
-        """
+        """The fixes that gain alone or on top of those chosen before, the best first; in haste, all together."""
         sound = [fix for fix in self._sound if fix.name in names_of(fixes)]
         ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
@@ -162,15 +157,12 @@ class Contest:
         return chosen
 
     def _may_gain(self, fix: FixVerdict, *, in_haste: bool) -> bool:
-        """Whether to race it with others: what is slower for sure is not, and else what gains nothing alone."""
+        """Whether to race it with others: in haste, unless it is slower for sure; else only if it gains alone."""
         said = self._said.get(fix.name)
         return said is Outcome.FASTER or (in_haste and said is not Outcome.SLOWER)
 
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
-        """The chosen fixes, and the best of those that compile, if it is faster on top of them.
-
-        Where programs run one after the other, it is the first of them that is faster.
-        """
+        """The chosen fixes, and the best of those that compile, if it is faster on top of them."""
         groups = [[fix] for fix in slow] if self._room.processes == 1 else [slow]
         for group in groups:
             together = {more(fix.name): [fix] for fix in group if self.patched([*chosen, fix], WHOLE)}
@@ -228,7 +220,6 @@ class Contest:
         return Settled(list(self._fixes.values()), patch, race)
 
     def _can_start(self, variants: int, patch: Fixes) -> bool:
-        """Whether there is time for a race of so many variants, if the patch compiles."""
         is_slow = any(starts_slowly(fix.rule) for fix in patch)
         return not is_slow or variants * self._each <= self.budget.left
 
@@ -249,13 +240,11 @@ class Contest:
                 self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, together))
 
     def _together(self, chosen: Fixes) -> Fixes:
-        """The chosen fixes and all others that don't exclude them, except those that are slower for sure."""
         others = [fix for fix in self._sound if fix.name not in names_of(chosen)]
         better = [fix for fix in others if self._said.get(fix.name) is not Outcome.SLOWER]
         return [*chosen, *self._fitting(chosen, better if chosen else better or others)]
 
     def _fitting(self, chosen: Fixes, others: Fixes) -> list[FixVerdict]:
-        """Those of the others that exclude none of the chosen fixes, nor each other."""
         fitting: list[FixVerdict] = []
         for fix in others:
             if self.patched([*chosen, *fitting, fix], WHOLE):
@@ -264,22 +253,18 @@ class Contest:
 
     @property
     def _sound(self) -> list[FixVerdict]:
-        """The fixes that have not failed in a race."""
         return [fix for fix in self._fixes.values() if fix.likeness.grade is not Grade.DIFFERENT]
 
     def _rival(self, fix: FixVerdict, chosen: Fixes) -> FixVerdict | None:
-        """The chosen fix that excludes this one, as both rewrite the same code; None if there is none."""
         if self.patched([*chosen, fix], WHOLE):
             return None
         return next((each for each in chosen if not self.patched([each, fix], WHOLE)), next(iter(chosen), None))
 
     def _judge(self, fix: FixVerdict, race: Race, variant: str, gain: Estimate | None) -> None:
-        """Note the outcome of a race for a fix, and whether its variant failed."""
         self._said[fix.name] = _says(gain, race)
         self._blame(race, variant, [fix])
 
     def _blame(self, race: Race, variant: str, fixes: Fixes) -> None:
-        """Blame fixes if their variant failed."""
         if fault := race.faults.get(variant):
             evidence = f"with {'the fix' if len(fixes) == 1 else 'these fixes'} the program {fault.words}"
             for fix in fixes:
@@ -293,7 +278,6 @@ class Contest:
         return sum(map(self.schedule.least, variants)) <= budget.left
 
     def _race(self, patches: Mapping[str, Fixes], seconds: float) -> Race:
-        """Race the original, twice, and patches of some fixes, by their names, in so many seconds."""
         named = {ORIGINAL: (), AGAIN: (), **patches}
         variants = [variant for name, fixes in named.items() if (variant := self.patched(fixes, name))]
         protocol = self.schedule.protocol(len(variants), seconds)
@@ -327,7 +311,6 @@ def _classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
 
 
 def names_of(fixes: Fixes) -> list[str]:
-    """The names of fixes, in their order."""
     return [fix.name for fix in fixes]
 
 
@@ -362,7 +345,6 @@ def wrong(fix: FixVerdict, own: Grade) -> str:
 
 
 def merit(fix: FixVerdict) -> str:
-    """Why a fix is kept."""
     alone = f"{ratio_with_interval(fix.alone)} alone" if fix.alone else ""
     on_top = f"{ratio_with_interval(fix.on_top)} on top of the others" if fix.on_top else ""
     interaction = ""
@@ -374,7 +356,6 @@ def merit(fix: FixVerdict) -> str:
 
 
 def joint_merit(fix: FixVerdict, gain: Estimate | None) -> str:
-    """Why a fix is kept that gains only together with others, which `gain` that much."""
     others = "the others that gain little alone" if fix.alone else "the others, there was no time to race each"
     return f"{ratio_with_interval(gain)} together with {others}" if gain else ""
 

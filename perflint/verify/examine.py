@@ -52,11 +52,9 @@ class Examination(Planned):
         return made
 
     def unreached(self, key: FixKey, reason: str) -> FixVerdict:
-        """The verdict on a fix that did not run."""
         return self._variants.verdict(f"{key.rule} {key.path}:{key.line}", key, 0, reason)
 
     def verdict(self) -> Verdict:
-        """The verdict, whatever the program does."""
         if not self._variants.fixes:
             return self._known
         try:
@@ -75,10 +73,7 @@ class Examination(Planned):
             return self.failed(failure)
 
     def failed(self, failure: Fault | TimeUp) -> Verdict:
-        """The verdict where the original fails, or by what is known when the time is up.
-
-        All other faults have been dealt with.
-        """
+        """The verdict where the original fails, or by what is known when the time is up."""
         known = replace(self._known, load=self._monitor.load)
         if isinstance(failure, Fault):
             return replace(known, failure=str(failure))
@@ -113,7 +108,6 @@ class Examination(Planned):
         return self._by_race(replace(blank, fixes=tuple(rest), likeness=unknown), fixes, keys)
 
     def _by_recordings(self, blank: Verdict) -> Verdict:
-        """The verdict on recordings, and then on a race of the fixes that are right."""
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
         whole = self._recorded(everything)
         keys = [key for key in self._variants.fixes if self._variants.effect(key, everything, whole).is_reached]
@@ -160,7 +154,7 @@ class Examination(Planned):
         whole: Recorded,
         raced: Settled | None = None,
     ) -> Verdict:
-        """The verdict on fixes that were recorded: those that are right are raced, unless all were `raced` before."""
+        """The verdict on recorded fixes: those that are right are raced, unless all were `raced` before."""
         own = self._records.own
         fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
         right = [fix for fix in fixes if not fix.reason]
@@ -256,7 +250,6 @@ class Examination(Planned):
         )
 
     def _hunks(self, fixes: Sequence[FixVerdict]) -> Iterator[Hunk]:
-        """The patch by `fixes`."""
         after = self._patched(fixes).plan.files
         for path, file in self._original.plan.files.items():
             alone = {fix.name: self._patched([fix]).plan.files[path].text for fix in fixes if fix.path == path}
@@ -321,7 +314,6 @@ class Examination(Planned):
         return found
 
     def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
-        """The fix, graded by a run with it alone."""
         if not fix.activations:  # the first candidate of its finding was run in its place
             fix = self._fix(fix.name, self._keys[fix.name], self._patched([fix]), run)
         return replace(fix, likeness=self._graded([fix], run)) if fix.activations else fix
@@ -334,7 +326,6 @@ class Examination(Planned):
         return alike.crowded
 
     def _fix(self, name: str, key: FixKey, variant: Variant, run: Recorded) -> FixVerdict:
-        """What a run of a variant with a fix shows of it."""
         effect = self._variants.effect(key, variant, run)
         reason = effect.obstacle
         if not effect.times and not reason and run.code is None:
@@ -363,7 +354,6 @@ class Examination(Planned):
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
 
     def _together(self, fixes: Iterable[FixVerdict], name: str) -> Variant | None:
-        """The variant with these fixes, if none excludes another."""
         variant = self._patched(fixes, name)
         return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None
 
@@ -389,7 +379,6 @@ def side_of(race: Race, variant: str, recorded: Recorded | None) -> Side:
 
 
 def left_out(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator[str]:
-    """What the race could not take in, in words."""
     if race.unsteady:
         yield f"{count(race.unsteady, 'pair')} of windows in which something was compiled or captured"
     if most := race.room.processes:

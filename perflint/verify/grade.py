@@ -23,7 +23,6 @@ class Grade(str, Enum):
 
     @property
     def is_same(self) -> bool:
-        """Whether the results count as the same."""
         return self in _SAME
 
 
@@ -74,6 +73,5 @@ class Outcome(str, Enum):
 
 
 def worst(likenesses: Iterable[Likeness]) -> Likeness:
-    """The likeness of all together."""
     grades = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT)
     return max(likenesses, key=lambda each: grades.index(each.grade))

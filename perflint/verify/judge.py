@@ -71,7 +71,6 @@ class Standard:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether its runs are known to be bitwise equal."""
         return bool(self.own) and all(comparison.is_bitwise for comparison in self.own)
 
     def common(self, other: Recorded) -> int | None:
@@ -143,7 +142,6 @@ def _near(spread: _Spread, difference: Difference) -> float:
 
 
 def ends(before: Recorded, after: Recorded) -> Iterator[str]:
-    """How the ends of two runs differ."""
     old, new = (_end(run) for run in (before, after))
     if old != new:
         yield f"it {new}, where the original {old}"
@@ -240,7 +238,6 @@ def _said_otherwise(standard: Standard, after: Recorded, *, exact: bool) -> Iter
 
 
 def _printed(run: Recorded) -> str:
-    """What it printed; sorted by line where several ranks print at once."""
     has_ranks = any(run.folder.glob("rank *"))
     return "\n".join(sorted(run.output.splitlines())) if has_ranks else run.output
 
@@ -310,7 +307,6 @@ def _partings(originals: Sequence[str], other: str, digits: int = 0) -> Iterator
 
 
 def words(text: str) -> str:
-    """A text without its numbers and alignment."""
     return " ".join(_NUMBER.sub(" ", _VOLATILE.sub(" ", text)).split())
 
 
@@ -338,7 +334,6 @@ def _is_near(old: str, new: str) -> bool:
 
 
 def _quoted(line: str, other: str = "") -> str:
-    """A line, or of a long one, where it parts from the other, the word there."""
     if len(line) <= _LONG:
         return f'"{line}"'
     parted = (place for place, (one, two) in enumerate(zip(line, other, strict=False)) if one != two)

@@ -36,12 +36,10 @@ class Shortcut:
 
     @property
     def places(self) -> frozenset[Place]:
-        """Where all of it is."""
         return self.loops | self.tests
 
     @property
     def notes(self) -> Iterator[str]:
-        """What was shortened, in sentences without full stops."""
         for path, line in sorted(self.loops):
             yield f"in a copy, the loop at {at_line(path, line)} ended after {SHORT} iterations, to reach more"
         for path, line in sorted(self.tests):
@@ -104,12 +102,10 @@ def _around(trees: Mapping[str, ast.Module], place: Place) -> Place | None:
 
 
 def _at(tree: ast.Module, line: int) -> Iterator[ast.stmt]:
-    """The statements around a line."""
     return (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and line in _span(node))
 
 
 def _running(tree: ast.Module, line: int) -> list[ast.stmt]:
-    """The statements of the function around a line, or of the module."""
     functions = [node for node in _at(tree, line) if isinstance(node, _FUNCTIONS)]
     if functions:
         return min(functions, key=lambda node: len(_span(node))).body
@@ -117,8 +113,6 @@ def _running(tree: ast.Module, line: int) -> list[ast.stmt]:
 
 
 class _Calls:
-    """The functions of a program, and the names of what each calls."""
-
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
         self._functions = [
             (node.name, _span(node), path, _called(node.body))
@@ -128,7 +122,6 @@ class _Calls:
         ]
 
     def leading_to(self, late: Place) -> _Way:
-        """The way to a place."""
         path, line = late
         around = [name for name, span, place, _ in self._functions if place == path and line in span]
         return _Way(late, frozenset(reachable(around, self._callers)))
@@ -145,7 +138,6 @@ class _Way:
     names: frozenset[str]
 
     def is_in(self, path: str, nodes: Sequence[ast.stmt]) -> bool:
-        """Whether it is among these statements of a file, or what they call."""
         place, line = self.late
         here = place == path and any(line in _span(node) for node in nodes)
         return here or not self.names.isdisjoint(_called(nodes))

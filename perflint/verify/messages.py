@@ -37,8 +37,6 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Program:
-    """A program, its arguments, and the folder that it is started in."""
-
     kind: Kind
     name: str
     arguments: tuple[str, ...]
@@ -140,7 +138,6 @@ class Orders:
         return Path(self.recording.folder) if self.recording else run
 
     def environment(self) -> dict[str, str]:
-        """The environment of a process that follows these orders."""
         variables = {ALSO: AGENT}
         if self.recording:  # read as CUDA's libraries start
             variables |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": str(self.seed)}

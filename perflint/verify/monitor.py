@@ -53,7 +53,6 @@ class Monitor:
             self._reader.start()
 
     def close(self) -> None:
-        """Read no more."""
         if self._process:
             self._process.kill()
             self._process.wait()
@@ -75,7 +74,6 @@ class Monitor:
 
     @property
     def load(self) -> float:
-        """The share of the cores that others keep busy."""
         return statistics.median(self._loads) if self._loads else 0.0
 
     def readings(self, gpus: Collection[str], since: float) -> tuple[Reading, ...]:
@@ -83,7 +81,6 @@ class Monitor:
         return tuple(each for each in readings("".join(self._lines)) if each.time >= since and _is_one(each.gpu, gpus))
 
     def strangers(self, gpus: Collection[str]) -> tuple[Stranger, ...]:
-        """All other programs seen on these GPUs."""
         found = (each for each in self._strangers if _is_one(each.gpu, gpus))
         return tuple(sorted(found, key=lambda each: (each.gpu, each.pid)))
 
@@ -102,7 +99,6 @@ def readings(text: str) -> Iterator[Reading]:
 
 
 def facts(read: Sequence[Reading]) -> Mapping[str, str]:
-    """The readings of a race for humans."""
     known = {
         "GPU clock": _range([each.sm_mhz for each in read], "MHz"),
         "GPU memory clock": _range([each.memory_mhz for each in read], "MHz"),

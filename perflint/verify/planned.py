@@ -61,11 +61,10 @@ class Planned:
 
     @property
     def fixes(self) -> tuple[FixKey, ...]:
-        """All fixes that are examined."""
         return self._variants.fixes
 
     def late(self) -> tuple[tuple[FixKey, ...], Shortcut]:
-        """The fixes that don't run within the horizon, and what to shorten so that they do; raises Fault and TimeUp."""
+        """The fixes that run beyond the horizon, and what to shorten to reach them; raises Fault and TimeUp."""
         if not self._variants.fixes or "horizon" in self._asked:
             return (), Shortcut()
         look = self._look
@@ -80,7 +79,6 @@ class Planned:
 
     @property
     def has_time(self) -> bool:
-        """Whether there is time to start the program once more, and to come to some steps."""
         return self._look.until(HORIZON // 2) < self._budget.left
 
     @cached_property
@@ -117,7 +115,6 @@ class Planned:
 
     @cached_property
     def _protocol(self) -> Protocol:
-        """The protocol of recordings."""
         return self._schedule.recordings(self._comparing.left)
 
     @cached_property
@@ -137,10 +134,7 @@ class Planned:
 
     @cached_property
     def _raced_first(self) -> tuple[FixKey, ...]:
-        """The fixes to race before anything is recorded: those that were seen to run, in tuning or where time is short.
-
-        What gains nothing need not be compared: of what tuning tries that is most, and seeds take longest.
-        """
+        """The fixes to race before anything is recorded: what gains nothing need not be compared."""
         if self._asked or not (self.by_class or self._is_tight):
             return ()
         ran = self._look.ran
@@ -163,7 +157,6 @@ class Planned:
 
     @cached_property
     def _is_tight(self) -> bool:
-        """Whether there is hardly time to record and to race, after a first look."""
         return self._schedule.is_tight(self._budget.left)
 
     @property
@@ -172,7 +165,7 @@ class Planned:
         return self._schedule.least(3) + self._schedule.recorded / 2 <= self._budget.left
 
     def _reserve(self, right: Sequence[FixVerdict]) -> float:
-        """The seconds to leave for recordings of those fixes that are kept, where there is time to choose."""
+        """The seconds to leave for recordings of the fixes that are kept."""
         races = self._schedule.least(3) + (self._schedule.least(2 + len(right)) if len(right) > 1 else 0.0)
         together = 1.5 * self._records.one if len(right) > 1 else 0.0
         room = self._budget.left - races
@@ -180,7 +173,7 @@ class Planned:
 
     @property
     def _further(self) -> float:
-        """About how many seconds it takes to look further: twice at the original, and at its patch."""
+        """The seconds that it takes to look further: twice at the original, and at its patch."""
         return _RUNS_FURTHER * (self._records.one + self._budget.of(Share.FURTHER))
 
     def _leave_out_slow(self) -> None:
@@ -192,6 +185,5 @@ class Planned:
             self._left_out.append(f"{', '.join(names)}: there was no time to compile")
 
     def _enter(self, part: str, telling: str) -> None:
-        """Begin a part of the verification."""
         self._course.ledger.enter(part)
         self.tell(telling)

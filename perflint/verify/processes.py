@@ -65,10 +65,7 @@ def memory(run: str) -> int:
 
 
 def pause(run: str, known: Iterable[int]) -> frozenset[int]:
-    """Stop all processes of a run until `resume`; return their groups once they stand still.
-
-    The groups that are `known` are stopped at once: others would work while they are looked for.
-    """
+    """Stop all processes of a run, the groups that are `known` at once; return their groups once they stand still."""
     _signal(known, signal.SIGSTOP)
     end = time.monotonic() + _PATIENCE
     groups = _groups(processes(run))
@@ -80,7 +77,6 @@ def pause(run: str, known: Iterable[int]) -> frozenset[int]:
 
 
 def resume(groups: Iterable[int]) -> None:
-    """Resume the process groups that `pause` has stopped."""
     _signal(groups, signal.SIGCONT)
 
 
@@ -98,7 +94,6 @@ def kill(run: str) -> None:
 
 
 def _groups(family: Iterable[psutil.Process]) -> list[tuple[int, str]]:
-    """The process group and status of each process that still lives."""
     found: list[tuple[int, str]] = []
     for process in family:
         with contextlib.suppress(ProcessLookupError, *_GONE):
@@ -135,7 +130,6 @@ class Guardian:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """Kill what still runs, and clean up."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

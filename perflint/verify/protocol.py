@@ -63,17 +63,14 @@ class Look:
 
     @property
     def device(self) -> str:
-        """What the first rank runs on."""
         return next((each.device for each in self.platforms), "")
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Those of the first rank, by their names."""
         return next((each.versions for each in self.platforms), {})
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The GPUs that are in use."""
         return tuple(sorted({each.gpu for each in self.platforms if each.gpu is not None}))
 
     @cached_property
@@ -83,7 +80,6 @@ class Look:
 
     @cached_property
     def steps(self) -> tuple[float, ...]:
-        """The seconds of each step."""
         times, since = [], 0.0
         for passage in self.passages:
             since += passage.seconds
@@ -107,11 +103,10 @@ class Look:
 
     @property
     def seconds(self) -> float:
-        """How long it ran."""
         return self.start + sum(passage.seconds for passage in self.passages)
 
     def until(self, step: int) -> float:
-        """About how many seconds pass until so many steps are done, the start of the process and all."""
+        """The seconds from the start of a process until so many steps are done, about."""
         steps = self.steps[:step]
         return self.start + sum(steps) + ((step - len(steps)) * self.usual if step > len(steps) else 0.0)
 
@@ -166,14 +161,13 @@ class Schedule:
         return replace(chosen, patience=patience(longest), seconds=budget, times_starts=not is_tight)
 
     def shortest(self, variants: int, seconds: float) -> Protocol:
-        """That of the shortest race of so many variants, which may take so many seconds, as some start slowly."""
         chosen = _patient(replace(self.protocol(variants, 0.0), seconds=seconds))
         if not self.compile or not chosen.unit or self.look.is_whole or "warm_up" in self.asked:
             return chosen
         return replace(chosen, warm_up=max(chosen.warm_up, _COMPILED))
 
     def recordings(self, seconds: float) -> Protocol:
-        """That of recordings that take about so many seconds in all: of slow steps, fewer are compared."""
+        """The protocol of recordings that take so many seconds in all: of slow steps, fewer are compared."""
         chosen = self.protocol(3, seconds)
         chosen = _patient(chosen) if self.compile else chosen
         if "horizon" in self.asked or not self.look.steps:
@@ -184,7 +178,7 @@ class Schedule:
 
     @property
     def recorded(self) -> float:
-        """About how many seconds the shortest recordings take that say something."""
+        """The seconds that the shortest recordings take that say something, about."""
         return _RECORDINGS * self._recording(self._least_horizon)
 
     @property
@@ -198,7 +192,6 @@ class Schedule:
         return self.look.start + _SLOWER * (self.look.until(horizon) - self.look.start)
 
     def enough(self, fixes: int) -> float:
-        """About how many seconds it takes to look at, record and race so many fixes."""
         races = [2 + min(fixes, AT_ONCE), 3] if fixes > 1 else [3]
         recorded = (_RECORDINGS + fixes) * self._recording(HORIZON // 2)
         return self.look.seconds + recorded + _MORE * sum(map(self.least, races))
@@ -208,7 +201,6 @@ class Schedule:
         return self.recorded + _MORE * self.least(3) > seconds
 
     def least(self, variants: int) -> float:
-        """About how many seconds the shortest race of so many variants takes."""
         shortest = self.shortest(variants, 0.0)
         if not shortest.unit:
             return shortest.rounds * variants * self.look.seconds

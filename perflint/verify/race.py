@@ -39,7 +39,6 @@ class Room:
     reason: str = ""
 
     def groups(self, variants: Sequence[Variant]) -> list[Sequence[Variant]]:
-        """The variants that run at a time, group after group."""
         most = self.processes or len(variants)
         return [variants[start : start + most] for start in range(0, len(variants), most)]
 
@@ -98,7 +97,6 @@ class Race:
     printed: tuple[Mapping[str, str], ...] = ()
 
     def plus(self, part: Race) -> Race:
-        """The race with another round."""
         return replace(
             self,
             samples=Samples((*self.samples.windows, *part.samples.windows)),
@@ -114,7 +112,6 @@ class Race:
         return replace(self.less([fault.variant]), faults={**self.faults, fault.variant: fault})
 
     def renamed(self, old: str, new: str) -> Race:
-        """The race without the variant `new`, whose name goes to the variant `old`."""
         rest, names = self.less([new]), {old: new}
         windows = (replace(each, variant=names.get(each.variant, each.variant)) for each in rest.samples.windows)
         starts = (replace(each, variant=names.get(each.variant, each.variant)) for each in rest.starts)
@@ -122,13 +119,11 @@ class Race:
         return replace(rest, samples=Samples(tuple(windows)), starts=tuple(starts), printed=tuple(printed))
 
     def less(self, variants: Collection[str]) -> Race:
-        """The race without the windows and starts of `variants`."""
         windows = (each for each in self.samples.windows if each.variant not in variants)
         starts = (each for each in self.starts if each.variant not in variants)
         return replace(self, samples=Samples(tuple(windows)), starts=tuple(starts))
 
     def is_lost(self, variants: Sequence[Variant]) -> bool:
-        """Whether all of `variants` but the original have faults."""
         return bool(self.faults) and {variant.name for variant in variants} <= {*ORIGINALS, *self.faults}
 
 
@@ -163,7 +158,6 @@ class _Racing:
         return race
 
     def _round(self, race: Race, number: int) -> tuple[Race, Race]:
-        """The round of that number, and the race, changed as needed to hold it."""
         if race.is_lost(self.variants):
             return race, Race()
         sound = [variant for variant in self.variants if variant.name not in race.faults]
@@ -234,8 +228,6 @@ class _Lap:
 
 
 class _Lane:
-    """The process of a variant, paused except in its turns."""
-
     def __init__(self, variant: Variant, running: Running, protocol: Protocol) -> None:
         self.name, self._running, self._protocol = variant.name, running, protocol
         self._begin = time.monotonic()
@@ -257,7 +249,6 @@ class _Lane:
         return _Lap(self.name, number, self._last.seconds, self._last.captures - captures)
 
     def printed(self) -> str:
-        """What it has printed so far."""
         return self._running.output.so_far()
 
     def start(self, *, observed: bool) -> Start:
@@ -269,7 +260,6 @@ class _Lane:
         return Start(self.name, self._seconds, timed.device_bytes, host_bytes, self._last.timeline)
 
     def memory(self) -> int:
-        """The host memory that it and its children take now, in bytes."""
         return processes.memory(self._running.folder)
 
     def _goes_on(self, until: int) -> bool:
@@ -289,11 +279,7 @@ class _Lane:
 def _windowed(
     together: Together, groups: Sequence[Sequence[Variant]], protocol: Protocol, number: int, rng: random.Random
 ) -> Race:
-    """A round of processes that take turns within each group.
-
-    It is empty for programs that end before they are warm, and shorter where the time is up. Raises Fault, or Crowded
-    where that may be due to the other processes.
-    """
+    """A round of processes that take turns in each group; raises Fault, or Crowded where others may be to blame."""
     laps: list[_Lap] = []
     starts: list[Start] = []
     passed: dict[str, int] = {}
@@ -324,7 +310,7 @@ def _windowed(
 
 
 def _whole(together: Together, variants: Sequence[Variant], protocol: Protocol, number: int) -> Race:
-    """A round of whole runs, one after the other, which is empty if the time is up before its end; raises Fault."""
+    """A round of whole runs, one after the other, empty if the time is up before its end; raises Fault."""
     windows, starts = [], []
     printed: dict[str, str] = {}
     for variant in variants:
@@ -345,7 +331,7 @@ def _whole(together: Together, variants: Sequence[Variant], protocol: Protocol, 
 
 
 def _warm_up(lanes: list[_Lane], begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int) -> None:
-    """Add warm lanes, started side by side, but in the first round one by one where the start is timed."""
+    """Add warm lanes, started side by side; in the first round one by one, as the start is timed."""
     is_timed = number == 0 and protocol.times_starts
     first = [variant for variant in group if is_timed and variant.name in _SHOWN]
     rest = [variant for variant in group if variant not in first]

@@ -77,10 +77,7 @@ class Records:
         return runs
 
     def _hurried(self, jobs: Sequence[Job]) -> list[Recorded]:
-        """Where there is hardly time, the original and variants recorded in the other order; empty where there is.
-
-        A variant that does all that the original does, bit by bit, shows as well that this repeats itself.
-        """
+        """In haste, variants and the original in the other order; a bitwise equal variant shows that it repeats."""
         if self.course.budget.left > _HURRIED * self.seconds(1 + len(jobs)):
             return []
         runs = self._record(jobs)
@@ -109,7 +106,6 @@ class Records:
 
     @cached_property
     def own(self) -> Likeness:
-        """How alike two runs of the original are."""
         run, again, (compared, *_) = self.standard.run, self.standard.again, self.standard.own
         assert again is not None
         found = likeness(Standard(run, again), again, compared)
@@ -132,7 +128,6 @@ class Records:
         return self._compare(run)
 
     def _nudge(self) -> None:
-        """Record what the original makes of weights that are rounded otherwise."""
         self._tell("recording the original from weights that are rounded otherwise, for results drift apart")
         (run,) = self._record([self._job(self._original, nudge=True)], self._part(_FOR_REFERENCE))
         self.standard = replace(self.standard, nudge=self._compare(run))
@@ -194,11 +189,9 @@ class Records:
         return variant, Recording(str(folder), full, restart, follow, reference, nudge, seed, clock=clock, loops=loops)
 
     def _part(self, share: float) -> Budget:
-        """A share of the time that is left."""
         return self.course.budget.part(share * self.course.budget.left)
 
     def _record(self, jobs: Sequence[Job], budget: Budget | None = None) -> list[Recorded]:
-        """Record runs to the last step that is known, within a part of the time."""
         course = self.course.within(budget) if budget else self.course
         return course.record(jobs, self._protocol.unit, self._horizon, self._patience, self._beside)
 
@@ -258,7 +251,6 @@ class Further:
         return variant, Recording(str(folder), (), (), clock=clock, marks=self._marks, loops=self._original.loops)
 
     def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
-        """Record runs that go as far as the first one did."""
         first, protocol = self.standard.run, self._protocol
         return self._course.record(jobs, protocol.unit, first.last, protocol.patience, first.beside)
 

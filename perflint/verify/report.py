@@ -159,7 +159,6 @@ def _ratios(samples: Samples) -> Markup | None:
 
 
 def _rounds(samples: Samples) -> Sequence[tuple[int, int, str, str]]:
-    """The same in numbers: each round's number from 1, its pairs, and the median ratios of patch and original."""
     aa, patch = (
         statistics.pair_ratios(samples, [ORIGINAL], [AGAIN]),
         statistics.pair_ratios(samples, ORIGINALS, [PATCHED]),
@@ -213,15 +212,12 @@ def drawing(title: str, height: float, parts: Iterable[Markup]) -> Markup:
 
 @dataclass(frozen=True)
 class Axis:
-    """A horizontal axis from `low` to `high`, logarithmic if `log`."""
-
     low: float
     high: float
     log: bool = False
 
     @classmethod
     def around(cls, values: Iterable[float], *, log: bool = False) -> Axis:
-        """An axis that holds all finite values."""
         finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
         low, high = min(finite, default=1.0), max(finite, default=1.0)
         if log:
@@ -231,7 +227,6 @@ class Axis:
         return cls(low - margin, high + margin)
 
     def place(self, value: float) -> float:
-        """The position of `value` in percent of the width, clamped to the ends."""
         value = min(max(value, self.low), self.high)
         if self.log:
             return 100 * math.log(value / self.low) / math.log(self.high / self.low)
@@ -242,22 +237,18 @@ class Axis:
         return f"{self.place(value):.2f}%"
 
     def horizontal(self, begin: float, end: float, y: float, look: str) -> Markup:
-        """A horizontal line between two values."""
         return element("line", class_=look, x1=self.x(begin), x2=self.x(end), y1=y, y2=y)
 
     def vertical(self, value: float, top: float, bottom: float, look: str) -> Markup:
-        """A vertical line at a value."""
         return element("line", class_=look, x1=self.x(value), x2=self.x(value), y1=top, y2=bottom)
 
     def bar(
         self, begin: float, end: float, y: float, height: float, look: str, *children: Markup, **more: object
     ) -> Markup:
-        """A bar between two values."""
         width = f"{self.place(end) - self.place(begin):.2f}%"
         return element("rect", *children, class_=look, x=self.x(begin), width=width, y=y, height=height, **more)
 
     def ticks(self, most: int = 6) -> Sequence[float]:
-        """Round values along the axis, about `most` of them."""
         if self.log and self.high / self.low > 4:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             values = [value for power in powers for step in _STEPS if self.low <= (value := step * 10.0**power)]
@@ -274,7 +265,6 @@ _LOOKS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # of lines
 
 
 def page(verdict: Verdict) -> str:
-    """The report; users' text is escaped, and encodes in UTF-8."""
     return template(_FOLDER / "page.html").render(
         verdict=verdict,
         figures=list(summary.figures(verdict)),
@@ -294,7 +284,6 @@ def page(verdict: Verdict) -> str:
 
 
 def style() -> Markup:
-    """The style sheet of all pages: for light and dark screens, and for paper."""
     return Markup((_FOLDER / "style.css").read_text(encoding="utf-8"))
 
 
@@ -313,6 +302,5 @@ def template(path: Path) -> Template:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
-    """Each line of a hunk with its look."""
     for line in text.removesuffix("\n").split("\n"):
         yield _LOOKS.get(line[:1], "kept"), line.removesuffix("\r").expandtabs(8)

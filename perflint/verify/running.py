@@ -66,7 +66,6 @@ def last_words(errors: str) -> str:
 
 
 def ending(code: int, errors: str) -> str:
-    """How a program ended, in words, by its exit code and standard error."""
     if code >= 0:
         words = last_words(errors) if code else ""
         hint = " (verify runs programs without input)" if words.startswith("EOFError: EOF when reading") else ""
@@ -96,7 +95,6 @@ class Output:
 
     @property
     def text(self) -> str:
-        """What was printed, without the middle where it was too much."""
         size = os.fstat(self.file.fileno()).st_size
         head, tail = self._read(0), self._read(max(_KEPT, size - _KEPT))
         missing = self._gone + size - len(head) - len(tail)
@@ -197,7 +195,6 @@ class Running:
         return tuple(self._platforms[rank] for rank in sorted(self._platforms))
 
     def pause(self) -> None:
-        """Stop the program and all its children where they are."""
         self._groups = processes.pause(self.folder, self._groups)
         self._paused = True
 
@@ -210,16 +207,13 @@ class Running:
         raise AssertionError("a program has no last step")
 
     def ended(self) -> ProgramEnded:
-        """How the program, which has ended, did so."""
         code, errors = self._process.returncode, self.errors.text
         return ProgramEnded(self._variant, f"{ending(code, errors)}{self._place(', ')}", code, errors)
 
     def _place(self, comma: str = " ") -> str:
-        """After which step it is, where steps of one kind are counted."""
         return f"{comma}after step {self._step}" if self._step and self._unit else ""
 
     def _arrivals(self) -> list[Arrival] | None:
-        """The arrivals of all ranks, once all are there."""
         arrivals = [arrival for arrival in self._ranks.values() if arrival]
         expected = max((arrival.platform.ranks for arrival in arrivals), default=1)
         return arrivals if len(arrivals) >= expected else None

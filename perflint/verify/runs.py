@@ -117,7 +117,6 @@ class Course:
             forks.address({**os.environ, **(PATIENT if recording and self.side_by_side else {})}, self.libraries)
 
     def within(self, budget: Budget) -> Course:
-        """The course, whose programs are stopped at the end of this budget."""
         return replace(self, budget=self.budget.part(budget.left))
 
     def until(self, budget: Budget) -> Course:
@@ -125,7 +124,6 @@ class Course:
         return replace(self, budget=budget)
 
     def running(self, variant: Variant, unit: str, **orders: Any) -> Running:
-        """A fresh process of a variant, under further `orders`."""
         folders = {
             "journal": str(self.guardian.journal),
             "roots": (str(self.program.folder), variant.plan.root),
@@ -138,7 +136,6 @@ class Course:
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Restore files after the runs in here."""
         try:
             yield
         finally:
@@ -234,7 +231,6 @@ class Course:
     def _recorded(
         self, jobs: Sequence[Job], unit: str, steps: int, patience: float, further: Further
     ) -> list[Recorded]:
-        """A group of runs, side by side."""
         with self.undone():
             with ExitStack() as stack:
                 begun = []

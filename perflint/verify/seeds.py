@@ -52,7 +52,6 @@ def over_seeds(before: Runs, after: Runs, other_samples: Recorded, *, formats: b
 
 
 def _others(before: Runs, after: Runs, other_samples: Recorded) -> Iterator[str]:
-    """What differs and is no number."""
     old, new = ([reads(run.folder) for run in runs] for runs in (before, after))
     yield from misread(old, new, reads(other_samples.folder))
     old_words, new_words = ([words(run.output) for run in runs] for runs in (before, after))
@@ -79,7 +78,6 @@ def alike(before: Sequence[Traits], after: Sequence[Traits], *, formats: bool = 
 
 
 def _alike(name: str, before: Sequence[float], after: Sequence[float], formats: bool) -> Likeness:
-    """The same by one trait."""
     seeds = len(before)
     if not all(map(math.isfinite, (*before, *after))):
         return Likeness(Grade.DIFFERENT, (f"over {seeds} seeds {name} is not always finite",))
@@ -140,7 +138,6 @@ def _order(reads: Reads) -> Hashable:
 
 
 def _whole(reads: Reads) -> Hashable:
-    """The samples of each complete pass, sorted."""
     passes: dict[int, list[Read]] = {}
     for read in reads:
         passes.setdefault(read.number, []).append(read)
@@ -159,7 +156,6 @@ _DATA_TRAITS = {
 
 
 def _contents(reads: Reads) -> Mapping[tuple[int, str, int], str]:
-    """Digests of the samples, by dataset, sample and column."""
     return {
         (read.data, name, number): part
         for read in reversed(reads)

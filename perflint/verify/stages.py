@@ -46,7 +46,6 @@ def unfound(program: str, budget: Budget) -> Verdict:
 
 
 def _unseen(examination: Examination, late: Sequence[FixKey], verdict: Verdict) -> list[FixVerdict]:
-    """The late fixes of which the verdict on the shortened copy says nothing."""
     known = {(fix.path, fix.line, fix.rule, fix.title) for fix in verdict.fixes}
     missing = [key for key in late if (key.path, key.line, key.rule, key.title) not in known]
     reason = "it never ran, not in a shortened copy of the program either"

@@ -65,14 +65,12 @@ class Estimate:
 
 
 def subject(variant: str) -> str:
-    """A variant as the subject of a sentence."""
     if variant in ORIGINALS:
         return "the original"
     return f"the {variant} program" if variant == PATCHED else f"the program with {variant}"
 
 
 def only(fix: str) -> str:
-    """The name of the variant with one fix alone."""
     return f"only {fix}"
 
 
@@ -115,17 +113,15 @@ def pair_ratios(samples: Samples, before: Sequence[str], after: Sequence[str]) -
 
 
 def itself(samples: Samples) -> Estimate | None:
-    """The original against itself."""
     return speedup(samples, [ORIGINAL], [AGAIN])
 
 
 def against_original(samples: Samples, variant: str) -> Estimate | None:
-    """How much faster `variant` is than the original, which every race measures twice."""
     return speedup(samples, ORIGINALS, [variant])
 
 
 def noise_floor(aa: Estimate | None) -> float:
-    """How far from 1 the original appears to be against itself in a race, by that estimate."""
+    """How far from 1 the original appears to be against itself."""
     return max(aa.ratio, 1 / aa.ratio) - 1 if aa else 0.0
 
 
@@ -149,10 +145,7 @@ def drowns(floor: float) -> bool:
 
 
 def is_decided(estimate: Estimate, floor: float) -> bool:
-    """Whether a race may end before its last round: only for a clear gain or loss.
-
-    Ending it for less would give chance as many tries as there are rounds.
-    """
+    """Whether a clear gain or loss may end a race early; less would give chance a try in each round."""
     clear = threshold(floor, SOUGHT_GAIN)
     return estimate.low > clear or estimate.high < 1 / clear
 

@@ -41,7 +41,6 @@ _LOOKS = {
 
 
 def advice(verdict: Verdict) -> str:
-    """What to do now, in one sentence."""
     outcome, kept = verdict.outcome, sum(fix.kept for fix in verdict.fixes)
     again = f"Verify again with --budget {duration(verdict.longer)}" if verdict.longer else ""
     if outcome is Outcome.FASTER:
@@ -61,7 +60,6 @@ def advice(verdict: Verdict) -> str:
 
 
 def sentence(verdict: Verdict) -> str:
-    """The verdict in one sentence."""
     outcome = verdict.outcome
     if outcome is Outcome.FAILED:
         return closed(f"No verdict: {verdict.failure}")
@@ -100,7 +98,6 @@ def sentence(verdict: Verdict) -> str:
 
 
 def spent(verdict: Verdict) -> Iterator[str]:
-    """Where the time went, a line for each part."""
     for each in verdict.spent:
         starts = f", {each.starting:.1f} s of it for {count(each.starts, 'start')}" if each.starts else ""
         yield f"{each.part}: {each.seconds:.1f} s{starts}"
@@ -112,7 +109,6 @@ def closed(text: str) -> str:
 
 
 def ratio_with_interval(estimate: Estimate) -> str:
-    """Such as `1.52x (1.49 to 1.55)`."""
     if math.isinf(estimate.high):
         return f"{ratio(estimate.ratio)} (from {count(estimate.rounds, 'round')} only)"
     return f"{ratio(estimate.ratio)} ({_number(estimate.low)} to {_number(estimate.high)})"
@@ -146,7 +142,6 @@ def percent(share: float) -> str:
 
 
 def _noise(verdict: Verdict) -> str:
-    """By how much the original differs from itself, such as `1.2 %`."""
     return f"{100 * verdict.floor:.{0 if drowns(verdict.floor) else 1}f} %"
 
 
@@ -162,8 +157,6 @@ def _digits(value: float) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure before and after, as text."""
-
     name: str
     before: str
     after: str
@@ -171,7 +164,6 @@ class Figure:
 
 
 def figures(verdict: Verdict) -> Iterator[Figure]:
-    """The figures that were measured on both sides."""
     before, after = verdict.before, verdict.after
     if verdict.step_seconds and verdict.speed:
         first, second = verdict.step_seconds

@@ -64,7 +64,6 @@ class FixKey:
 
     @property
     def place(self) -> Place:
-        """What identifies it in its file."""
         return (self.rule, self.line, self.title)
 
 
@@ -147,7 +146,6 @@ class Variants:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files that the program may run."""
         return self._paths
 
     def _of(self, path: str) -> list[FixKey]:

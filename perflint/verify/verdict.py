@@ -83,7 +83,7 @@ class FixVerdict:
 
     @property
     def gain(self) -> Estimate | None:
-        """What it gains on top of those that were kept before it, or else alone."""
+        """What it gains on top of those kept before it, or else alone."""
         return self.on_top or self.alone
 
 
@@ -127,7 +127,6 @@ class Reach:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was not compared, in sentences without full stops."""
         end = f"is used after step {self.steps} only: a larger --horizon looks further"
         notes = [f"what {place} computes {end}" for place in self.unseen]
         if self.elsewhere:
@@ -183,22 +182,18 @@ class Verdict:
 
     @cached_property
     def speed(self) -> Estimate | None:
-        """How much faster the patch is."""
         return statistics.against_original(self.samples, PATCHED)
 
     @cached_property
     def aa(self) -> Estimate | None:
-        """How much faster the original is than itself."""
         return statistics.itself(self.samples)
 
     @property
     def floor(self) -> float:
-        """The noise floor."""
         return statistics.noise_floor(self.aa)
 
     @property
     def is_faster(self) -> bool:
-        """Whether the patch is faster than noise explains."""
         return self._raced is Outcome.FASTER
 
     @property
@@ -211,7 +206,6 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome, of correctness and speed."""
         if self.failure:
             return Outcome.FAILED
         if not self.fixes or self.is_idle:

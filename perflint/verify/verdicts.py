@@ -90,7 +90,6 @@ def _project(file: Path) -> Path:
 
 
 def as_object(verdict: Verdict) -> dict[str, Any]:
-    """The verdict as an object of the file."""
     result = {
         "advice": advice(verdict),
         "sentence": sentence(verdict),
@@ -143,7 +142,6 @@ class Won:
 
     @classmethod
     def read(cls, file: Path) -> Won:
-        """The fixes in a file of verdicts; raises UserError."""
         won = (verdict for verdict in read(file) if verdict.outcome is Outcome.FASTER)
         return cls(tuple((fix, verdict) for verdict in won for fix in verdict.fixes if fix.kept))
 

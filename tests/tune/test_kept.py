@@ -17,8 +17,7 @@ from perflint.project.settings import load
 from perflint.shim.planning import Project
 from perflint.shim.running import preview, summary
 from perflint.shim.settings import KNOWN, watch
-from perflint.tune.kept import keep, plan_of
-from perflint.tune.ladder import ladder
+from perflint.tune.kept import keep, ladder, plan_of
 from perflint.tune.trials import fresh, trials
 from perflint.verify.agent.steps import host
 from perflint.verify.grade import Grade, Likeness

@@ -145,7 +145,6 @@ class Recording:
         self.passed()
 
     def passed(self) -> None:
-        """Another step is done."""
         next(self._course, None)
 
     def end(self) -> None:
@@ -284,8 +283,6 @@ class _Calls:
         self._undo: Any = None
 
     def watch(self) -> None:
-        """Count from now on."""
-
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             if getattr(self._inside, "now", False) or sys.modules["torch"].compiler.is_compiling():
                 return module._call_impl(*args, **kwargs)
@@ -300,7 +297,6 @@ class _Calls:
         self._undo = replace(sys.modules[_MODULE].Module, "_compiled_call_impl", call)
 
     def leave(self) -> None:
-        """Count no more."""
         if self._undo:
             self._undo()
             self._undo = None

@@ -58,7 +58,6 @@ class Users:
         return (found.f_code.co_filename, found.f_lineno) if found else ("", 0)
 
     def frames(self, frame: FrameType | None) -> Iterator[FrameType]:
-        """The user's frames from `frame` outwards."""
         while frame:
             if self.owns(frame.f_code):
                 yield frame
@@ -226,7 +225,6 @@ class Facts:
                     kinds.add(said)
 
     def note_all(self, frames: Iterable[FrameType]) -> None:
-        """The same of functions that have not returned."""
         for frame in frames:
             self.note(frame)
             values = frame.f_locals

@@ -52,7 +52,6 @@ def cover(into: Path, roots: Sequence[str], ours: Sequence[str] = ()) -> None:
 
 
 def is_covered(into: Path) -> bool:
-    """Whether processes that share `into` write there."""
     return (into / _COVERS / _DONE).exists()
 
 
@@ -63,7 +62,6 @@ def outermost(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def remove(folder: str | Path) -> None:
-    """Remove a folder that there may be covers in."""
     for each in Path(folder).glob(f"**/{_COVERS}/*/{_WORK}/{_WORK}"):  # which an overlay lets nobody read
         with suppress(OSError):
             each.chmod(stat.S_IRWXU)

@@ -22,7 +22,6 @@ _CYCLE, _FAST = 2.5, 0.1  # seconds, and how many of them at the start of a cycl
 
 
 def rng_states() -> list[Any]:
-    """The states of all global generators."""
     import torch
 
     numpy = sys.modules.get("numpy")
@@ -37,7 +36,6 @@ def rng_states() -> list[Any]:
 
 
 def restore_rng(states: Sequence[Any]) -> None:
-    """Restore what `rng_states` returned."""
     import torch
 
     torch.set_rng_state(states[0])
@@ -50,7 +48,6 @@ def restore_rng(states: Sequence[Any]) -> None:
 
 
 def reseed() -> None:
-    """Make all global generators go on with other numbers."""
     import torch
 
     torch.manual_seed(torch.initial_seed() + 1)

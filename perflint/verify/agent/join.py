@@ -24,8 +24,7 @@ from perflint.shim.session import RUN
 from perflint.verify.agent import determinism
 from perflint.verify.agent.cover import is_covered
 from perflint.verify.agent.journal import Journal
-from perflint.verify.agent.recorder import Recorder
-from perflint.verify.agent.replays import take_twice
+from perflint.verify.agent.recorder import Recorder, take_twice
 from perflint.verify.agent.steps import GRAPHED, Gate, Steps, calls, frames, keep_sockets
 from perflint.verify.messages import GATE, ORDERS, SHORT, Loop, Orders
 
@@ -56,7 +55,6 @@ class Agent:
         self.steps = Steps(orders.unit, self._passed)
 
     def install(self) -> None:
-        """Take part from now on, in libraries as soon as they are imported."""
         recording = self._orders.recording
         _print_whole_lines()
         random.seed(self._orders.seed)
@@ -153,7 +151,6 @@ class Agent:
 
 
 def _cut(iterable: Iterable[object]) -> Iterator[object]:
-    """The first items of what a loop goes over."""
     return itertools.islice(iterable, SHORT)
 
 

@@ -197,7 +197,6 @@ def _may_exist(path: Path) -> bool:
 
 
 def _words(command: object) -> Iterator[str]:
-    """The words of a command that may name files."""
     words = command if isinstance(command, list | tuple) else []
     if isinstance(command, str):
         with suppress(ValueError):  # the shell will say what is wrong
@@ -209,7 +208,6 @@ def _words(command: object) -> Iterator[str]:
 
 
 def _replace(owner: Any, name: str, note: Callable[..., None]) -> None:
-    """Have `note` called before each call of a function."""
     function = getattr(owner, name)
     noted = before(function, note)
     setattr(owner, name, noted)
@@ -218,7 +216,6 @@ def _replace(owner: Any, name: str, note: Callable[..., None]) -> None:
 
 
 def _entry(path: str, own: bool) -> Entry | None:
-    """What is at a path; None for devices."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -286,7 +283,6 @@ def elsewhere(journal: Path) -> tuple[str, ...]:
 
 
 def put_back(journal: Path) -> None:
-    """Restore all that is in the journal, and empty it."""
     found = entries(journal) if journal.is_dir() else []
     for entry, place in reversed(found):  # what is in a folder before the folder
         if entry.was == "nothing":

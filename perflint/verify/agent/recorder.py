@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perflint.shim.hooks import after, before
 from perflint.verify.agent import determinism
 from perflint.verify.agent.state import WEIGHT, Holders, State, Tensors, digest, sample, size, tensors_in, values_in
-from perflint.verify.agent.steps import rank_and_ranks
+from perflint.verify.agent.steps import Steps, rank_and_ranks
 from perflint.verify.messages import Recording, of_rank
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ def recorded(folder: Path) -> int:
 
 
 class _Step:
-    """What has happened since the last step."""
-
     def __init__(self) -> None:
         self.batches: list[str] = []  # digests
         self.samples: list[str] = []  # shapes
@@ -68,7 +66,6 @@ class _Step:
         self.logged: list[str] = []
 
     def add(self, kind: str, values: Mapping[str, Any]) -> None:
-        """Add values by their paths, under the next number of their kind."""
         self.values |= {f"{kind} {self.numbers[kind]}{path}": value for path, value in values.items()}
         self.numbers[kind] += 1
 
@@ -90,7 +87,6 @@ class Recorder:
         self._moving: set[str] = set()  # what of it has changed since
 
     def watch(self, torch: Any) -> None:
-        """Record losses, batches, checkpoints and log messages from now on."""
         from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
 
         self._save = torch.save
@@ -134,7 +130,6 @@ class Recorder:
         return replace(self._orders, folder=folder, follow=follow)
 
     def passed(self) -> None:
-        """Write a step."""
         self._number += 1
         self._calls.clear()
         if self._orders.marks and self._number not in self._orders.marks:
@@ -248,7 +243,6 @@ class Reads:
         self._passes = 0
 
     def watch(self) -> None:
-        """Note all batches from now on."""
         from torch.utils.data import dataloader
 
         iterator: Any = dataloader._BaseDataLoaderIter
@@ -306,3 +300,49 @@ def _is_capturing() -> bool:
     """Whether a CUDA graph is being captured, so that nothing can be read from the device now."""
     cuda = sys.modules["torch"].cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())  # a forked process may not even ask
+
+
+def take_twice(steps: Steps, recorder: Recorder, module: Any) -> None:
+    """Have graphed steps run eagerly first, for what is recorded in their middle, and go on with what a replay makes.
+
+    A replay that computes something else shows in the step that follows. `module` is that of `graphed_step`.
+    """
+    kind = module.GraphedStep
+    take = kind._replay
+
+    @functools.wraps(take)
+    def taken(step: Any, capture: Any, call: Any, scene: Any) -> Any:
+        before, restarts = _BeforeReplay(scene), recorder.restarts
+        result = step.eagerly(call, scene)
+        if recorder.restarts != restarts:  # the state is another run's now
+            return result
+        before.restore()
+        with steps.noting():
+            return take(step, capture, call, scene)
+
+    kind._replay = taken
+    module.Recall.find = lambda *_: None  # the shorter way, which has no scene
+
+
+class _BeforeReplay:
+    """What a step may change: tensors, gradients, and the random numbers of its device."""
+
+    def __init__(self, scene: Any) -> None:
+        import torch
+
+        states = (tensor for each in scene.optimizers for _, tensor in tensors_in(list(each.state.values())))
+        self._gradients = [(leaf, leaf.grad) for leaf in scene.leaves]
+        grads = (gradient for _, gradient in self._gradients if gradient is not None)
+        # kernels of batch norm write to its averages without telling of it
+        changed = {id(each): each for each in (*scene.walk.state, *scene.leaves, *states, *grads)}
+        self._values = [(each, each.detach().clone()) for each in changed.values()]
+        (device,) = scene.walk.devices
+        self._generator = torch.cuda.default_generators[device]
+        self._offset = self._generator.get_offset()
+
+    def restore(self) -> None:
+        for leaf, gradient in self._gradients:
+            leaf.grad = gradient
+        for tensor, value in self._values:
+            tensor.data.copy_(value)  # unseen by a graph that has saved it
+        self._generator.set_offset(self._offset)

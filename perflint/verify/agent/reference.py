@@ -49,7 +49,6 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one operation, and its shadow."""
         kwargs = kwargs or {}
         if func.namespace != "aten":
             return self._foreign(func, args, kwargs)

@@ -41,7 +41,6 @@ class Holders:
         self._optimizers: _Known = {}
 
     def watch(self) -> None:
-        """Know of those that come up from now on."""
         gc.freeze()  # what there is by now is no garbage, and need not be looked at
         from torch.nn import Module
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -52,7 +51,6 @@ class Holders:
 
     @property
     def are_trained(self) -> bool:
-        """Whether an optimizer has stepped."""
         return bool(self._optimizers)
 
     def state(self) -> State:
@@ -180,7 +178,6 @@ def values_in(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """The leaves of `value`; cycles are followed once."""
     from torch import Tensor
 
     children = None if isinstance(value, Tensor) else _children(value)

@@ -40,15 +40,11 @@ Passed = Callable[[str], None]
 
 
 def calls(depth: int) -> str:
-    """The kind of calls that are nested in `depth` others."""
     return CALLS + depth * _NESTED
 
 
 def unit_of(kinds: Iterable[str]) -> str:
-    """The kind that counts as a step of a program in which steps of these `kinds` have happened; "" without any.
-
-    Of calls, the outermost that happen several times: `main` is called once, `evaluate` in each epoch.
-    """
+    """The kind of steps to count; "" without any. Of calls, the outermost that happen several times."""
     numbers = Counter(kinds)
     by_depth = sorted((kind for kind in numbers if kind.startswith(CALLS)), key=len)
     several = [kind for kind in by_depth if numbers[kind] >= _SEVERAL]
@@ -154,15 +150,12 @@ class Gate:
         self.unseen: Callable[[], tuple[str, ...]] = tuple
 
     def watch(self, torch: Any) -> None:
-        """Count captures of CUDA graphs from now on."""
-
         def count(*_: Any, **__: Any) -> None:
             self._captures += 1
 
         torch.cuda.CUDAGraph.capture_begin = before(torch.cuda.CUDAGraph.capture_begin, count)
 
     def passed(self, kind: str) -> None:
-        """Another step is done: stop if it is the last one allowed."""
         if self._verifier is None:
             gate = socket.socket(socket.AF_UNIX)
             gate.connect(self._address)
@@ -215,7 +208,6 @@ class Gate:
 
 
 def frames() -> Iterator[FrameType]:
-    """The frames of this thread, from here on outwards."""
     frame: FrameType | None = sys._getframe()
     while frame:
         yield frame
@@ -233,7 +225,6 @@ def platform_of() -> Platform:
 
 
 def host() -> str:
-    """The name of the device of programs that use no GPU."""
     return f"CPU, {os.cpu_count()} cores"
 
 
@@ -253,7 +244,6 @@ def rank_and_ranks() -> tuple[int, int]:
 
 
 def synchronize() -> None:
-    """Wait for the device, where one is in use."""
     torch = sys.modules["torch"]
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()

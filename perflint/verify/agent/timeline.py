@@ -51,7 +51,6 @@ class Timeline:
     slowdown: float = 1.0
 
     def share(self, lane: str) -> float:
-        """The share of the time in which there was work in a lane."""
         return sum((span.end - span.begin) * span.share for span in self.spans if span.lane == lane) / self.seconds
 
     @property
@@ -60,7 +59,6 @@ class Timeline:
         return min(1.0, self.share(DEVICE) * self.slowdown) if DEVICE in self.lanes else None
 
     def scaled(self, step: float) -> Timeline:
-        """The same with steps of so many seconds, on average."""
         factor = step * len(self.steps) / self.seconds
         spans = (replace(span, begin=span.begin * factor, end=span.end * factor) for span in self.spans)
         steps = tuple(end * factor for end in self.steps)
@@ -92,7 +90,6 @@ def timeline(
 
 
 def united(intervals: Iterable[Interval]) -> list[Interval]:
-    """The union of intervals, in order, without empty ones."""
     result: list[Interval] = []
     for begin, end in sorted(intervals):
         if result and begin <= result[-1][1]:
@@ -103,7 +100,6 @@ def united(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def clipped(intervals: Iterable[Interval], begin: float, end: float) -> Iterator[Interval]:
-    """The parts between `begin` and `end`."""
     return ((max(first, begin), min(last, end)) for first, last in intervals if first < end and last > begin)
 
 
@@ -139,7 +135,6 @@ class Observer:
         self._kineto = kineto if kineto and kineto.start() else None
 
     def passed(self) -> None:
-        """Another step is done."""
         if not self._marks:
             self._synchronize()
         self._marks.append(_now())

@@ -136,7 +136,6 @@ _Kind = tuple[tuple[str, str], ...]
 
 
 def _kind(environment: Mapping[str, str]) -> _Kind:
-    """The variables that are read as Python or a library starts."""
     names = {name for name in environment if name.startswith(AT_START)} - {*_LATER}
     if environment.get("OMP_NUM_THREADS") == "1":
         names -= {_WAITS}
@@ -161,7 +160,6 @@ class _Server:
 
     @cached_property
     def address(self) -> str:
-        """Its address once it is ready, "" if it can't be."""
         output = self._process.stdout
         assert output is not None
         ready = select([output], [], [], _PATIENCE)[0]

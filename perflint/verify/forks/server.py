@@ -58,7 +58,6 @@ class Loaded:
         self._found = {name: (spec, spec and spec.loader) for name, spec in specs.items()}
 
     def begin(self) -> None:
-        """Forget that they were imported."""
         for name in self._modules:
             del sys.modules[name]
         sys.path_importer_cache.clear()
@@ -75,7 +74,6 @@ class Loaded:
             sys.modules.pop(name, None)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
-        """The module of that name, unless the path has another one by now."""
         if name not in self._modules:
             return None
         spec, _ = self._found[name]
@@ -153,17 +151,13 @@ def is_safe() -> bool:
 
 
 class Handed:
-    """The loader of a module that is there already."""
-
     def __init__(self, loaded: Loaded, name: str) -> None:
         self._loaded, self._name = loaded, name
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module."""
         return self._loaded.begun(self._name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Tell that it would have been run by now."""
         self._loaded.done(self._name)
 
 
@@ -234,7 +228,6 @@ def become(order: Order, streams: Sequence[int]) -> None:
 
 
 def _show(environment: Mapping[str, str]) -> None:
-    """Write the environment where other processes look for it."""
     start, end = _place_of_environment()
     block = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
     ctypes.memmove(start, block.ljust(end - start, b"\0"), end - start)
