@@ -13,6 +13,7 @@ from perflint.analysis.autograd.found import Effect, GradMode
 from perflint.analysis.autograd.graph_use import CUTTING, GraphUses
 from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.autograd.training import frozen
+from perflint.analysis.autograd.unstepped import Unstepped
 from perflint.analysis.call_graph import callers
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
@@ -29,18 +30,20 @@ _LIGHT = re.compile(  # torch's layers that have no weights
 _LIBRARIES = (*KNOWN, "builtins.", "numpy.", "math.")
 _WITHOUT_GRAPH = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _NO_RESULTS = _WITHOUT_GRAPH | {Kind.FUNCTION, Kind.CLASS, Kind.LIBRARY, Kind.METHOD, Kind.MODULE}
-_DEPTH = 12  # of operations and names between a module and what lets go of its graph
+_DEPTH = 16  # of operations and names between a module and what lets go of its graph
 
 
 @dataclass(frozen=True)
 class UnusedGraph:
     """The call `run` of a module, and the first `cut` at which its graph ends.
 
-    That is `.detach` or `.data`, or a call of a function in another file which does that to its first argument.
+    That is `.detach` or `.data`, or a call of a function in another file which does that to its first argument; if the
+    gradients are `zeroed`, the backward pass of which an optimizer uses none before that.
     """
 
     run: ast.Call
     cut: ast.Attribute | ast.Call
+    zeroed: bool = False
 
     @property
     def by(self) -> str:
@@ -55,7 +58,7 @@ class UnusedGraph:
     @property
     def is_at_once(self) -> bool:
         """Is it `module(x).detach()`, perhaps with an attribute or a subscript in between?"""
-        made = self.cut.value if isinstance(self.cut, ast.Attribute) else self.cut.args[0]
+        made = self.cut.value if isinstance(self.cut, ast.Attribute) else next(iter(self.cut.args), None)
         while isinstance(made, ast.Attribute | ast.Subscript):
             made = made.value
         return made is self.run
@@ -95,6 +98,10 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
                 drops[targets] = program.drops_elsewhere(call)
                 if drops[targets] and _is_dead(program, run):
                     found[run] = UnusedGraph(run, call)
+    for run in program.of_type(ast.Call) if ".zero_grad(" in program.text else ():
+        backward = program.get(Unstepped).backward_of(run) if run not in found else None
+        if backward is not None and _is_recorded(program, run):
+            found[run] = UnusedGraph(run, backward, zeroed=True)
     return sorted(found.values(), key=lambda each: (each.run.lineno, each.run.col_offset))
 
 
@@ -119,7 +126,8 @@ def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
     runs, level, seen = list[ast.Call](), [node], {node}
     for _ in range(_DEPTH):
         found = [each for each in level if isinstance(each, ast.Call) and _records(program, each)]
-        behind = (part for each in level if each not in found for part in _operands(program, each))
+        given = [each for call in found for each in arguments_of(call) if isinstance(each, ast.Name)]
+        behind = [*given, *(part for each in level if each not in found for part in _operands(program, each))]
         runs, level = [*runs, *found], [each for each in dict.fromkeys(behind) if each not in seen]
         seen.update(level)
     return runs
@@ -147,8 +155,13 @@ def _operands(program: Program, node: ast.expr) -> Sequence[ast.expr]:
 
 def _is_dead(program: Program, run: ast.Call) -> bool:
     """Is a graph recorded by the call, other than one that it uses itself, and has nobody a use of it?"""
+    return _is_recorded(program, run) and not program.get(GraphUses).of(run)
+
+
+def _is_recorded(program: Program, run: ast.Call) -> bool:
+    """Is a graph recorded by the call, other than one that it uses itself?"""
     if _LIGHT.fullmatch(program.value(run.func).name):
         return False
     if program.get(GradModes).of(run) is not GradMode.ON or path_of(run.func).rpartition(".")[2] in program.get(frozen):
         return False
-    return not program.get(Effects).of(run, Effect.DIFFERENTIATES) and bool(program.get(GraphUses).cuts(run))
+    return not program.get(Effects).of(run, Effect.DIFFERENTIATES)
