@@ -69,7 +69,7 @@ class LoaderRestartsWorkers(Rule):
         loaders = () if program.is_test else (*api.loaders(program), *api.derived_loaders(program))
         for loader in loaders:
             is_started = loader.workers.state is State.ON and loader.persistent.state is State.ABSENT
-            found = api.restarts(program, loader) if is_started and loader.certain else None
+            found = api.restarts(program, loader) if is_started else None
             if not found or _is_changed(program, found):
                 continue
             fixes, blocked = api.tried(_fix, program, loader, found)
@@ -94,8 +94,8 @@ def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
             if _may_change(program, node, api.path_of(dataset) if dataset is not None else ""):
                 raise Blocked("the workers would not see what is changed between epochs", node)
     made = program.qualified(loader.call.func)
-    if made and made.partition(".")[0] not in _LIBRARIES:
-        raise Blocked(f"`{program.segment(loader.call.func)}`, of another file, may not take the keyword")
+    if not loader.certain or (made and made.partition(".")[0] not in _LIBRARIES):
+        raise Blocked(f"`{program.segment(loader.call.func)}`, a class of its own, may not take the keyword")
     if workers is None or not api.takes_keywords(loader.call):
         raise Blocked("the call's own keywords don't tell how many workers there are")
     is_sure = loader.workers.certain and isinstance(workers, ast.Constant)

@@ -773,6 +773,44 @@ def test_a_loader_starts_its_workers_again_where_another_file_walks_it_in_a_loop
     assert at_tests == found
 
 
+CLASS = """\
+import torch.utils.data
+
+
+class Collated(torch.utils.data.DataLoader):
+    def __init__(self, {parameters}**kwargs):
+        super().__init__({given}collate_fn=list, **kwargs)
+"""
+BUILDING = """\
+import torch
+from data import Collated
+
+
+def main(model, train_set):
+    loader = Collated(train_set, num_workers=4)
+    for epoch in range(9):
+        for images in loader:
+            model(images.cuda()).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given", "found"),
+    [
+        ("dataset, batch_size=1, ", "dataset, batch_size, ", [("main.py", 6)]),
+        ("path, ", "read(path), ", []),
+        ("dataset, ", "dataset, pin_memory=True, ", []),
+    ],
+)
+def test_a_class_of_another_file_is_a_loader_if_it_hands_on_what_it_is_given(
+    tmp_path: Path, parameters: str, given: str, found: list[tuple[str, int]]
+) -> None:
+    write(tmp_path, data=CLASS.format(parameters=parameters, given=given), main=BUILDING)
+    assert lines(check(tmp_path, "dataloader-defaults")) == found
+    if found:
+        assert lines(check(tmp_path, "loader-restarts-workers")) == found
+
+
 def test_a_third_file_may_walk_the_loader_that_one_makes_and_another_hands_over_in_a_loop(tmp_path: Path) -> None:
     helper = REWALKING[REWALKING.index("def evaluate") : REWALKING.index("def main")]
     caller = REWALKING.replace(helper, "").replace("import torch\n", "import torch\nfrom engine import evaluate\n")

@@ -8,7 +8,8 @@ from enum import IntEnum, IntFlag
 from operator import attrgetter
 
 _OF_TENSORS = frozenset("DdHhT")
-_OF_LOADERS = frozenset("lp0123456789")
+LOADERS = "L"  # what a class of loaders "returns" that hands on to torch's what it is given
+_OF_LOADERS = frozenset(f"lp{LOADERS}0123456789")
 
 
 class Likelihood(IntEnum):
@@ -160,6 +161,11 @@ class Summary:
     def starts_processes(self) -> bool:
         """Are processes started, or may they be, by a call or by iterating over its result?"""
         return bool(self.starts or self.loads)
+
+    @property
+    def makes_loader(self) -> bool:
+        """Is it a class of loaders that are built as torch's are?"""
+        return self.returns == LOADERS
 
     @property
     def returns_tensor(self) -> bool:

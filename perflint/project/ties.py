@@ -158,6 +158,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
                 summary.trains
                 or summary.repeats
                 or summary.tells_effects
+                or summary.makes_loader
                 or (summary.drops and target in each.drop_queries)
                 or (summary.starts_processes and target in each.start_queries)
                 or (summary.returns_loader and target in each.result_queries)
@@ -299,13 +300,13 @@ def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) 
 
 
 def _said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, Says]:
-    """What each file that asks is told by those that import it, and of formats by those that it imports.
+    """What each file that asks is told by those that import it, and of formats and devices by those that it imports.
 
     Both through others, too; `imports` holds paths.
     """
     says = {path: each.says & _TOLD for path, each in links.items()}
-    formats = {path: each.says & Says.FORMATS for path, each in links.items()}
-    of_imported = _gathered(formats, _importers(imports)) if any(formats.values()) else {}
+    own = {path: each.says & (Says.FORMATS | Says.DEVICE) for path, each in links.items()}
+    of_imported = _gathered(own, _importers(imports)) if any(own.values()) else {}
     found = {
         path: (each | of_imported.get(path, Says.NOTHING)) & links[path].says_query
         for path, each in _gathered(says, imports).items()
