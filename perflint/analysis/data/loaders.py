@@ -189,8 +189,9 @@ class Loaders:
         """Is it a class of loaders that are built as torch's are, by its constructor or by one that hands all on?"""
         lineage = self._program.lineage(node)
         bases = (base for each in lineage for base in self._program.base_names(each))
-        own = (method_of(each, "__init__") for each in lineage)
-        return any(map(is_loader_class, bases)) and all(map(_hands_on, filter(None, own)))
+        own = [found for each in lineage if (found := method_of(each, "__init__")) is not None]
+        is_walked_otherwise = bool(own) and any(method_of(each, "__iter__") for each in lineage)
+        return any(map(is_loader_class, bases)) and all(map(_hands_on, own)) and not is_walked_otherwise
 
     # -- what they are told
 
