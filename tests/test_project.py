@@ -200,6 +200,16 @@ def test_calls_are_followed_through_files_between(tmp_path: Path) -> None:
     assert lines(check(tmp_path)) == [("metrics.py", 6)]
 
 
+@pytest.mark.parametrize("handing", ["from .metrics import accuracy", "from .metrics import *"])
+@pytest.mark.parametrize("import_", ["from scores import accuracy", "from scores import *", "import scores"])
+def test_calls_are_followed_through_packages_that_hand_functions_on(tmp_path: Path, handing: str, import_: str) -> None:
+    call = "scores.accuracy(output, y)" if import_ == "import scores" else "accuracy(output, y)"
+    train = TRAIN.format(import_=import_, call=call)
+    write(tmp_path, scores__metrics=METRICS, train=train)
+    (tmp_path / "scores" / "__init__.py").write_text(handing)
+    assert lines(check(tmp_path)) == [("metrics.py", 6)]
+
+
 def test_a_method_that_a_hot_loop_of_the_base_calls_is_hot_in_a_subclass_elsewhere(tmp_path: Path) -> None:
     write(tmp_path, metrics=METRICS, sub=SUBCLASS)
     assert lines(check(tmp_path)) == [("sub.py", 7)]

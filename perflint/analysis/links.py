@@ -238,12 +238,7 @@ class Links:
     def queries(self) -> frozenset[str]:
         """Every target that the file queries."""
         named = (self.result_queries, self.guess_queries, self.step_queries, self.start_queries)
-        return self.origin_queries.union(*named)
-
-    @property
-    def origin_queries(self) -> frozenset[str]:
-        """The targets that it queries where they are defined, if packages hand them on."""
-        return frozenset(self.effect_queries).union(self.drop_queries)
+        return frozenset(self.effect_queries).union(self.drop_queries, *named)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
 
 def _asked(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str, ...]]:
     """The functions of each file of whose effects others ask."""
-    return _named(modules, {path: each.effect_queries for path, each in links.items()}, handed_on=True)
+    return _named(modules, {path: each.effect_queries for path, each in links.items()})
 
 
 def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tuple[str, Manner], ...]]:
@@ -58,7 +58,7 @@ def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tu
     asked = {path: dict(each.manner_queries) for path, each in links.items()}
     for manner in Manner:
         named = {path: _used(each, manner) for path, each in links.items()}
-        for path, names in _named(modules, named, handed_on=manner is Manner.CALLED).items():
+        for path, names in _named(modules, named).items():
             for name in names:
                 if asked[path].get(name, Manner.PLAIN) & manner:
                     found[path][name] |= manner
@@ -73,14 +73,12 @@ def _used(links: Links, manner: Manner) -> list[str]:
     return [*used, *links.cold_targets, *(each.target for each in links.calls)]
 
 
-def _named(
-    modules: Modules, targets: Mapping[str, Iterable[str]], *, handed_on: bool = False
-) -> dict[str, tuple[str, ...]]:
-    """The functions of each file that others name, by `targets` of these; if asked, as packages hand them on."""
+def _named(modules: Modules, targets: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    """The functions of each file that others name, by `targets` of these."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for path, names in targets.items():
         for target in names:
-            for place, name in modules.answering(path, target, handed_on=handed_on):
+            for place, name in modules.answering(path, target):
                 if place != path:
                     found[place].add(name)
     return {path: tuple(sorted(names)) for path, names in found.items()}
@@ -143,12 +141,12 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
     useful = {last(summary.target) for summary in known.values() if not summary.is_empty}
     found: dict[str, tuple[Summary, ...]] = {}
     for path, each in links.items():
-        answered, origins = [], each.origin_queries
+        answered = []
         for target in sorted(each.queries):
             if last(target) not in useful:
                 continue
             asks_effects = target in each.effect_queries
-            places = modules.answering(path, target, handed_on=target in origins)
+            places = modules.answering(path, target)
             found_there = {known[place] for place in places if place in known and place[0] != path}
             summary = _agreed(found_there if asks_effects else {each.without_effects for each in found_there})
             if summary is None and asks_effects and target.startswith("@"):  # whichever subclass it is
@@ -244,7 +242,7 @@ class Surroundings:
     def _asked(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
         """The files that a file asks: of functions that it calls, of classes that it derives from."""
         for target in links.queries:
-            yield from (place for place, _ in modules.answering(path, target, handed_on=target in links.origin_queries))
+            yield from (place for place, _ in modules.answering(path, target))
         yield from _bases(path, links, modules)
         for _, base in links.bases:
             yield from self._defining.get(last(base), ())[:NAMESAKES]
