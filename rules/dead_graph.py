@@ -11,8 +11,7 @@ evaluations, which `eval-without-no-grad` reports.
 
 ## Why it is slow
 
-What each operation needs for its gradient is kept until `detach` lets go of it: the memory of a forward pass. What
-nobody detaches is differentiated, too, for gradients that nobody reads.
+What each operation needs for its gradient is kept until `detach` lets go of it, or is differentiated for nobody.
 
 ## Example
 
@@ -72,11 +71,7 @@ class DeadGraph(Rule):
         dead = [each for each in places if each.run not in evaluated]
         for each in dead:
             fixes, blocked = api.tried(_fix, program, each, dead)
-            when = "at once" if each.is_at_once else f"in line {each.cut.lineno}"
-            fate = f"which `{each.by}` throws away {when}"
-            if each.zeroed:
-                fate = f"whose gradients, of line {each.cut.lineno}, are set to zero before an optimizer uses them"
-            message = f"`{program.segment(each.run.func)}` builds a graph, {fate}"
+            message = f"`{program.segment(each.run.func)}` builds a graph, {each.fate}"
             cut = each.end(program) if each.is_at_once else None
             span = api.call_span(program, cut) if cut is not None else program.span(each.run)
             by = program.hot_by(each.run)

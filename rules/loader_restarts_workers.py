@@ -91,8 +91,7 @@ def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
         raise Blocked(f"`{called}` may change the dataset, which workers that stay would not see", found.handed[0])
     for epoch in found.loops:
         for node in ast.walk(epoch):
-            name = api.path_of(dataset) if dataset is not None else ""
-            if _may_change(program, node, name) or _is_given(program, node, name):
+            if _may_change(program, node, api.path_of(dataset) if dataset is not None else "", given=True):
                 raise Blocked("the workers would not see what is changed between epochs", node)
     made = program.qualified(loader.call.func)
     if not loader.certain or (made and made.partition(".")[0] not in _LIBRARIES):
@@ -119,23 +118,11 @@ def _is_cheap(program: Program, node: ast.AST) -> bool:
     return isinstance(node, ast.Name | ast.Attribute | ast.Constant | ast.expr_context)
 
 
-def _may_change(program: Program, node: ast.AST, dataset: str) -> bool:
-    """Does it write to an attribute of the dataset, or call a method of it?"""
+def _may_change(program: Program, node: ast.AST, dataset: str, *, given: bool = False) -> bool:
+    """Does it write to an attribute of the dataset, or call a method of it; or, if asked, give one to a call?"""
     if not isinstance(node, ast.Attribute):
         return False
-    call = program.parent(node)
-    is_called = isinstance(call, ast.Call) and call.func is node
-    is_changed = isinstance(node.ctx, ast.Store) or (is_called and node.attr not in _SAFE)
-    return is_changed and _is_dataset(node.value, dataset)
-
-
-def _is_given(program: Program, node: ast.AST, dataset: str) -> bool:
-    """Is it a part of the dataset that is given to a function, which may change it?"""
-    call = program.parent(node)
-    is_given = isinstance(node, ast.Attribute) and isinstance(call, ast.Call) and call.func is not node
-    return is_given and isinstance(node, ast.Attribute) and _is_dataset(node.value, dataset)
-
-
-def _is_dataset(node: ast.expr, dataset: str) -> bool:
-    owner = api.path_of(node)
-    return bool(owner) and (owner == dataset or owner.endswith(".dataset"))
+    owner, call = api.path_of(node.value), program.parent(node)
+    is_called = isinstance(call, ast.Call) and (given or call.func is node)
+    is_dataset = bool(owner) and (owner == dataset or owner.endswith(".dataset"))
+    return is_dataset and (isinstance(node.ctx, ast.Store) or (is_called and node.attr not in _SAFE))

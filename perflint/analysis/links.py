@@ -163,11 +163,6 @@ class Summary:
         return bool(self.starts or self.loads)
 
     @property
-    def makes_loader(self) -> bool:
-        """Is it a class of loaders that are built as torch's are?"""
-        return self.returns == LOADERS
-
-    @property
     def returns_tensor(self) -> bool:
         """Is there a tensor in what the function returns?"""
         return not _OF_TENSORS.isdisjoint(self.returns)

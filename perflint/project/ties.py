@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TypeVar
 
-from perflint.analysis.links import NONE, OF_IMPORTS, Context, HotCall, Links, Manner, Says, Summary, nearest
+from perflint.analysis.links import LOADERS, NONE, OF_IMPORTS, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.values.classes import MODULES, kind_of_base
 from perflint.project.cache import Outline
 from perflint.project.modules import NAMESAKES, Modules, last
@@ -156,7 +156,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
                 summary.trains
                 or summary.repeats
                 or summary.tells_effects
-                or summary.makes_loader
+                or summary.returns == LOADERS
                 or (summary.drops and target in each.drop_queries)
                 or (summary.starts_processes and target in each.start_queries)
                 or (summary.returns_loader and target in each.result_queries)

@@ -46,9 +46,12 @@ class UnusedGraph:
     zeroed: bool = False
 
     @property
-    def by(self) -> str:
-        """The name of what lets go of the graph."""
-        return self.cut.attr if isinstance(self.cut, ast.Attribute) else path_of(self.cut.func)
+    def fate(self) -> str:
+        """What becomes of the graph, as a relative clause."""
+        if self.zeroed:
+            return f"whose gradients, of line {self.cut.lineno}, are set to zero before an optimizer uses them"
+        by = self.cut.attr if isinstance(self.cut, ast.Attribute) else path_of(self.cut.func)
+        return f"which `{by}` throws away {'at once' if self.is_at_once else f'in line {self.cut.lineno}'}"
 
     def end(self, program: Program) -> ast.Call | None:
         """The call that lets go of the graph; None of `data`."""

@@ -12,6 +12,7 @@ from functools import cached_property
 from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
+from perflint.analysis.links import LOADERS
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import bind, defaults_of
 from perflint.syntax.walk import Function, is_false, last_name, method_of, own_nodes, path_of, receiver_of
@@ -149,7 +150,8 @@ class Loaders:
                 return 0
             if value.name.endswith(".__init__") and is_loader_class(value.name[:-9]):
                 return 1
-            return 0 if self._makes_loader(call) or self._is_passed_on(call, value.name) else None
+            is_derived = any(each.returns == LOADERS for each in program.summaries(call))
+            return 0 if is_derived or self._is_passed_on(call, value.name) else None
         if (
             isinstance(function, ast.Attribute)
             and function.attr == "__init__"
@@ -166,10 +168,6 @@ class Loaders:
             return False
         given = {keyword.arg for keyword in call.keywords}
         return "collate_fn" in given and len(given & _TELLING) > 1
-
-    def _makes_loader(self, call: ast.Call) -> bool:
-        """Does it build an object of a class of another file that hands its options on to torch's DataLoader?"""
-        return any(each.makes_loader for each in self._program.summaries(call))
 
     def _is_class_in_sight(self, function: ast.expr) -> bool:
         """Is it torch's class, or one that has its constructor?"""

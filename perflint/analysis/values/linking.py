@@ -20,19 +20,7 @@ from perflint.analysis.handlers import handlers_in_file
 from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.heat.scale import Heat
-from perflint.analysis.links import (
-    ALONE,
-    LOADERS,
-    NOWHERE,
-    Context,
-    HotCall,
-    Likelihood,
-    Links,
-    Manner,
-    Says,
-    Summary,
-    nearest,
-)
+from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.loops.kinds import Loops
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import ELSEWHERE, SHARED, argument_code, named_functions, result_code
@@ -120,10 +108,11 @@ def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef)
 def _loader_summaries(program: Program) -> Iterator[Summary]:
     """A summary for each class of loaders that may have workers, or are built as torch's are."""
     for node in program.of_type(ast.ClassDef) if "Loader" in program.text else ():
-        loads = program.get(Starts).by_walking(node) if program.get(_may_start) else Likelihood.NO
-        is_plain = program.get(Loaders).takes_options(node)
-        if loads or is_plain:
-            yield Summary(node.name, LOADERS if is_plain else "", loads=loads)
+        summary = Summary(node.name, LOADERS if program.get(Loaders).takes_options(node) else "")
+        if program.get(_may_start):
+            summary = replace(summary, loads=program.get(Starts).by_walking(node))
+        if not summary.is_empty:
+            yield summary
 
 
 def _start_queries(program: Program) -> set[str]:
