@@ -58,6 +58,12 @@ class GraphUses:
                 walk.follow(node, ())
         return walk.found
 
+    def cuts(self, place: ast.expr) -> list[ast.AST]:
+        """Where the graph of what `place` computes is let go of, by `detach` or `data`."""
+        walk = _Walk(self.program)
+        walk.follow(place, ())
+        return walk.cuts
+
     def drops(self, function: Function) -> bool:
         """Does `function` let go of the graph of its first argument, by `detach` or `data`, and use it for nothing?"""
         if function not in self.program.get(_cutting) and not self.program.may_drop_elsewhere:

@@ -89,7 +89,8 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
     for cut in program.of_type(ast.Attribute):
         if cut.attr in CUTTING and isinstance(cut.ctx, ast.Load):
             for run in _runs(program, cut.value):
-                if run not in found and _is_dead(program, run):
+                is_cut = run not in found and (_leads_to(program, cut.value, run) or _is_cut(program, run))
+                if is_cut and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
     drops: dict[Sequence[str], bool] = {}  # of the functions for which it has asked
     for call in program.of_type(ast.Call):
@@ -99,7 +100,7 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
         for run in _runs(program, call.args[0]):
             if run not in found:
                 drops[targets] = program.drops_elsewhere(call)
-                if drops[targets] and _is_dead(program, run):
+                if drops[targets] and _is_cut(program, run) and _is_dead(program, run):
                     found[run] = UnusedGraph(run, call)
     for run in program.of_type(ast.Call) if ".zero_grad(" in program.text else ():
         backward = program.get(Unstepped).backward_of(run) if run not in found else None
@@ -154,6 +155,19 @@ def _operands(program: Program, node: ast.expr) -> Sequence[ast.expr]:
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
     return [node.value] if isinstance(node, ast.Attribute | ast.Subscript) else []
+
+
+def _leads_to(program: Program, node: ast.expr, run: ast.Call) -> bool:
+    """Is `node` what the call gives, or made of that by methods: by `argmax`, too, whose result has no graph?"""
+    for _ in range(_DEPTH):
+        if node is run or not (parts := _operands(program, node)):
+            break
+        node = parts[0]
+    return node is run
+
+
+def _is_cut(program: Program, run: ast.Call) -> bool:
+    return bool(program.get(GraphUses).cuts(run))
 
 
 def _is_dead(program: Program, run: ast.Call) -> bool:
