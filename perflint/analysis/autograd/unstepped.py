@@ -59,10 +59,9 @@ class Unstepped:
             if may_be_leaf or program.get(Effects).of(each, Effect.RUNS_MODULE):
                 return True
             names = [part for part in ast.walk(each) if isinstance(part, ast.Name)]
-            if any(
-                _is_given(program, name) for name in names if name is each or program.value(name).kind is Kind.TENSOR
-            ):
-                return True
+            tensors = (name for name in names if name is each or program.value(name).kind is Kind.TENSOR)
+            if any(isinstance(made, ast.arg) for name in tensors for made in program.get(Flow).definitions(name)):
+                return True  # of callers
             scope = program.function_of(each) or program.tree
             values = [value for name in names for value in assigned_values(scope, name.id) if value not in pending]
             pending.update(dict.fromkeys(values))
@@ -114,8 +113,3 @@ class Unstepped:
             elif program.callee(call) is not None and program.get(Effects).of(call, Effect.TRAINS):
                 return "step"
         return ""
-
-
-def _is_given(program: Program, name: ast.Name) -> bool:
-    """Does a function get it from its callers?"""
-    return any(isinstance(each, ast.arg) for each in program.get(Flow).definitions(name))

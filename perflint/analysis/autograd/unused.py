@@ -85,11 +85,11 @@ class UnusedGraph:
 
 def unused_graphs(program: Program) -> list[UnusedGraph]:
     """The modules' calls whose graphs nobody uses, though they are recorded, in source order."""
-    found: dict[ast.Call, UnusedGraph] = {}
+    found, uses = dict[ast.Call, UnusedGraph](), program.get(GraphUses)
     for cut in program.of_type(ast.Attribute):
         if cut.attr in CUTTING and isinstance(cut.ctx, ast.Load):
             for run in _runs(program, cut.value):
-                is_cut = run not in found and (_leads_to(program, cut.value, run) or _is_cut(program, run))
+                is_cut = run not in found and (_leads_to(program, cut.value, run) or uses.cuts(run))
                 if is_cut and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
     drops: dict[Sequence[str], bool] = {}  # of the functions for which it has asked
@@ -100,7 +100,7 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
         for run in _runs(program, call.args[0]):
             if run not in found:
                 drops[targets] = program.drops_elsewhere(call)
-                if drops[targets] and _is_cut(program, run) and _is_dead(program, run):
+                if drops[targets] and uses.cuts(run) and _is_dead(program, run):
                     found[run] = UnusedGraph(run, call)
     for run in program.of_type(ast.Call) if ".zero_grad(" in program.text else ():
         backward = program.get(Unstepped).backward_of(run) if run not in found else None
@@ -164,10 +164,6 @@ def _leads_to(program: Program, node: ast.expr, run: ast.Call) -> bool:
             break
         node = parts[0]
     return node is run
-
-
-def _is_cut(program: Program, run: ast.Call) -> bool:
-    return bool(program.get(GraphUses).cuts(run))
 
 
 def _is_dead(program: Program, run: ast.Call) -> bool:

@@ -259,8 +259,7 @@ def _hands_on(constructor: Function) -> bool:
     named = [each.arg for each in constructor.args.args[1:]]
     rest = constructor.args.kwarg.arg if constructor.args.kwarg is not None else ""
     calls = (each for each in own_nodes(constructor) if isinstance(each, ast.Call) and last_name(each) == "__init__")
-    spreads = (each.value for call in calls for each in call.keywords if each.arg is None)
-    is_spread = any(path_of(each) == rest for each in spreads)
+    is_spread = any(each.arg is None and path_of(each.value) == rest for call in calls for each in call.keywords)
     is_used = any(option in ast.unparse(constructor) for option in _OPTIONS)
     return is_spread and tuple(named) == _PARAMETERS[: len(named)] and not is_used
 
