@@ -111,7 +111,7 @@ class DataloaderDefaults(Rule):
     """Once a loader, saying what is missing."""
 
     group = "data"
-    triggers: ClassVar[tuple[str, ...]] = ("Loader",)
+    triggers: ClassVar[tuple[str, ...]] = ("Loader", "num_workers")
     at_run_time = "loaders"
     options: ClassVar[Mapping[str, Option]] = {
         "workers": Option(4, "how many worker processes a fix asks for", least=1),
@@ -265,7 +265,7 @@ def _proviso(program: Program, loader: LoaderCall, source: Source, *, with_worke
 
 def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
     if not loader.certain and setting.value is None:
-        return "the class comes by way of another file, which may have given it other parameters"
+        return "the class comes by way of another file, or has a constructor, which may change what it is given"
     if setting.state is State.OFF and not isinstance(setting.value, ast.Constant):
         where = f"`{program.segment(setting.value)}`" if setting.value is not None else "the arguments after `**`"
         return f"it comes from {where}: change it there"

@@ -4,13 +4,14 @@
 
 Reports calls of modules, and of methods of one, in code that runs in every step while gradients are recorded, of whose
 results every use begins with `detach` or `data`: `module(x).detach()`, or `fake = generator(z)` where only
-`fake.detach()` is read; a helper may do that, as in `to_numpy(actor(x))`, of another file, too. Leaves alone results
-that others may see, modules that differentiate themselves or are frozen, losses, tests, and evaluations, which
-`eval-without-no-grad` reports.
+`fake.detach()` is read; a helper may do that, as in `to_numpy(actor(x))`, of another file, too. Also what a generator
+makes of noise for a step of the discriminator alone, where `zero_grad` comes before the generator's optimizer steps.
+Leaves alone results that others may see, modules that differentiate themselves or are frozen, losses, tests, and
+evaluations, which `eval-without-no-grad` reports.
 
 ## Why it is slow
 
-What each operation needs for its gradient is kept until `detach` lets go of it: the memory of a forward pass.
+What each operation needs for its gradient is kept until `detach` lets go of it, or is differentiated for nobody.
 
 ## Example
 
@@ -69,8 +70,7 @@ class DeadGraph(Rule):
         dead = [each for each in places if each.run not in evaluated]
         for each in dead:
             fixes, blocked = api.tried(_fix, program, each, dead)
-            when = "at once" if each.is_at_once else f"in line {each.cut.lineno}"
-            message = f"`{program.segment(each.run.func)}` builds a graph, which `{each.by}` throws away {when}"
+            message = f"`{program.segment(each.run.func)}` builds a graph, {each.fate}"
             cut = each.end(program) if each.is_at_once else None
             span = api.call_span(program, cut) if cut is not None else program.span(each.run)
             by = program.hot_by(each.run)

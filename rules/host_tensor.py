@@ -4,9 +4,10 @@
 
 Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
 `ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have
-just made on the host, in every step, of samplers too, also with views, casts and operations with numbers in between,
-and where a function that no code of its file runs puts it beside what it is given. Left alone are tensors made of data,
-which are on the host anyway, buffers that are made once, pinned memory, and empty tensors.
+just made on the host, in every step, of samplers too, also with views, casts and operations with numbers in between, by
+a function of the file that only moves its argument, and where a function that no code of its file runs puts it beside
+what it is given. Left alone are tensors made of data, which are on the host anyway, buffers that are made once, pinned
+memory, and empty tensors.
 
 ## Why it is slow
 
@@ -56,7 +57,7 @@ class HostTensor(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         for call in program.of_type(ast.Call):
-            move = api.move(program, call)
+            move = api.move(program, call) or _by_helper(program, call)
             made = api.made_on_host(program, move.tensor, call) if move is not None else None
             if move is None or made is None:
                 continue
@@ -69,6 +70,25 @@ class HostTensor(Rule):
             )
             span, by = api.call_span(program, call), program.hot_by(call)
             yield self.finding(span, message, kind=made.kind, fixes=fixes, blocked=blocked, hot_by=by)
+
+
+def _by_helper(program: Program, call: ast.Call) -> Move | None:
+    """The move by a function of the file that does nothing else with its argument, perhaps where there is a device."""
+    callee = program.callee(call) if len(call.args) == 1 and not call.keywords else None
+    parameter = program.receiver(call.args[0], call, callee) if callee is not None else None
+    if callee is None or parameter is None:
+        return None
+    found = [move for each in api.own_nodes(callee) if (move := api.move(program, each)) is not None]
+    moves = [move.call for move in found if api.path_of(_wrapped(program, move.tensor)) == parameter.arg]
+    ends = [_wrapped(program, each) for each in api.returned_values(callee)]
+    is_move = moves and all(each in moves or api.path_of(each) == parameter.arg for each in ends)
+    return Move(call, call.args[0]) if is_move else None
+
+
+def _wrapped(program: Program, node: ast.expr) -> ast.expr:
+    """The tensor in `Variable(tensor)`."""
+    is_variable = isinstance(node, ast.Call) and program.qualified(node.func).endswith(".Variable")
+    return node.args[0] if isinstance(node, ast.Call) and is_variable and len(node.args) == 1 else node
 
 
 def _is_of_steps(program: Program, call: ast.Call) -> bool:
@@ -85,6 +105,7 @@ def _fix(program: Program, move: Move, made: Made) -> Fix:
     names = [program.qualified(each) or str(getattr(each, "value", "")) for each in ast.walk(move.tensor)]
     counts = made.name == "arange" and all(api.is_integer(program, each) for each in bounds)
     obstacles = [
+        (move.tensor in move.call.args, f"`{program.segment(move.call.func)}` moves it: make it on the device there"),
         (made.is_apart, f"it is made in line {made.call.lineno}: `device=` belongs there"),
         (not made.name, f"`{program.segment(made.call.func)}` takes no device: write `torch.empty`, or `torch.full`"),
         ("requires_grad" in given, "the tensor on the host is the leaf that gets the gradient"),

@@ -68,8 +68,8 @@ class LoaderRestartsWorkers(Rule):
         loaders = () if program.is_test else (*api.loaders(program), *api.derived_loaders(program))
         for loader in loaders:
             is_started = loader.workers.state is State.ON and loader.persistent.state is State.ABSENT
-            found = api.restarts(program, loader) if is_started and loader.certain else None
-            if not found or _is_changed(program, found):
+            found = api.restarts(program, loader) if is_started else None
+            if not found or _is_changed(program, found) or not (loader.certain or found.loops):
                 continue
             fixes, blocked = api.tried(_fix, program, loader, found)
             line = found.loops[0].lineno if found.loops else 0
@@ -89,11 +89,11 @@ def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
         raise Blocked(f"`{called}` may change the dataset, which workers that stay would not see", found.handed[0])
     for epoch in found.loops:
         for node in ast.walk(epoch):
-            if _may_change(program, node, api.path_of(dataset) if dataset is not None else ""):
+            if _may_change(program, node, api.path_of(dataset) if dataset is not None else "", given=True):
                 raise Blocked("the workers would not see what is changed between epochs", node)
     made = program.qualified(loader.call.func)
-    if made and made.partition(".")[0] not in _LIBRARIES:
-        raise Blocked(f"`{program.segment(loader.call.func)}`, of another file, may not take the keyword")
+    if not loader.certain or (made and made.partition(".")[0] not in _LIBRARIES):
+        raise Blocked(f"`{program.segment(loader.call.func)}`, a class of its own, may not take the keyword")
     if workers is None or not api.takes_keywords(loader.call):
         raise Blocked("the call's own keywords don't tell how many workers there are")
     is_sure = loader.workers.certain and isinstance(workers, ast.Constant)
@@ -115,10 +115,11 @@ def _is_cheap(program: Program, node: ast.AST) -> bool:
     return isinstance(node, ast.Name | ast.Attribute | ast.Constant | ast.expr_context)
 
 
-def _may_change(program: Program, node: ast.AST, dataset: str) -> bool:
-    """Does it write to an attribute of the dataset, or call a method of it?"""
+def _may_change(program: Program, node: ast.AST, dataset: str, *, given: bool = False) -> bool:
+    """Does it write to an attribute of the dataset, or call a method of it; or, if asked, give one to a call?"""
     if not isinstance(node, ast.Attribute):
         return False
-    owner, is_called = api.path_of(node.value), isinstance(program.parent(node), ast.Call)
+    owner, call = api.path_of(node.value), program.parent(node)
+    is_called = isinstance(call, ast.Call) and (given or call.func is node)
     is_dataset = bool(owner) and (owner == dataset or owner.endswith(".dataset"))
     return is_dataset and (isinstance(node.ctx, ast.Store) or (is_called and node.attr not in _SAFE))

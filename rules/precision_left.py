@@ -59,16 +59,16 @@ class PrecisionLeft(Rule):
     severity = Severity.ADVICE
     regimes = ("compute",)
     setting = "tf32"
-    triggers = ("torch",)
+    triggers = ("torch", "train")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        is_of_torch = "torch" in program.text and not program.is_test
-        if not (is_of_torch and _runs(program) and program.may_use_device):
+        if program.is_test or not (_runs(program) and program.may_use_device):
             return
+        is_of_torch = "torch" in program.text
         if Says.FORMATS in program.says or _EXACT.search(program.text):
             return
         for call in program.of_type(ast.Call):
-            is_backward = isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+            is_backward = is_of_torch and isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
             is_elsewhere = not is_backward and any(each.trains or each.repeats for each in program.summaries(call))
             if not (is_backward or is_elsewhere) or program.is_tried_out(call):
                 continue

@@ -200,6 +200,16 @@ def test_calls_are_followed_through_files_between(tmp_path: Path) -> None:
     assert lines(check(tmp_path)) == [("metrics.py", 6)]
 
 
+@pytest.mark.parametrize("handing", ["from .metrics import accuracy", "from .metrics import *"])
+@pytest.mark.parametrize("import_", ["from scores import accuracy", "from scores import *", "import scores"])
+def test_calls_are_followed_through_packages_that_hand_functions_on(tmp_path: Path, handing: str, import_: str) -> None:
+    call = "scores.accuracy(output, y)" if import_ == "import scores" else "accuracy(output, y)"
+    train = TRAIN.format(import_=import_, call=call)
+    write(tmp_path, scores__metrics=METRICS, train=train)
+    (tmp_path / "scores" / "__init__.py").write_text(handing)
+    assert lines(check(tmp_path)) == [("metrics.py", 6)]
+
+
 def test_a_method_that_a_hot_loop_of_the_base_calls_is_hot_in_a_subclass_elsewhere(tmp_path: Path) -> None:
     write(tmp_path, metrics=METRICS, sub=SUBCLASS)
     assert lines(check(tmp_path)) == [("sub.py", 7)]
@@ -771,6 +781,42 @@ def test_a_loader_starts_its_workers_again_where_another_file_walks_it_in_a_loop
     write(tmp_path, data=MAKING, main=REWALKING.format(main))
     at_tests = [each for each in lines(check(tmp_path, "loader-restarts-workers")) if each != ("data.py", 5)]
     assert at_tests == found
+
+
+CLASS = """\
+import torch.utils.data
+
+
+class Collated(torch.utils.data.DataLoader):
+    def __init__(self, {parameters}**kwargs):
+        super().__init__({given}collate_fn=list, **kwargs)
+"""
+BUILDING = """\
+import torch
+from data import Collated
+
+
+def main(model, train_set):
+    loader = Collated(train_set, num_workers=4)
+    for epoch in range(9):
+        for images in loader:
+            model(images.cuda()).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given", "found"),
+    [
+        ("dataset, batch_size=1, ", "dataset, batch_size, ", [("main.py", 6)]),
+        ("path, ", "read(path), ", []),
+        ("dataset, ", "dataset, pin_memory=True, ", []),
+    ],
+)
+def test_a_class_of_another_file_is_a_loader_if_it_hands_on_what_it_is_given(
+    tmp_path: Path, parameters: str, given: str, found: list[tuple[str, int]]
+) -> None:
+    write(tmp_path, data=CLASS.format(parameters=parameters, given=given), main=BUILDING)
+    assert lines(check(tmp_path, "loader-restarts-workers")) == found
 
 
 def test_a_third_file_may_walk_the_loader_that_one_makes_and_another_hands_over_in_a_loop(tmp_path: Path) -> None:

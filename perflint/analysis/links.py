@@ -8,7 +8,8 @@ from enum import IntEnum, IntFlag
 from operator import attrgetter
 
 _OF_TENSORS = frozenset("DdHhT")
-_OF_LOADERS = frozenset("lp0123456789")
+LOADERS = "L"  # what a class of loaders "returns" that hands on to torch's what it is given
+_OF_LOADERS = frozenset(f"lp{LOADERS}0123456789")
 
 
 class Likelihood(IntEnum):
@@ -232,12 +233,7 @@ class Links:
     def queries(self) -> frozenset[str]:
         """Every target that the file queries."""
         named = (self.result_queries, self.guess_queries, self.step_queries, self.start_queries)
-        return self.origin_queries.union(*named)
-
-    @property
-    def origin_queries(self) -> frozenset[str]:
-        """The targets that it queries where they are defined, if packages hand them on."""
-        return frozenset(self.effect_queries).union(self.drop_queries)
+        return frozenset(self.effect_queries).union(self.drop_queries, *named)
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,16 @@ class Modules:
         self._subclasses: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for path, each in links.items():
             for name, base in each.bases:
-                bases = [(path, base[1:])] if base.startswith("@") else self.definitions(path, base)
+                bases = [(path, base[1:])] if base.startswith("@") else map(self._origin, self.definitions(path, base))
                 for found in bases:
                     self._bases[path, name].append(found)
                     self._subclasses[found].append((path, name))
 
     def reached(self, path: str, target: str) -> Iterable[tuple[str, str]]:
-        """The files in which `target`, as the file at `path` knows it, may be defined, and its name there."""
+        """The files in which `target`, as the file at `path` knows it, may be defined, and its name there.
+
+        What a package hands on is found where it is defined.
+        """
         if target.startswith("?"):
             yield from self._offered & {*self.methods(target[1:])}
         elif target.startswith("@"):
@@ -53,17 +56,11 @@ class Modules:
             for place, name in _closure((path, owner), self._subclasses):
                 yield place, f"{name}.{method}"
         else:
-            yield from map(self._inherited, self.definitions(path, target))
+            yield from map(self._inherited, map(self._origin, self.definitions(path, target)))
 
-    def answering(self, path: str, target: str, *, handed_on: bool = False) -> Iterable[tuple[str, str]]:
-        """As `reached`, but also the methods for which it does not matter who calls them.
-
-        If asked, a function that a package hands on is found where it is defined.
-        """
-        if not target.startswith("?"):
-            reached = self.reached(path, target)
-            return map(self._origin, reached) if handed_on else reached
-        return self.methods(target[1:])
+    def answering(self, path: str, target: str) -> Iterable[tuple[str, str]]:
+        """As `reached`, but also the methods for which it does not matter who calls them."""
+        return self.methods(target[1:]) if target.startswith("?") else self.reached(path, target)
 
     def _origin(self, place: tuple[str, str]) -> tuple[str, str]:
         """Where a function is defined that modules may hand on to each other."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TypeVar
 
-from perflint.analysis.links import NONE, OF_IMPORTS, Context, HotCall, Links, Manner, Says, Summary, nearest
+from perflint.analysis.links import LOADERS, NONE, OF_IMPORTS, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.values.classes import MODULES, kind_of_base
 from perflint.project.cache import Outline
 from perflint.project.modules import NAMESAKES, Modules, last
@@ -48,7 +48,7 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
 
 
 def _asked(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str, ...]]:
-    return _named(modules, {path: each.effect_queries for path, each in links.items()}, handed_on=True)
+    return _named(modules, {path: each.effect_queries for path, each in links.items()})
 
 
 def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tuple[str, Manner], ...]]:
@@ -56,7 +56,7 @@ def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tu
     asked = {path: dict(each.manner_queries) for path, each in links.items()}
     for manner in Manner:
         named = {path: _used(each, manner) for path, each in links.items()}
-        for path, names in _named(modules, named, handed_on=manner is Manner.CALLED).items():
+        for path, names in _named(modules, named).items():
             for name in names:
                 if asked[path].get(name, Manner.PLAIN) & manner:
                     found[path][name] |= manner
@@ -70,14 +70,12 @@ def _used(links: Links, manner: Manner) -> list[str]:
     return [*used, *links.cold_targets, *(each.target for each in links.calls)]
 
 
-def _named(
-    modules: Modules, targets: Mapping[str, Iterable[str]], *, handed_on: bool = False
-) -> dict[str, tuple[str, ...]]:
-    """The functions of each file that others name, by `targets` of these; if asked, as packages hand them on."""
+def _named(modules: Modules, targets: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    """The functions of each file that others name, by `targets` of these."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for path, names in targets.items():
         for target in names:
-            for place, name in modules.answering(path, target, handed_on=handed_on):
+            for place, name in modules.answering(path, target):
                 if place != path:
                     found[place].add(name)
     return {path: tuple(sorted(names)) for path, names in found.items()}
@@ -140,12 +138,12 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
     useful = {last(summary.target) for summary in known.values() if not summary.is_empty}
     found: dict[str, tuple[Summary, ...]] = {}
     for path, each in links.items():
-        answered, origins = [], each.origin_queries
+        answered = []
         for target in sorted(each.queries):
             if last(target) not in useful:
                 continue
             asks_effects = target in each.effect_queries
-            places = modules.answering(path, target, handed_on=target in origins)
+            places = modules.answering(path, target)
             found_there = {known[place] for place in places if place in known and place[0] != path}
             summary = _agreed(found_there if asks_effects else {each.without_effects for each in found_there})
             if summary is None and asks_effects and target.startswith("@"):  # whichever subclass it is
@@ -155,6 +153,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
                 summary.trains
                 or summary.repeats
                 or summary.tells_effects
+                or summary.returns == LOADERS
                 or (summary.drops and target in each.drop_queries)
                 or (summary.starts_processes and target in each.start_queries)
                 or (summary.returns_loader and target in each.result_queries)
@@ -239,7 +238,7 @@ class Surroundings:
 
     def _asked(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
         for target in links.queries:
-            yield from (place for place, _ in modules.answering(path, target, handed_on=target in links.origin_queries))
+            yield from (place for place, _ in modules.answering(path, target))
         yield from _bases(path, links, modules)
         for _, base in links.bases:
             yield from self._defining.get(last(base), ())[:NAMESAKES]
@@ -293,13 +292,13 @@ def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) 
 
 
 def _said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, Says]:
-    """What each file that asks is told by those that import it, and of formats by those that it imports.
+    """What each file that asks is told by those that import it, and of formats and devices by those that it imports.
 
     Both through others, too; `imports` holds paths.
     """
     says = {path: each.says & _TOLD for path, each in links.items()}
-    formats = {path: each.says & Says.FORMATS for path, each in links.items()}
-    of_imported = _gathered(formats, _importers(imports)) if any(formats.values()) else {}
+    own = {path: each.says & (Says.FORMATS | Says.DEVICE) for path, each in links.items()}
+    of_imported = _gathered(own, _importers(imports)) if any(own.values()) else {}
     found = {
         path: (each | of_imported.get(path, Says.NOTHING)) & links[path].says_query
         for path, each in _gathered(says, imports).items()

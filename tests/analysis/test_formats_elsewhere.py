@@ -77,6 +77,12 @@ def test_a_script_is_reported_where_it_calls_what_trains_as_a_whole() -> None:
     assert not lines_of(WHOLE.format(method="score"), {"agent.py": AGENT.format(imported="")})
 
 
+def test_a_script_that_names_neither_torch_nor_a_device_is_reported_where_the_files_that_it_imports_do() -> None:
+    script = SCRIPT.format(method="train_on").replace("import torch\n", "").replace("torch.device", "print")
+    script = script.replace("torch.randn(1000, 64, 8)", "[dataloaders()]")
+    assert lines_of(script, {"agent.py": AGENT.format(imported="")}) == [6]
+
+
 @pytest.mark.parametrize(
     ("method", "imported", "scaling"),
     [

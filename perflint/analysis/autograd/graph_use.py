@@ -59,10 +59,10 @@ class GraphUses:
         return walk.found
 
     def cuts(self, place: ast.expr) -> list[ast.AST]:
-        """Where the graph of what `place` computes is let go of, by `detach` or `data`, if nobody has a use of it."""
+        """Where the graph of what `place` computes is let go of, by `detach` or `data`."""
         walk = _Walk(self.program)
         walk.follow(place, ())
-        return [] if walk.found else walk.cuts
+        return walk.cuts
 
     def drops(self, function: Function) -> bool:
         """Does `function` let go of the graph of its first argument, by `detach` or `data`, and use it for nothing?"""

@@ -13,6 +13,7 @@ from perflint.analysis.autograd.found import Effect, GradMode
 from perflint.analysis.autograd.graph_use import CUTTING, GraphUses
 from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.autograd.training import frozen
+from perflint.analysis.autograd.unstepped import Unstepped
 from perflint.analysis.call_graph import callers
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
@@ -29,23 +30,28 @@ _LIGHT = re.compile(  # torch's layers that have no weights
 _LIBRARIES = (*KNOWN, "builtins.", "numpy.", "math.")
 _WITHOUT_GRAPH = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _NO_RESULTS = _WITHOUT_GRAPH | {Kind.FUNCTION, Kind.CLASS, Kind.LIBRARY, Kind.METHOD, Kind.MODULE}
-_DEPTH = 12  # of operations and names between a module and what lets go of its graph
+_DEPTH = 16  # of operations and names between a module and what lets go of its graph
 
 
 @dataclass(frozen=True)
 class UnusedGraph:
     """The call `run` of a module, and the first `cut` at which its graph ends.
 
-    That is `.detach` or `.data`, or a call of a function in another file which does that to its first argument.
+    That is `.detach` or `.data`, or a call of a function in another file which does that to its first argument; if the
+    gradients are `zeroed`, the backward pass of which an optimizer uses none before that.
     """
 
     run: ast.Call
     cut: ast.Attribute | ast.Call
+    zeroed: bool = False
 
     @property
-    def by(self) -> str:
-        """The name of what lets go of the graph."""
-        return self.cut.attr if isinstance(self.cut, ast.Attribute) else path_of(self.cut.func)
+    def fate(self) -> str:
+        """What becomes of the graph, as a relative clause."""
+        if self.zeroed:
+            return f"whose gradients, of line {self.cut.lineno}, are set to zero before an optimizer uses them"
+        by = self.cut.attr if isinstance(self.cut, ast.Attribute) else path_of(self.cut.func)
+        return f"which `{by}` throws away {'at once' if self.is_at_once else f'in line {self.cut.lineno}'}"
 
     def end(self, program: Program) -> ast.Call | None:
         """The call that lets go of the graph; None of `data`."""
@@ -55,7 +61,7 @@ class UnusedGraph:
     @property
     def is_at_once(self) -> bool:
         """Is it `module(x).detach()`, perhaps with an attribute or a subscript in between?"""
-        made = self.cut.value if isinstance(self.cut, ast.Attribute) else self.cut.args[0]
+        made = self.cut.value if isinstance(self.cut, ast.Attribute) else next(iter(self.cut.args), None)
         while isinstance(made, ast.Attribute | ast.Subscript):
             made = made.value
         return made is self.run
@@ -79,11 +85,12 @@ class UnusedGraph:
 
 def unused_graphs(program: Program) -> list[UnusedGraph]:
     """The modules' calls whose graphs nobody uses, though they are recorded, in source order."""
-    found: dict[ast.Call, UnusedGraph] = {}
+    found, uses = dict[ast.Call, UnusedGraph](), program.get(GraphUses)
     for cut in program.of_type(ast.Attribute):
         if cut.attr in CUTTING and isinstance(cut.ctx, ast.Load):
             for run in _runs(program, cut.value):
-                if run not in found and _is_dead(program, run):
+                is_cut = run not in found and (_leads_to(program, cut.value, run) or uses.cuts(run))
+                if is_cut and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
     drops: dict[Sequence[str], bool] = {}  # of the functions for which it has asked
     for call in program.of_type(ast.Call):
@@ -93,8 +100,12 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
         for run in _runs(program, call.args[0]):
             if run not in found:
                 drops[targets] = program.drops_elsewhere(call)
-                if drops[targets] and _is_dead(program, run):
+                if drops[targets] and uses.cuts(run) and _is_dead(program, run):
                     found[run] = UnusedGraph(run, call)
+    for run in program.of_type(ast.Call) if ".zero_grad(" in program.text else ():
+        backward = program.get(Unstepped).backward_of(run) if run not in found else None
+        if backward is not None and _is_recorded(program, run):
+            found[run] = UnusedGraph(run, backward, zeroed=True)
     return sorted(found.values(), key=lambda each: (each.run.lineno, each.run.col_offset))
 
 
@@ -119,7 +130,8 @@ def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
     runs, level, seen = list[ast.Call](), [node], {node}
     for _ in range(_DEPTH):
         found = [each for each in level if isinstance(each, ast.Call) and _records(program, each)]
-        behind = (part for each in level if each not in found for part in _operands(program, each))
+        given = [each for call in found for each in arguments_of(call) if isinstance(each, ast.Name)]
+        behind = [*given, *(part for each in level if each not in found for part in _operands(program, each))]
         runs, level = [*runs, *found], [each for each in dict.fromkeys(behind) if each not in seen]
         seen.update(level)
     return runs
@@ -145,10 +157,24 @@ def _operands(program: Program, node: ast.expr) -> Sequence[ast.expr]:
     return [node.value] if isinstance(node, ast.Attribute | ast.Subscript) else []
 
 
+def _leads_to(program: Program, node: ast.expr, run: ast.Call) -> bool:
+    """Is `node` what the call gives, or made of that by methods: by `argmax`, too, whose result has no graph?"""
+    for _ in range(_DEPTH):
+        if node is run or not (parts := _operands(program, node)):
+            break
+        node = parts[0]
+    return node is run
+
+
 def _is_dead(program: Program, run: ast.Call) -> bool:
     """Is a graph recorded by the call, other than one that it uses itself, and has nobody a use of it?"""
+    return _is_recorded(program, run) and not program.get(GraphUses).of(run)
+
+
+def _is_recorded(program: Program, run: ast.Call) -> bool:
+    """Is a graph recorded by the call, other than one that it uses itself?"""
     if _LIGHT.fullmatch(program.value(run.func).name):
         return False
     if program.get(GradModes).of(run) is not GradMode.ON or path_of(run.func).rpartition(".")[2] in program.get(frozen):
         return False
-    return not program.get(Effects).of(run, Effect.DIFFERENTIATES) and bool(program.get(GraphUses).cuts(run))
+    return not program.get(Effects).of(run, Effect.DIFFERENTIATES)

@@ -12,9 +12,10 @@ from functools import cached_property
 from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
+from perflint.analysis.links import LOADERS
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import bind, defaults_of
-from perflint.syntax.walk import is_false, method_of, path_of, receiver_of
+from perflint.syntax.walk import Function, is_false, last_name, method_of, own_nodes, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _OTHERS = "jittor|mindspore|mxnet|oneflow|paddle|torch"  # whose classes of this name are known, or are not torch's
@@ -63,7 +64,7 @@ class Setting:
 class LoaderCall:
     """A call that builds a loader; `offset` counts the positional arguments before the dataset.
 
-    `certain` is False where the class comes by way of another file, which may have changed its parameters.
+    `certain` is False where the class comes by way of another file, or has a constructor, which may change parameters.
     """
 
     call: ast.Call
@@ -149,7 +150,8 @@ class Loaders:
                 return 0
             if value.name.endswith(".__init__") and is_loader_class(value.name[:-9]):
                 return 1
-            return 0 if self._is_passed_on(call, value.name) else None
+            is_derived = any(each.returns == LOADERS for each in program.summaries(call))
+            return 0 if is_derived or self._is_passed_on(call, value.name) else None
         if (
             isinstance(function, ast.Attribute)
             and function.attr == "__init__"
@@ -157,7 +159,7 @@ class Loaders:
         ):
             return 0
         if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
-            return 0 if self._inherits_constructor(value.node) else None
+            return 0 if self.takes_options(value.node) else None
         return None
 
     def _is_passed_on(self, call: ast.Call, name: str) -> bool:
@@ -168,9 +170,12 @@ class Loaders:
         return "collate_fn" in given and len(given & _TELLING) > 1
 
     def _is_class_in_sight(self, function: ast.expr) -> bool:
+        """Is it torch's class, or one that has its constructor?"""
         value = self._program.value(function)
         if value.kind is Kind.LIBRARY:
             return is_loader_class(value.name.removesuffix(".__init__"))
+        if isinstance(value.node, ast.ClassDef):
+            return not any(method_of(each, "__init__") for each in self._program.lineage(value.node))
         return value.kind is not Kind.UNKNOWN or not isinstance(function, ast.Name)
 
     def _is_super_of_loader(self, node: ast.expr) -> bool:
@@ -178,10 +183,13 @@ class Loaders:
         around = self._program.class_around(node) if is_super else None
         return around is not None and any(is_loader_class(self._program.qualified(base)) for base in around.bases)
 
-    def _inherits_constructor(self, node: ast.ClassDef) -> bool:
+    def takes_options(self, node: ast.ClassDef) -> bool:
+        """Is it a class of loaders that are built as torch's are, by its constructor or by one that hands all on?"""
         lineage = self._program.lineage(node)
         bases = (base for each in lineage for base in self._program.base_names(each))
-        return any(map(is_loader_class, bases)) and not any(method_of(each, "__init__") for each in lineage)
+        own = [found for each in lineage if (found := method_of(each, "__init__")) is not None]
+        is_walked_otherwise = bool(own) and any(method_of(each, "__iter__") for each in lineage)
+        return any(map(is_loader_class, bases)) and all(map(_hands_on, own)) and not is_walked_otherwise
 
     # -- what they are told
 
@@ -244,6 +252,16 @@ class Loaders:
 def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
     """The expression in `call` for a parameter of DataLoader, which comes after `offset` other arguments."""
     return bind(call, (*("",) * offset, *_PARAMETERS)).get(name)
+
+
+def _hands_on(constructor: Function) -> bool:
+    """Does it take the first parameters of DataLoader, and hand what else it is given on to the constructor there?"""
+    named = [each.arg for each in constructor.args.args[1:]]
+    rest = constructor.args.kwarg.arg if constructor.args.kwarg is not None else ""
+    calls = (each for each in own_nodes(constructor) if isinstance(each, ast.Call) and last_name(each) == "__init__")
+    is_spread = any(each.arg is None and path_of(each.value) == rest for call in calls for each in call.keywords)
+    is_used = any(option in ast.unparse(constructor) for option in _OPTIONS)
+    return is_spread and tuple(named) == _PARAMETERS[: len(named)] and not is_used
 
 
 def is_loader_class(name: str) -> bool:

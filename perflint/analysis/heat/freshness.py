@@ -115,7 +115,8 @@ def draws_data(program: Program, node: ast.Call) -> bool:
     if program.callee(node) is not None:
         return False
     name = name_called(node)
-    return "sample" in name or "next" in name or steps_an_environment(program, node)
+    is_frame = name == "read" and not node.args  # of a video
+    return is_frame or "sample" in name or "next" in name or steps_an_environment(program, node)
 
 
 _BATCH = re.compile(r"(^|_)batch$")

@@ -126,7 +126,10 @@ def _of_builder(program: Program, call: ast.Call) -> Iterator[Sync]:
 
 def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
     if name in _CONVERSIONS and len(call.args) == 1:
-        yield from _implicit(program, call.args[0], name, call)
+        value = program.value(call.args[0])
+        is_number = isinstance(call.args[0], ast.Subscript) and value.name != GUESSED  # in what a model gave, likely
+        if _is_read(value._replace(sure=value.sure or is_number), explicit=False):
+            yield Sync(call, call.args[0], name, *program.span(call), False)
     elif name in _COMPARING and call.args:
         yield from _of_comparison(program, call, name)
     elif name == "range":

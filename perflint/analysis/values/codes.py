@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint import torch_ops
-from perflint.analysis.links import HotCall
+from perflint.analysis.links import LOADERS, HotCall
 from perflint.analysis.values.values import (
     GUESSED,
     GUESSED_TENSOR,
@@ -43,6 +43,7 @@ _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.it
     "a": NUMPY,
     "m": Value(Kind.MODULE, sure=False),
     "l": LIKELY_LOADER,
+    LOADERS: LIKELY_LOADER,
     "p": LIKELY_LOADER._replace(pinned=True),
 }
 _AT_HOME = str.maketrans("DdTt", "HhHh")

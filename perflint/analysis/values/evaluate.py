@@ -185,6 +185,8 @@ class Evaluator(ABC):
         entry = torch_ops.of_attribute(name)
         if entry is None:
             if torch_ops.of_method(name) is None and not base.sure:
+                if torch_ops.of_distribution(name) is not None:  # which is what the model gave, then
+                    return Value(Kind.METHOD, name=name, owner=Value(Kind.OTHER, base.place, name="distribution"))
                 return base._replace(dtype="", item=None)  # outputs.loss: a part of what a model gave
             return Value(Kind.METHOD, name=name, owner=base)
         if entry.result == "tensor":

@@ -12,6 +12,7 @@ from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.autograd.graph_use import GraphUses, needs_gradients
 from perflint.analysis.call_graph import CallGraph, overridden
 from perflint.analysis.data.attributes import edits_of
+from perflint.analysis.data.loaders import Loaders
 from perflint.analysis.data.restarts import rewalked
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.facts import Program
@@ -19,7 +20,7 @@ from perflint.analysis.handlers import handlers_in_file
 from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.heat.scale import Heat
-from perflint.analysis.links import ALONE, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
+from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.loops.kinds import Loops
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import ELSEWHERE, SHARED, argument_code, named_functions, result_code
@@ -105,10 +106,13 @@ def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def _loader_summaries(program: Program) -> Iterator[Summary]:
-    """A summary for each class of loaders that may have workers."""
-    for node in program.of_type(ast.ClassDef) if program.get(_may_start) else ():
-        if loads := program.get(Starts).by_walking(node):
-            yield Summary(node.name, loads=loads)
+    """A summary for each class of loaders that may have workers, or are built as torch's are."""
+    for node in program.of_type(ast.ClassDef) if "Loader" in program.text else ():
+        summary = Summary(node.name, LOADERS if program.get(Loaders).takes_options(node) else "")
+        if program.get(_may_start):
+            summary = replace(summary, loads=program.get(Starts).by_walking(node))
+        if not summary.is_empty:
+            yield summary
 
 
 def _start_queries(program: Program) -> set[str]:

@@ -66,7 +66,7 @@ def _hot_reads(program: Program) -> Iterator[ast.expr]:
 def _walked(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
     """What loops take batches out of that the file moves to the device, where it may be a loader of another file's.
 
-    And the likely loaders that calls are given, which may walk them.
+    And the likely loaders that calls are given, which may walk them, or that are told how many workers to start.
     """
     loops: Sequence[ast.For] = program.of_type(ast.For)
     for loop in loops if any(move in program.text for move in _MOVES) else ():
@@ -76,6 +76,7 @@ def _walked(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
     for given in (each for node, _ in reaching for each in node.args):
         if (value := program.value(given)).kind is Kind.LOADER and not value.sure:
             yield given
+    yield from (node for node, _ in reaching if any(each.arg == "num_workers" for each in node.keywords))
 
 
 def _guessed_arguments(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
