@@ -149,9 +149,17 @@ class Planned:
 
     @property
     def _for_proof(self) -> float:
-        """The seconds to leave for recordings of what wins a race: where time is short, of two runs."""
+        """The seconds to leave for recordings of what wins a race, beside those of the whole that are no part of this.
+
+        Where time is short, they are those of two runs.
+        """
         of_two = self._schedule.recorded / 2
-        return of_two if self._is_tight else max(of_two, Share.PROOF * self._budget.left)
+        enough = of_two if self._is_tight else max(of_two, Share.PROOF * self._whole.left)
+        return max(0.0, enough - (self._whole.left - self._budget.left))
+
+    def _take_all_time(self) -> None:
+        """Have what has won a race be proved, even if late fixes are not reached for that."""
+        self._budget, self._course = self._whole, self._course.until(self._whole)
 
     @cached_property
     def _is_tight(self) -> bool:

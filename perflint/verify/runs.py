@@ -120,6 +120,10 @@ class Course:
         """The course, whose programs are stopped at the end of this budget."""
         return replace(self, budget=self.budget.part(budget.left))
 
+    def until(self, budget: Budget) -> Course:
+        """The course, whose programs may run to the end of this budget, and no longer."""
+        return replace(self, budget=budget)
+
     def running(self, variant: Variant, unit: str, **orders: Any) -> Running:
         """A fresh process of a variant, under further `orders`."""
         folders = {

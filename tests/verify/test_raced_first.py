@@ -130,6 +130,23 @@ def test_what_never_ran_is_dropped_from_a_patch_that_has_won(monkeypatch: pytest
     assert found.outcome is Outcome.FASTER
 
 
+def test_what_has_won_is_proved_in_the_time_that_was_kept_for_late_fixes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perflint.verify.examine.reach_of", lambda *_: Reach())
+    tuned = Tuned(lambda names: 1.5 if A in names else 1.0, (), (), (), 10**6)
+    with_late = tuned._for_proof
+    tuned._budget = tuned._whole.part(0.8 * LONG)
+    assert tuned._for_proof == pytest.approx(with_late - 0.2 * LONG, rel=1e-3)
+    left: list[float] = []
+
+    def recorded(_: Variant) -> Recorded:
+        left.append(tuned._budget.left)
+        return RUN
+
+    monkeypatch.setattr(tuned, "_recorded", recorded)
+    assert tuned._reached(begun("p")).outcome is Outcome.FASTER
+    assert left == [pytest.approx(LONG, rel=1e-3)]
+
+
 def test_without_time_to_race_each_a_crash_is_told_from_the_others_by_recordings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
