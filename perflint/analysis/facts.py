@@ -80,7 +80,6 @@ class Program(Module, ABC):
         return program
 
     def with_context(self: OfProgram, context: Context) -> OfProgram:
-        """The program in another context."""
         return type(self)(self.text, context)
 
     def get(self: OfProgram, work_out: Callable[[OfProgram], Fact]) -> Fact:
@@ -100,7 +99,6 @@ class Program(Module, ABC):
 
     @cached_property
     def says(self) -> Says:
-        """What the file says of where its program computes."""
         return says_of(self)
 
     @property
@@ -164,7 +162,6 @@ class Program(Module, ABC):
         return executor
 
     def value(self, node: ast.AST) -> Value:
-        """What is known of the value of an expression."""
         return self._facts.values.get(node, UNKNOWN)
 
     def qualified(self, node: ast.AST) -> str:
@@ -259,7 +256,6 @@ class Program(Module, ABC):
 
     @cached_property
     def _names(self) -> dict[ast.AST, str]:
-        """The functions that other files can call, with their names there."""
         return {node: name for name, node in named_functions(self.tree)}
 
     @cached_property

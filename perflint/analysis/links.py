@@ -164,12 +164,10 @@ class Summary:
 
     @property
     def returns_tensor(self) -> bool:
-        """Is there a tensor in what the function returns?"""
         return not _OF_TENSORS.isdisjoint(self.returns)
 
     @property
     def returns_loader(self) -> bool:
-        """Is there a loader in what the function returns, or hands on the items of one?"""
         return not _OF_LOADERS.isdisjoint(self.returns)
 
 

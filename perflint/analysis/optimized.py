@@ -80,7 +80,6 @@ def _parts(program: Program, node: ast.AST) -> list[ast.AST] | None:
 
 
 def _given(program: Program, call: ast.Call) -> list[ast.AST] | None:
-    """What a call collects, or hands on."""
     name = program.qualified(call.func)
     if name == "builtins.dict" and (given := [each.value for each in call.keywords if each.arg == "params"]):
         return list(given)

@@ -195,7 +195,6 @@ class Placement:
         return _HOST
 
     def _builds(self, call: ast.Call) -> bool:
-        """Does it call a class, by what is known of it or by its name?"""
         value = self._program.value(call.func)
         return value.kind is Kind.CLASS or _last(call.func)[:1].isupper()
 
@@ -233,7 +232,6 @@ def _joined(places: Iterable[Placed]) -> Placed:
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """The attributes that an assignment binds, each with its value."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         for one, other in zip(target.elts, value.elts, strict=True):
             yield from _pairs(one, other)

@@ -35,58 +35,44 @@ class Program(facts.Program):
     """One file with all that is known about it, by the passes that depend on each other, too."""
 
     def is_cold(self, function: Function) -> bool:
-        """Does nothing in this file say that `function` runs often?"""
         heat = self.get(Heats).function_heat(function)
         return heat is Heat.ONCE or self.call_from_outside(function) is not None
 
     def loop_kind(self, loop: Loop) -> LoopKind:
-        """What one iteration of `loop` is."""
         return self.get(Loops).kind(loop)
 
     def time_loop(self, loop: Loop) -> TimeLoop | None:
-        """What is known of `loop` as a loop over time."""
         return self.get(Loops).time_loop(loop)
 
     def trains_once(self, function: Function) -> bool:
-        """Does a call of `function` do one step of training?"""
         return self.get(Loops).trains_once(function)
 
     def trains_in(self, node: ast.AST) -> bool:
-        """Is `node` a call that trains?"""
         return self.get(Loops).trains_in(node)
 
     def heat(self, node: ast.AST) -> Heat:
-        """How often `node` runs."""
         return Heat.ONCE if self.is_test else self.get(Heats).heat(node)
 
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
-        """The loop of the same function that makes `node` hot."""
         return self.get(Heats).hot_loop(node)
 
     def hot_by(self, node: ast.AST) -> HotPlace | None:
-        """What makes `node` hot."""
         return None if self.is_test else self.get(Heats).hot_by(node)
 
     def grad_mode(self, node: ast.AST, *, callers: bool = True) -> GradMode:
-        """Whether gradients are recorded where `node` runs."""
         return self.get(GradModes).of(node, callers=callers)
 
     def effects(self, node: ast.AST, effect: Effect) -> list[ast.AST]:
-        """The nodes with `effect` that running `node` may reach."""
         return self.get(Effects).of(node, effect)
 
     def training_modes(self, node: ast.AST) -> dict[str, bool]:
-        """Whether modules are in training mode when `node` runs."""
         return self.get(TrainingModes).at(node)
 
     def is_frozen(self, module: ast.AST) -> bool:
-        """May the file have switched off the gradients of `module`?"""
         return path_of(module).rpartition(".")[2] in self.get(frozen)
 
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
-        """Who differentiates, or may, what `place` computes."""
         return self.get(GraphUses).of(place)
 
     def graph_observers(self, place: ast.AST) -> list[GraphUse]:
-        """What in the code that `place` runs would notice that no graph is made."""
         return list(observers(self, place))

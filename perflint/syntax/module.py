@@ -52,11 +52,9 @@ class Module(Walk):
         return at < behind and not (isinstance(around, ast.If) and {name, other_name} == {"body", "orelse"})
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """The characters [start, end) of `node`."""
         return self.source.span(node)
 
     def segment(self, node: ast.expr | ast.stmt) -> str:
-        """The text of `node`."""
         return self.source.segment(node)
 
     @cached_property

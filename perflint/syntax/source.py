@@ -36,7 +36,6 @@ class Source:
         return len(self._starts)
 
     def line_start(self, line: int) -> int:
-        """The offset of the first character of `line`."""
         return self._starts[line - 1]
 
     def line_end(self, line: int) -> int:
@@ -44,7 +43,6 @@ class Source:
         return self._starts[line] if line < len(self._starts) else len(self.text)
 
     def line_text(self, line: int) -> str:
-        """The text of `line` with its line break."""
         return self.text[self._starts[line - 1] : self.line_end(line)]
 
     def offset(self, line: int, utf8_column: int) -> int:
@@ -69,7 +67,6 @@ class Source:
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
 
     def segment(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias | ast.excepthandler) -> str:
-        """The text of `node`."""
         start, end = self.span(node)
         return self.text[start:end]
 

@@ -97,7 +97,6 @@ class Walk:
         return self._walked[0]
 
     def parent(self, node: ast.AST) -> ast.AST | None:
-        """The node directly around `node`."""
         return self._parents.get(node)
 
     def of_type(self, *classes: type[Node]) -> Sequence[Node]:
@@ -133,7 +132,6 @@ class Walk:
         return parent
 
     def class_around(self, node: ast.AST) -> ast.ClassDef | None:
-        """The innermost class that holds `node`."""
         return next((each for each in self.ancestors(node) if isinstance(each, ast.ClassDef)), None)
 
     def statement_of(self, node: ast.AST) -> ast.stmt:

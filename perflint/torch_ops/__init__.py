@@ -36,6 +36,7 @@ PATH = Path(__file__).with_name("torch_table.json")
 
 _TRAITS = frozenset(TRAITS)
 METHODS = "torch.Tensor."  # what qualified names of methods begin with
+_PACKAGES = ("torch.nn.modules", "torch.optim", "torch.utils.data", "torch.distributions")  # whose classes they export
 _UNNAMED = ("torch.nn.functional.", "torch.functional.", METHODS, "torch.")  # what short names go without
 
 
@@ -68,10 +69,8 @@ def of_distribution(name: str) -> Operation | None:
 @functools.cache
 def of_forward(qualified: str) -> Operation | None:
     """What calling an instance of a module's class does; None if its name is not known."""
-    text: str | None = _table()["classes"].get(qualified)
-    if text is None or " " not in text:
-        return None
-    return _decode(text.partition(" ")[2], qualified)
+    words = _class_text(qualified).partition(" ")[2]
+    return _decode(words, qualified) if words else None
 
 
 @functools.cache
@@ -108,13 +107,30 @@ def class_kind(qualified: str) -> str | None:
     One of module, rnn, rnn-cell, loss, container, dropout, optimizer, scheduler, dataset, iterable-dataset, loader,
     sampler, distribution, parameter, tensor-type (torch.FloatTensor).
     """
-    text: str | None = _table()["classes"].get(qualified)
-    return None if text is None else text.partition(" ")[0]
+    return _class_text(qualified).partition(" ")[0] or None
 
 
-def exports(module: str) -> tuple[str, ...]:
+def public_class(qualified: str) -> str:
+    """The name by which a package exports a class of one of its modules: "torch.nn.ReLU" for all of its names."""
+    package = next((each for each in _PACKAGES if qualified.startswith(f"{each}.")), None)
+    return f"{package.removesuffix('.modules')}.{qualified.rpartition('.')[2]}" if package else qualified
+
+
+def _class_text(qualified: str) -> str:
+    classes: dict[str, str] = _table()["classes"]
+    return classes.get(qualified) or classes.get(public_class(qualified), "")
+
+
+@functools.cache
+def exports(module: str) -> frozenset[str]:
     """The names which `from module import *` binds, of the modules that are usually imported so."""
-    return tuple(_table()["exports"].get(module, ()))
+    table = _table()
+    if module not in table["exports"]:
+        return frozenset()
+    entries = (each.rpartition(".") for section in ("functions", "classes") for each in table[section])
+    listed = {name for head, _, name in entries if head == module and name[0] != "_"}
+    others = table["exports"][module]
+    return frozenset(name for name in listed.union(others) if name[0] != "-" and f"-{name}" not in others)
 
 
 def is_exported(name: str) -> bool:
@@ -124,7 +140,7 @@ def is_exported(name: str) -> bool:
 
 @functools.cache
 def _exported() -> frozenset[str]:
-    return frozenset().union(*_table()["exports"].values())
+    return frozenset().union(*map(exports, _table()["exports"]))
 
 
 def short_name(qualified: str) -> str:
@@ -216,6 +232,7 @@ __all__ = [
     "of_function",
     "of_method",
     "of_name",
+    "public_class",
     "short_name",
     "writes_in_place",
 ]

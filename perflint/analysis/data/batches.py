@@ -90,7 +90,6 @@ class Batches:
         return stored
 
     def _whole(self, node: ast.expr) -> ast.expr:
-        """What `node` is a part, or a view, of."""
         while True:
             if isinstance(node, ast.Subscript | ast.Attribute):
                 node = node.value

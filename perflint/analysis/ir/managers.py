@@ -43,5 +43,4 @@ def _may_catch(program: Program, function: ast.AST) -> bool:
 
 
 def _may_be_true(function: ast.AST) -> bool:
-    """May it return something true?"""
     return any(not isinstance(each, ast.Constant) or bool(each.value) for each in returned_values(function))

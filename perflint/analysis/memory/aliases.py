@@ -84,7 +84,6 @@ class Memory:
                     yield write
 
     def summary(self, function: Function) -> Summary:
-        """What a call of `function` does."""
         if function in self._active:
             return self._of_recursion(function)
         if len(self._active) > _DEEPEST:
@@ -120,7 +119,6 @@ class Memory:
         return (*found[:alone], ParameterEffect("*"), *found[alone:])
 
     def points_of(self, scope: Scope) -> PointsTo:
-        """The locations and writes of `scope`."""
         if scope not in self._points:
             self._active.add(scope)
             self._points[scope] = self.analysis(self.program, self._flow.graph_of(scope), self.summary)

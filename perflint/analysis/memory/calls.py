@@ -41,7 +41,6 @@ class Calls(LibraryCalls):
         return frozenset(places).union(*(self.cells.held.get((each, VARIABLE), ()) for each in places))
 
     def result(self, call: ast.Call) -> Locations:
-        """What a call may evaluate to. Its writes and stores are noted."""
         function = self._callee(call)
         if function is not None:
             return self._unknown(call) if is_decorated(self.program, function) else self._called(call, function)

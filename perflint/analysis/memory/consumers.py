@@ -86,14 +86,12 @@ class _Follower:
         self._seen: set[tuple[ast.AST, Trace]] = set()
 
     def follow(self, node: ast.expr, trace: Trace) -> None:
-        """Find the consumers of the value of `node`."""
         if (node, trace) in self._seen:
             return
         self._seen.add((node, trace))
         self.step(self.program.parent(node) or node, node, trace)
 
     def consume(self, node: ast.AST, operand: ast.expr, role: Role, *, in_place: bool = False) -> None:
-        """Note a consumer."""
         self.consumers.append(Consumer(node, operand, role, in_place))
 
     # -- through names
@@ -279,7 +277,6 @@ class _Follower:
             self.follow(parent, trace)
 
     def _index(self, parent: ast.Subscript, node: ast.expr) -> None:
-        """The tensor is an index."""
         kind = self.program.value(parent.value).kind
         several = kind is Kind.UNKNOWN and isinstance(parent.slice, ast.Tuple)
         if (kind is not Kind.TENSOR and not several) or isinstance(parent.ctx, ast.Del):

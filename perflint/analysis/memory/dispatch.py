@@ -230,7 +230,6 @@ class Modules:
         return found or [None]
 
     def _home(self, node: ast.AST) -> ast.ClassDef | None:
-        """The class around `node`."""
         return self._program.class_around(node)
 
     def _are_kin(self, one: ast.AST, other: ast.AST) -> bool:

@@ -204,7 +204,6 @@ class ImplicitCalls(Calls):
     # -- methods of base classes
 
     def result(self, call: ast.Call) -> Locations:
-        """What a call may evaluate to. Its writes and stores are noted."""
         func = call.func
         if self.program.qualified(func) == "builtins.super":
             return self._object

@@ -93,7 +93,6 @@ NOWHERE: Locations = frozenset()
 
 
 def made(node: ast.AST) -> Location:
-    """What `node` makes."""
     return Location(Origin.MADE, node)
 
 

@@ -46,7 +46,6 @@ _MODULES = ("module", "rnn", "rnn-cell", "loss", "container", "dropout")
 
 
 def _library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
-    """What a call of the library's `callee.name` gives."""
     name = callee.name
     head, _, rest = name.partition(".")
     if head == "builtins":
@@ -272,7 +271,6 @@ def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
 
 
 def _apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
-    """What calling `callee` with `arguments` gives."""
     if evaluator.summaries and (result := _summarised(evaluator, callee, arguments)) is not None:
         return result
     if callee.kind is Kind.LIBRARY:
@@ -335,7 +333,6 @@ def _derived(arguments: Arguments) -> Value:
 
 
 def _call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: Arguments) -> Value:
-    """What a torch.nn.Module gives when it is called."""
     info = evaluator.classes.get(module.node) if module.node is not None else None
     forward = info.method("forward") if info is not None else None
     if forward is not None:

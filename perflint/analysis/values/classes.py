@@ -104,7 +104,6 @@ class FunctionInfo:
 
     @cached_property
     def defaults(self) -> dict[str, ast.expr]:
-        """The defaults of the parameters that have one."""
         return defaults_of(self.node)
 
     @cached_property
@@ -148,7 +147,6 @@ class ClassInfo:
 
     @property
     def instance(self) -> Value:
-        """An instance of it."""
         kinds = ((name, kind) for kind, names in _KINDS.items() for name in names if self.is_a(name))
         name, kind = next(kinds, ("", Kind.INSTANCE))
         return Value(kind, node=self.node, name=name)
@@ -180,20 +178,17 @@ class ClassInfo:
             yield from base.lineage()
 
     def method(self, name: str) -> FunctionInfo | None:
-        """The method called `name`, inherited ones included."""
         if name in self.methods or not self.bases:
             return self.methods.get(name)
         return next((info.methods[name] for info in self.lineage() if name in info.methods), None)
 
     def overriding(self, name: str) -> Iterator[FunctionInfo]:
-        """The methods called `name` of the subclasses in this file."""
         for info in self.subclasses:
             if name in info.methods:
                 yield info.methods[name]
             yield from info.overriding(name)
 
     def attribute(self, name: str) -> Value | None:
-        """What is known of an attribute of the instances."""
         if name in self.attributes or not self.bases:
             return self.attributes.get(name)
         return next((info.attributes[name] for info in self.lineage() if name in info.attributes), None)

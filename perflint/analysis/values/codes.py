@@ -75,7 +75,6 @@ def value_at_home(code: str) -> Value:
 
 
 def _values_of(codes: str) -> tuple[Value, ...]:
-    """The values of codes that follow each other."""
     return tuple(_read_elements(iter(codes), Place.UNKNOWN))
 
 
@@ -158,7 +157,6 @@ def receives_tensors(calls: Sequence[HotCall]) -> bool:
 
 
 def arguments_of(call: HotCall) -> tuple[tuple[Value, ...], dict[str, Value]]:
-    """The values of the arguments of a call from another file."""
     return _values_of(call.positional), {name: value_of(code) for name, code in call.keywords}
 
 

@@ -69,7 +69,6 @@ class Evaluator(ABC):
         return value
 
     def evaluate_parts(self, node: ast.AST) -> None:
-        """Evaluate the expressions that `node` consists of."""
         for part in children(node):
             self.evaluate(part)  # type: ignore[arg-type]
 
@@ -144,7 +143,6 @@ class Evaluator(ABC):
         return (by_name(node.attr) if is_guess else None) or value
 
     def attribute_of(self, base: Value, name: str) -> Value:
-        """What is known of `base.name`."""
         if base.kind is Kind.LIBRARY:
             return library(f"{base.name}.{name}")
         if isinstance(base.node, ast.ClassDef):

@@ -46,7 +46,6 @@ class Executor(Evaluator):
         self._evaluations: dict[ast.AST, int] = {}
 
     def run(self, tree: ast.Module) -> None:
-        """Evaluate the whole file."""
         module = Frame({})
         for self.round in range(1, ROUNDS + 1):
             self._evaluations.clear()
@@ -63,7 +62,6 @@ class Executor(Evaluator):
     # -- functions
 
     def call(self, node: ast.Call) -> Value:
-        """What a call gives."""
         return call_value(self, node)
 
     def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.Call | None) -> Value:

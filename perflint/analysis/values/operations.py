@@ -51,7 +51,6 @@ class TorchCall(NamedTuple):
 
     @property
     def keepdim(self) -> ast.expr | None:
-        """Whether a reduction keeps the axis, where that is said."""
         return self._axes.get("keepdim", "keepdims")
 
     @property

@@ -47,7 +47,6 @@ def _combined(tensors: Sequence[Value]) -> Value:
 
 
 def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
-    """What `left op right` gives."""
     operands = (left, right)
     if left.kind is Kind.STRING or right.kind is Kind.STRING:
         return STRING
@@ -87,7 +86,6 @@ def _sequence_arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
 
 
 def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -> Value:
-    """What a chain of comparisons gives."""
     operands = (left, *rights)
     if not isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
         tensors = [value for value in operands if value.kind is Kind.TENSOR]
@@ -106,7 +104,6 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
 
 
 def subscript(base: Value, index: Value, node: ast.expr) -> Value:
-    """What `base[index]` gives."""
     if base.kind is Kind.TENSOR:
         return tensor(base.place, sure=base.sure, dtype=base.dtype)._replace(name=base.name)
     if base.kind is Kind.SEQUENCE:
@@ -165,17 +162,14 @@ class Arguments(NamedTuple):
 
     @property
     def all(self) -> tuple[Value, ...]:
-        """Every argument, whatever it is called."""
         return (*self.positional, *self.keywords.values())
 
     @property
     def first(self) -> Value:
-        """The first one by position."""
         return self.positional[0] if self.positional else UNKNOWN
 
     @property
     def tensors(self) -> list[Value]:
-        """The tensors among the arguments, or in them."""
         return [inner for value in self.all if (inner := contains_tensor(value)) is not None]
 
     @property

@@ -144,7 +144,6 @@ class _Sources:
                         self._query(node)
 
     def _handed(self, node: ast.expr) -> list[ast.expr]:
-        """What calls in this file hand over for a parameter."""
         function = self._program.function_of(node) if isinstance(node, ast.Name) else None
         parameters = parameters_of(function) if function is not None else ()
         given = [self._program.given(each) for each in parameters if each.arg == path_of(node)]

@@ -47,7 +47,6 @@ def refined(evaluator: Evaluator, test: ast.expr, outcome: bool) -> dict[str, Va
 
 
 def _path_of_type(evaluator: Evaluator, node: ast.expr) -> str:
-    """The path of `x` in `type(x)`."""
     is_type = isinstance(node, ast.Call) and evaluator.values.get(node.func, UNKNOWN).name == "builtins.type"
     return path_of(node.args[0]) if is_type and isinstance(node, ast.Call) and len(node.args) == 1 else ""
 

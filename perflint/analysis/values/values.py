@@ -121,13 +121,11 @@ LIKELY_LOADER = LOADER._replace(sure=False)
 
 @lru_cache(maxsize=256)
 def tensor(place: Place, *, sure: bool = True, dtype: str = "") -> Value:
-    """A tensor at `place`."""
     return Value(Kind.TENSOR, place, sure, dtype=dtype)
 
 
 @lru_cache(maxsize=1024, typed=True)
 def literal(constant: Constant) -> Value:
-    """The value of a constant expression."""
     if constant is None:
         return NONE
     kind = Kind.STRING if isinstance(constant, str | bytes) else Kind.NUMBER

@@ -9,9 +9,10 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from perflint.torch_ops import public_class
 from perflint.torch_ops.generate import memory, probe
 from perflint.torch_ops.generate.functions import attributes, functions_and_methods, traits_of
 from perflint.torch_ops.generate.signatures import of_callable
@@ -116,28 +117,36 @@ def distribution_members(torch: Any) -> dict[str, str]:
     return found
 
 
-def exports() -> dict[str, list[str]]:
-    """The names that a star import of each module binds."""
+def exports(entries: Collection[str]) -> dict[str, list[str]]:
+    """The names that a star import of each module binds beside `entries`, and with "-" those that it does not."""
     found = {}
     for module_name in _EXPORTING:
         module = importlib.import_module(module_name)
-        names = getattr(module, "__all__", None) or [name for name in vars(module) if name[0] != "_"]
-        found[module_name] = sorted(set(names))
+        names = set(getattr(module, "__all__", None) or [name for name in vars(module) if name[0] != "_"])
+        listed = {name for head, _, name in (each.rpartition(".") for each in entries) if head == module_name}
+        hidden = {f"-{name}" for name in listed - names if name[0] != "_"}
+        found[module_name] = sorted(names - listed | hidden)
     return found
 
 
 def build(torch: Any) -> Table:
     """The table of this torch."""
     functions, methods = functions_and_methods(torch)
+    kinds = classes(torch)
     return {
         "source": {"torch": torch.__version__.partition("+")[0]},
         "functions": functions,
         "methods": methods,
         "attributes": attributes(torch),
         "distribution": distribution_members(torch),
-        "classes": classes(torch),
-        "exports": exports(),
+        "classes": {name: kind for name, kind in kinds.items() if _is_needed(kinds, name)},
+        "exports": exports({*functions, *kinds}),
     }
+
+
+def _is_needed(kinds: Mapping[str, str], name: str) -> bool:
+    public = public_class(name)
+    return public == name or kinds.get(public) != kinds[name]
 
 
 def as_text(table: Table) -> str:
