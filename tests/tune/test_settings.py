@@ -15,9 +15,13 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from perflint.engine.catalogue import all_rules
+from perflint.engine.rule import Safety
 from perflint.runtime import loader
 from perflint.shim.counts import tallied
 from perflint.shim.settings import KNOWN, SETTINGS, watch
+from perflint.verify.grade import Grade
+from perflint.verify.messages import Variant
+from tests.verify.courses import bench, original
 
 
 def made(folder: Path, *names: str) -> tuple[Any, dict[str, tuple[int, str]]]:
@@ -136,6 +140,14 @@ def test_loaders_with_workers_get_more_unless_samples_are_drawn(
     (tally,) = tallied(tmp_path, SETTINGS)
     assert tally.times == 1 and "reading a sample changes it" in tally.remark
     assert "samples are drawn at random" in said[0]
+
+
+def test_trying_out_a_loader_is_no_batch_of_the_program(tmp_path: Path) -> None:
+    with bench("workers.py", tmp_path, steps=6) as trial:
+        plan = original(tmp_path / "store").plan._replace(settings=("more-workers",))
+        tuned = Variant("tuned", plan)
+        (run,) = trial.records.add([tuned])
+        assert trial.records.graded(tuned, run, Safety.EXACT).grade is Grade.BITWISE
 
 
 def test_what_needs_cuda_says_so(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perflint.shim.hooks import after, before
 from perflint.verify.agent import determinism
 from perflint.verify.agent.state import WEIGHT, Holders, State, Tensors, digest, sample, size, tensors_in, values_in
-from perflint.verify.agent.steps import Steps, rank_and_ranks
+from perflint.verify.agent.steps import Steps, is_ours, rank_and_ranks
 from perflint.verify.messages import Recording, of_rank
 
 if TYPE_CHECKING:
@@ -211,7 +211,9 @@ class Recorder:
             with self._unseen():
                 self._step.add(LOSS, {"": torch.tensor(float(self._value(loss.detach())), dtype=kind)})
 
-    def _note_batch(self, batch: object, _loader: object) -> None:
+    def _note_batch(self, batch: object, iterator: object) -> None:
+        if is_ours(iterator):
+            return
         tensors = [tensor for _, tensor in tensors_in(batch)]
         self._step.samples.append(" ".join(str(tuple(tensor.shape)) for tensor in tensors))
         self._step.batches.append(digest(tensors))
@@ -247,11 +249,20 @@ class Reads:
 
         iterator: Any = dataloader._BaseDataLoaderIter
         iterator.__init__ = after(iterator.__init__, self._begun)
-        iterator._next_index = after(iterator._next_index, lambda samples, each: self._pass(each).ahead.append(samples))
-        iterator.__next__ = after(iterator.__next__, lambda batch, each: self._note(self._pass(each).read(batch)))
+        iterator._next_index = after(iterator._next_index, self._asked)
+        iterator.__next__ = after(iterator.__next__, self._read)
 
     def _begun(self, _: None, iterator: Any, *_given: Any) -> None:
-        iterator._base_seed += self._other_samples  # from which its workers begin
+        if not is_ours(iterator):
+            iterator._base_seed += self._other_samples  # from which its workers begin
+
+    def _asked(self, samples: object, iterator: Any) -> None:
+        if not is_ours(iterator):
+            self._pass(iterator).ahead.append(samples)
+
+    def _read(self, batch: object, iterator: Any) -> None:
+        if not is_ours(iterator):
+            self._note(self._pass(iterator).read(batch))
 
     def _pass(self, iterator: Any) -> _Pass:
         """The pass that an iterator is in; an iterator may be reset for another one."""
