@@ -37,3 +37,27 @@ def test_texts_of_many_lines_that_are_alike_take_no_time_worth_speaking_of() -> 
     mapped = line_map("\n".join(after), "\n".join(before))
     assert all(before[line - 1] == after[place] for place, line in enumerate(mapped) if line > 0)
     assert sum(line > 0 for line in mapped) > 0.95 * len(after)
+
+
+TRAINED = """\
+for x in xs:
+    x = x.to(d)
+    y = f(x)
+    y.backward()
+for x in xs[:1]:
+    x = x.to(d)
+"""
+OUTLINED = """\
+def step(x):
+    y = f(x)
+    y.backward()
+for x in xs:
+    x = x.to(d)
+    step(x)
+for x in xs[:1]:
+    x = x.to(d, True)
+"""
+
+
+def test_lines_that_have_moved_are_those_that_they_were() -> None:
+    assert [abs(line) for line in line_map(OUTLINED, TRAINED)[1:5]] == [3, 4, 1, 2]

@@ -6,7 +6,7 @@ import itertools
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -102,12 +102,13 @@ def original_line(text: str, finding: Finding, before: str) -> int:
 def line_map(text: str, other: str) -> tuple[int, ...]:
     """For each line of `text` the line of `other` that it stands for, negative where that one reads differently.
 
-    Lines count from 1. An indented line is the same line, only that it reads differently.
+    Lines count from 1. An indented line is the same line, only that it reads differently; so is one that has moved.
     """
     ours, theirs = _NEWLINE.split(text), _NEWLINE.split(other)
     lines: list[int] = []
-    compared = Lines([line.strip() for line in ours], [line.strip() for line in theirs])
-    for kind, start, stop, begin, end in compared.get_opcodes():
+    bare, others = [line.strip() for line in ours], [line.strip() for line in theirs]
+    opcodes = Lines(bare, others).get_opcodes()
+    for kind, start, stop, begin, end in opcodes:
         tail = _alike(ours[start:stop], theirs[begin:end])
         for offset in range(stop - start):
             line = min(begin + offset, max(end - 1 - tail, begin), len(theirs) - 1)
@@ -115,7 +116,24 @@ def line_map(text: str, other: str) -> tuple[int, ...]:
                 line = end - (stop - start - offset)
             same = kind == "equal" and ours[start + offset] == theirs[line]
             lines.append(line + 1 if same else -line - 1)
+    for place, line in _moved(bare, others, [opcode for opcode in opcodes if opcode[0] != "equal"]):
+        lines[place] = line + 1 if ours[place] == theirs[line] else -line - 1
     return tuple(lines)
+
+
+def _moved(ours: Sequence[str], theirs: Sequence[str], changed: Sequence[Opcode]) -> Iterator[tuple[int, int]]:
+    """The places in both of lines that are elsewhere now: such as were there once, and those that follow these."""
+    new = [place for _, start, stop, _, _ in changed for place in range(start, stop) if ours[place]]
+    gone = {place for *_, begin, end in changed for place in range(begin, end)}
+    counts, others = Counter(ours[place] for place in new), Counter(theirs[place] for place in gone)
+    places = {theirs[place]: place for place in gone if others[theirs[place]] == 1}
+    before = before_there = -1
+    for place in new:
+        is_next = place == before + 1 and before_there + 1 in gone and ours[place] == theirs[before_there + 1]
+        there = before_there + 1 if is_next else places.get(ours[place]) if counts[ours[place]] == 1 else None
+        if there is not None:
+            yield place, there
+            before, before_there = place, there
 
 
 class Lines(SequenceMatcher[Line]):

@@ -107,8 +107,8 @@ class State:
                     stepped.add(id(parameter))
                     yield from _of(optimizer, parameter, f"{name}.{place}")
                 for path, value in values_in({key: each for key, each in options.items() if key not in _HOW}):
-                    if value.numel():
-                        yield f"{OPTION} {name}{path}", value
+                    if value.numel():  # a replayed step has its rate on the device, in single precision
+                        yield f"{OPTION} {name}{path}", value.float() if value.is_floating_point() else value
         for number, module in enumerate(self._modules):
             for name, parameter in module.named_parameters():
                 if id(parameter) not in stepped and _has_values(parameter):
