@@ -44,6 +44,7 @@ for x in xs:
     x = x.to(d)
     y = f(x)
     y.backward()
+    total += y.item()
 for x in xs[:1]:
     x = x.to(d)
 """
@@ -54,6 +55,8 @@ def step(x):
 for x in xs:
     x = x.to(d)
     step(x)
+    total += y.detach()
+total = float(total)
 for x in xs[:1]:
     x = x.to(d, True)
 """

@@ -124,16 +124,23 @@ def line_map(text: str, other: str) -> tuple[int, ...]:
 def _moved(ours: Sequence[str], theirs: Sequence[str], changed: Sequence[Opcode]) -> Iterator[tuple[int, int]]:
     """The places in both of lines that are elsewhere now: such as were there once, and those that follow these."""
     new = [place for _, start, stop, _, _ in changed for place in range(start, stop) if ours[place]]
-    gone = {place for *_, begin, end in changed for place in range(begin, end)}
-    counts, others = Counter(ours[place] for place in new), Counter(theirs[place] for place in gone)
-    places = {theirs[place]: place for place in gone if others[theirs[place]] == 1}
-    before = before_there = -1
+    gone = [place for *_, begin, end in changed for place in range(begin, end) if theirs[place]]
+    mine, places = _once(ours, new), _once(theirs, gone)
+    found: dict[int, int] = {}
+    free = {*gone}
     for place in new:
-        is_next = place == before + 1 and before_there + 1 in gone and ours[place] == theirs[before_there + 1]
-        there = before_there + 1 if is_next else places.get(ours[place]) if counts[ours[place]] == 1 else None
-        if there is not None:
-            yield place, there
-            before, before_there = place, there
+        after = found.get(place - 1, -2) + 1
+        if after in free and ours[place] == theirs[after]:
+            found[place] = after
+        elif ours[place] in mine and ours[place] in places:
+            found[place] = places[ours[place]]
+    yield from found.items()
+
+
+def _once(lines: Sequence[str], among: Sequence[int]) -> dict[str, int]:
+    """The lines that are once among these places, and where."""
+    counts = Counter(lines[place] for place in among)
+    return {lines[place]: place for place in among if lines[place] and counts[lines[place]] == 1}
 
 
 class Lines(SequenceMatcher[Line]):

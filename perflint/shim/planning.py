@@ -240,12 +240,28 @@ def _statements(text: str, but: tuple[type[ast.stmt], ...] = ()) -> set[int]:
 
 
 def _statement(item: Applied, after: str, statements: Sequence[int]) -> int:
-    """The first of `statements` in `after` that the fix made, or that follows what it removed; else 0."""
-    touched = {line for edit in item.fix.edits for line in _lines_of(item.text, edit)}
-    places = line_map(after, item.text)
-    made = (line for line in statements if abs(places[line - 1]) in touched)
-    behind = (line for line in statements if abs(places[line - 1]) >= max(touched))
-    return next(made, next(behind, 0))
+    """The first of `statements` in `after` that the fix made, or that follows what it removed; else 0.
+
+    What its first edit made may have moved since then: it is known by its text.
+    """
+    touched = [_lines_of(item.text, edit) for edit in item.fix.edits]
+    places = [abs(line) for line in line_map(after, item.text)]
+    made = [line for line in statements if any(places[line - 1] in lines for lines in touched)]
+    if not any(places[line - 1] in touched[0] for line in made):
+        written, first = after.splitlines(), _written(item.text, item.fix.edits[0])
+        moved = [line for line in statements if written[line - 1].strip() in first]
+        made = moved if len(moved) == 1 else made
+    last = max(line for lines in touched for line in lines)
+    behind = (line for line in statements if places[line - 1] >= last)
+    return next(iter(made), next(behind, 0))
+
+
+def _written(text: str, edit: Edit) -> frozenset[str]:
+    """The lines that an edit alone makes."""
+    start, end = text.rfind("\n", 0, edit.start) + 1, text.find("\n", edit.end) % (len(text) + 1)
+    return frozenset(
+        line.strip() for line in (text[start : edit.start] + edit.text + text[edit.end : end]).splitlines()
+    )
 
 
 def _lines_of(text: str, edit: Edit) -> range:
