@@ -18,6 +18,7 @@ from perflint.verify.race import Enough, Race, Room
 from perflint.verify.statistics import (
     AGAIN,
     KEPT,
+    LEAST_ROUNDS,
     ORIGINAL,
     ORIGINALS,
     PATCHED,
@@ -78,6 +79,14 @@ class Settled:
         return "" if self.patch and PATCHED not in self.race.faults else next(faults, "it could not be raced")
 
 
+class _FailTogether(Exception):
+    """Several fixes fail in one patch, and nobody knows which of them does."""
+
+    def __init__(self, fixes: Fixes, race: Race) -> None:
+        super().__init__()
+        self.fixes, self.race = fixes, race
+
+
 @dataclass
 class Contest:
     """The races of one program within a budget.
@@ -95,9 +104,10 @@ class Contest:
     by_class: bool = False
     _fixes: dict[str, FixVerdict] = field(default_factory=dict, init=False)  # with what is known of them by now
     _said: dict[str, Outcome] = field(default_factory=dict, init=False)  # of fixes, by the last race of each
-    _races: list[Race] = field(default_factory=list, init=False)
-    _each: float = field(default=0.0, init=False)  # seconds that each variant of the last race took
-    _standing: str = field(default="", init=False)  # what the chosen fixes were called in the race that chose them
+    _room: Room = field(default_factory=Room, init=False)  # that the last race has found
+    _each: float = field(default=0.0, init=False)  # seconds that each variant of the last race took for enough rounds
+    _choices: dict[str, Race] = field(default_factory=dict, init=False)  # the races that showed fixes alone to gain
+    _choice: Race = field(default_factory=Race, init=False)  # that showed what is chosen to gain, as its patch
     _joint: Estimate | None = field(default=None, init=False)  # what several gained that were chosen together
 
     def settle(self, right: Fixes) -> Settled:
@@ -116,7 +126,10 @@ class Contest:
         fast = [fix for fix in right if fix not in slow]
         budget = self.budget.part((_FAST if slow else 1.0) * self.budget.left)
         self._race_each(fast, budget)
-        chosen = self._chosen(fast, budget, in_haste=bool(slow))
+        try:
+            chosen = self._chosen(fast, budget, in_haste=bool(slow))
+        except _FailTogether as failed:
+            return Settled(list(self._fixes.values()), failed.fixes, failed.race)
         return self._confirmed(self._compiled(chosen, slow) if slow else chosen)
 
     def _race_each(self, fixes: Fixes, budget: Budget) -> None:
@@ -133,18 +146,22 @@ class Contest:
                 gain = statistics.against_original(race.samples, only(fix.name))
                 self._note(fix, alone=gain)
                 self._judge(fix, race, only(fix.name), gain)
+                self._choices[fix.name] = race.renamed(only(fix.name), PATCHED)
 
     def _chosen(self, fixes: Fixes, budget: Budget, *, in_haste: bool) -> list[FixVerdict]:
         """The fixes that gain alone or on top of those chosen before, the best first; in haste, all together."""
         sound = [fix for fix in self._sound if fix.name in names_of(fixes)]
         ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
+        self._choice = self._choices[chosen[0].name] if chosen else Race()
         rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
         has_time = self._has_time(budget, *[_PAIR] * (1 if in_haste else 2))
         if has_time and (in_haste or not self._has_time(budget, *[_PAIR] * len(rest), _PAIR)):
             others = [fix for fix in ordered if fix not in chosen and self._may_gain(fix, in_haste=in_haste)]
             fitting = self._fitting(chosen, others)
-            if len(chosen) + len(fitting) > 1 and self._join(chosen, {more(_OTHERS): fitting}, budget.left / 2) is None:
+            seconds = budget.left if in_haste else budget.left / 2
+            is_new = len(chosen) + len(fitting) > 1 or any(fix.name not in self._said for fix in fitting)
+            if is_new and self._join(chosen, {more(_OTHERS): fitting}, seconds) is None:
                 return []
         rest = [fix for fix in rest if fix not in chosen]
         for number, fix in enumerate(rest):
@@ -185,14 +202,18 @@ class Contest:
             self._blame(race, KEPT, chosen)
             return None
         best: tuple[float, Fixes] = (0.0, ())
-        self._standing = KEPT
+        if _says(statistics.against_original(race.samples, KEPT), race) is Outcome.FASTER:
+            self._choice = race.renamed(KEPT, PATCHED)
         for name, fixes in added.items():
+            if name in race.faults and len(fixes) > 1 and not chosen:
+                self._blame(race, name, fixes)
+                raise _FailTogether(fixes, race.renamed(name, PATCHED))
             gain = statistics.speedup(race.samples, [KEPT] if chosen else ORIGINALS, [name])
             if len(fixes) == 1:
                 self._note(fixes[0], **{"on_top" if chosen else "alone": gain})
                 self._judge(fixes[0], race, name, gain)
             if gain and _says(gain, race) is Outcome.FASTER and gain.low > best[0]:
-                best, self._standing = (gain.low, fixes), name
+                best, self._choice = (gain.low, fixes), race.renamed(name, PATCHED)
                 self._joint = gain if len(fixes) > 1 else self._joint
         chosen += best[1]
         return chosen
@@ -200,17 +221,16 @@ class Contest:
     def _confirmed(self, chosen: Fixes) -> Settled:
         """The result of the last race, of the patch of the chosen fixes and of that of all.
 
-        Where there is no time to compile them anew, it is that which chose them.
+        Where there is no time for it, that of the race which chose them.
         """
-        if chosen and not self._can_start(_PAIR - 1, chosen):
-            race = self._races[-1].renamed(self._standing, PATCHED)
-            self._conclude(chosen, chosen, race, None)
-            return Settled(list(self._fixes.values()), chosen, race, is_confirmed=False)
+        if chosen and not self._can_start(_PAIR - 1):
+            self._conclude(chosen, chosen, self._choice, None)
+            return Settled(list(self._fixes.values()), chosen, self._choice, is_confirmed=False)
         whole = self._together(chosen)
         patch, race = chosen or whole, Race()
         if patch:
             parts = {**({WHOLE: whole} if len(whole) > len(patch) else {}), **_classes(patch, self.by_class)}
-            parts = parts if self._can_start(_PAIR - 1 + len(parts), patch) else {}
+            parts = parts if self._can_start(_PAIR - 1 + len(parts)) else {}
             race = self._race({PATCHED: patch, **parts}, self.budget.left)
             self._blame(race, PATCHED, patch)
         joint = statistics.speedup(race.samples, [PATCHED], [WHOLE])
@@ -219,9 +239,9 @@ class Contest:
         self._conclude(patch, chosen, race, joint)
         return Settled(list(self._fixes.values()), patch, race)
 
-    def _can_start(self, variants: int, patch: Fixes) -> bool:
-        is_slow = any(starts_slowly(fix.rule) for fix in patch)
-        return not is_slow or variants * self._each <= self.budget.left
+    def _can_start(self, variants: int) -> bool:
+        """Whether there is time for enough rounds of so many variants, if they take as long as those before."""
+        return variants * self._each <= self.budget.left
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
         """Keep the fixes of a patch that won its race, some for the `joint` gain beyond the chosen; drop the others."""
@@ -240,7 +260,10 @@ class Contest:
                 self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, together))
 
     def _together(self, chosen: Fixes) -> Fixes:
+        """The chosen fixes, and all that were not seen to be slower; those that compile only if there are no others."""
         others = [fix for fix in self._sound if fix.name not in names_of(chosen)]
+        fast = [fix for fix in others if not starts_slowly(fix.rule)]
+        others = fast if chosen else fast or others
         better = [fix for fix in others if self._said.get(fix.name) is not Outcome.SLOWER]
         return [*chosen, *self._fitting(chosen, better if chosen else better or others)]
 
@@ -291,16 +314,13 @@ class Contest:
             return not budget.left or _is_decided(samples, list(patches))
 
         race = self.hold(variants, protocol, is_enough, self._room)
-        self._each = budget.spent / len(variants)
-        self._races.append(race)
+        rounds = len({window.round for window in race.samples.windows})
+        self._each = budget.spent / len(variants) / max(rounds, 1) * LEAST_ROUNDS
+        self._room = race.room
         self.schedule = replace(
             self.schedule, beside=min(self.schedule.beside, race.room.processes or self.schedule.beside)
         )
         return race
-
-    @property
-    def _room(self) -> Room:
-        return self._races[-1].room if self._races else Room()
 
 
 def _classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:

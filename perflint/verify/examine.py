@@ -206,7 +206,7 @@ class Examination(Planned):
         contest = Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
         settled = contest.settle(right)
         if not settled.is_confirmed:
-            self._left_out.append("another race of what is kept: there was no time to compile it anew")
+            self._left_out.append("another race of what is kept: there was no time for it")
         self._known = replace(self._known, samples=settled.race.samples).having(settled.fixes)
         return settled
 

@@ -22,7 +22,7 @@ from perflint.verify.messages import Arrival, Variant
 from perflint.verify.protocol import Protocol
 from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
 from perflint.verify.runs import Course
-from perflint.verify.statistics import LEAST_ROUNDS, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Samples, Window
+from perflint.verify.statistics import KEPT, LEAST_ROUNDS, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Samples, Window
 from perflint.verify.summary import size
 
 _SAID = (*ORIGINALS, PATCHED, WHOLE)  # the variants whose output is compared
@@ -116,7 +116,10 @@ class Race:
         windows = (replace(each, variant=names.get(each.variant, each.variant)) for each in rest.samples.windows)
         starts = (replace(each, variant=names.get(each.variant, each.variant)) for each in rest.starts)
         printed = ({names.get(name, name): each[name] for name in each if name != new} for each in self.printed)
-        return replace(rest, samples=Samples(tuple(windows)), starts=tuple(starts), printed=tuple(printed))
+        faults = {names.get(name, name): fault for name, fault in self.faults.items() if name != new}
+        return replace(
+            rest, samples=Samples(tuple(windows)), starts=tuple(starts), printed=tuple(printed), faults=faults
+        )
 
     def less(self, variants: Collection[str]) -> Race:
         windows = (each for each in self.samples.windows if each.variant not in variants)
@@ -124,7 +127,9 @@ class Race:
         return replace(self, samples=Samples(tuple(windows)), starts=tuple(starts))
 
     def is_lost(self, variants: Sequence[Variant]) -> bool:
-        return bool(self.faults) and {variant.name for variant in variants} <= {*ORIGINALS, *self.faults}
+        """Whether the variant fails that the race is about, or all but the originals do."""
+        is_over = not self.faults.keys().isdisjoint((KEPT, PATCHED))
+        return is_over or (bool(self.faults) and {variant.name for variant in variants} <= {*ORIGINALS, *self.faults})
 
 
 def race(

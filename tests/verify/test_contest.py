@@ -15,7 +15,7 @@ from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
 from perflint.verify import budget
 from perflint.verify.budget import Budget
-from perflint.verify.contest import Contest, Settled
+from perflint.verify.contest import Contest, Settled, names_of
 from perflint.verify.grade import Grade
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Protocol
@@ -181,10 +181,24 @@ def test_on_top_of_what_gains_only_together_that_is_compiled_which_gains_most() 
 
 
 def test_without_time_to_compile_the_patch_anew_the_race_that_chose_it_is_the_last() -> None:
-    result, races = settled(gains(1.5, 1.6), (FIXES[0], COMPILED[0]), takes=LONG / 9)
+    result, races = settled(gains(1.5, 1.6), (FIXES[0], COMPILED[0]), takes=LONG / 6)
     assert races == [[only(A)], ["the fixes kept so far", more(B)]]
     assert not result.is_confirmed and kept(result) == [A, B]
     assert ratio_of(result) == pytest.approx(2.4, rel=0.05)
+
+
+def test_fixes_that_fail_together_are_told_before_anything_is_compiled() -> None:
+    fixes, together = [*FIXES[:2], COMPILED[1]], frozenset((A, B))
+    result, races = settled(gains(1.5, 1.2, 1.3), fixes, crashes=[together], variants=10)
+    assert races == [[more("the others together")]]
+    assert names_of(result.patch) == [A, B] and result.fault.startswith("with these fixes the program hangs")
+
+
+def test_what_compiles_and_gains_nothing_for_sure_is_not_raced_again_with_the_others() -> None:
+    fixes = [*FIXES[:2], COMPILED[1]]
+    result, races = settled(gains(1.0, 1.0, 1.0), fixes, variants=12)
+    assert races == [[more("the others together")], [more(C)], [PATCHED]]
+    assert names_of(result.patch) == [A, B]
 
 
 def test_where_nothing_else_gains_what_compiles_is_raced_against_the_original() -> None:
