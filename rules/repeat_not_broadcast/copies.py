@@ -251,7 +251,7 @@ def _broadcasts(program: Program, consumer: Consumer) -> bool:
         if consumer.in_place or any(not _is_number(program, other) for other in other_operands(consumer)):
             return True
         parent = program.parent(node)
-        if not isinstance(node, ast.expr) or not is_elementwise(program, parent):
+        if not isinstance(node, ast.expr) or not _is_elementwise(program, parent):
             return False
         assert parent is not None
         consumer = Consumer(parent, node, Role.ELEMENTWISE)
@@ -259,7 +259,7 @@ def _broadcasts(program: Program, consumer: Consumer) -> bool:
     return False
 
 
-def is_elementwise(program: Program, node: ast.AST | None) -> bool:
+def _is_elementwise(program: Program, node: ast.AST | None) -> bool:
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.BinOp | ast.Compare | ast.UnaryOp)
     name = program.qualified(node.func)

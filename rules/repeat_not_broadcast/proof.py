@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perflint import api
-from perflint.api import Consumer, Program, Reading, Role, Shape, Shapes
+from perflint.api import Consumer, Program, Reading, Shape, Shapes
 
-from .copies import Copy, is_elementwise, other_operands
+from .copies import Copy
 
 _DEPTH = 4
 
@@ -52,11 +51,8 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
         position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)
     ]
     new = min(ranks, default=0) < len(counts)
-    unproved = [position for position in unproved if not result_shows(program, shapes, reading, counts[position])]
-    if not unproved:
+    if all(_result_shows(program, shapes, reading, counts[position]) for position in unproved):
         return Repeated(tuple(repeated), new, sure=not _is_sliced(program, shapes, copy.source))
-    if all(result_suggests(program, shapes, reading, counts[position], loosely=True) for position in unproved):
-        return Repeated(tuple(repeated), new, sure=False)
     return None
 
 
@@ -117,7 +113,7 @@ def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading
         if ranks
         and numbers[position] != 1
         and all(_is_single(shape, position, len(numbers), rank) for rank in range(needed, len(numbers) + 1))
-        and (result_shows(program, shapes, reading, count) or result_suggests(program, shapes, reading, count))
+        and _result_shows(program, shapes, reading, count)
     ]
     refuted = all(any(not _is_single(shape, position, len(numbers), rank) for position in shown) for rank in ranks)
     return 0 if refuted else needed
@@ -142,39 +138,10 @@ def _is_single(shape: Shape, position: int, counts: int, rank: int) -> bool:
     return axis < 0 or shape.size(axis) == "1" or shape.size(axis - rank) == "1"
 
 
-def result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.expr) -> bool:
-    """Is the copy joined with, or written into, something whose size on that axis is the count itself?"""
+def _result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.expr) -> bool:
+    """Is the copy joined with something whose size on that axis is the count itself?"""
     symbol = shapes.size(count)
-    return bool(symbol) and any(
-        _joins(program, shapes, consumer, symbol) or _fills(program, shapes, consumer, symbol)
-        for consumer in reading.consumers
-    )
-
-
-def result_suggests(
-    program: Program, shapes: Shapes, reading: Reading, count: ast.expr, *, loosely: bool = False
-) -> bool:
-    """Does it meet, element by element, a tensor whose size on that axis is the count: unless that is 1, it is so.
-
-    `loosely`: of a tensor with nobody knows how many axes, these are taken to be as many as the copy has.
-    """
-    symbol = shapes.size(count)
-    for consumer in reading.consumers if symbol else ():
-        rank = shapes.shape(consumer.operand).rank or 0
-        axes = _repeated_axes(shapes, consumer, symbol)
-        if axes:
-            others = _met(program, consumer) if consumer.role is Role.ELEMENTWISE else _index(consumer)
-            leaves = [part for other in others for part in _leaves(program, other)]
-            places = [place for axis in axes for place in ((axis, axis + rank) if loosely else (axis,))]
-            if any(_has(shapes, leaf, place, symbol) for leaf in leaves for place in places):
-                return True
-    return False
-
-
-def _has(shapes: Shapes, tensor: ast.expr, axis: int, symbol: str) -> bool:
-    """Is that axis of that size: counted from the back, or from the front where the rank is unknown?"""
-    shape = shapes.shape(tensor)
-    return (axis < 0 or shape.rank is None) and shape.size(axis) == symbol
+    return bool(symbol) and any(_joins(program, shapes, each, symbol) for each in reading.consumers)
 
 
 def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]:
@@ -194,59 +161,3 @@ def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) ->
         and symbol in {shapes.shape(part).size(axis % shape.rank) for part in parts if part is not consumer.operand}
         for axis in _repeated_axes(shapes, consumer, symbol)
     )
-
-
-def _fills(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
-    axes = _repeated_axes(shapes, consumer, symbol)
-    if not axes or consumer.role is not Role.ELEMENTWISE:
-        return False
-    node: ast.AST = consumer.node
-    for around in _elementwise_around(program, consumer):
-        node = around
-    parent = node if isinstance(node, ast.Assign | ast.AugAssign) else program.parent(node)
-    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Subscript):
-        target: ast.expr = parent.targets[0]
-    elif isinstance(parent, ast.AugAssign):
-        target = parent.target
-    else:
-        return False
-    return any(shapes.shape(target).size(axis) == symbol for axis in axes)
-
-
-def _met(program: Program, consumer: Consumer) -> Iterator[ast.expr]:
-    """The tensors with which the copy, or what comes of it in the same expression, is combined."""
-    yield from other_operands(consumer)
-    child = consumer.node
-    for around in _elementwise_around(program, consumer):
-        if around is not child and isinstance(child, ast.expr):
-            yield from other_operands(Consumer(around, child, Role.ELEMENTWISE))
-        child = around
-
-
-def _index(consumer: Consumer) -> Iterator[ast.expr]:
-    """What `gather` takes from the copy: no more along its other axes than there is."""
-    call = consumer.node
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "gather"):
-        return
-    if consumer.operand in (call.func.value, *call.args[:1]):
-        yield from [each.value for each in call.keywords if each.arg == "index"] or call.args[-1:]
-
-
-def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AST]:
-    """The elementwise operations around the one that reads the copy, each taking the last one's result."""
-    node: ast.AST | None = consumer.node
-    while node is not None and is_elementwise(program, node):
-        yield node
-        parent = program.parent(node)
-        if isinstance(parent, ast.Attribute) and isinstance(program.parent(parent), ast.Call):
-            parent = program.parent(parent)
-        node = parent
-
-
-def _leaves(program: Program, node: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr]:
-    yield node
-    parts = [node.left, node.right] if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult) else []
-    if isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:
-        parts = values
-    for each in parts if depth else ():
-        yield from _leaves(program, each, depth - 1)

@@ -11,7 +11,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Phi, Value, sources_of
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.locations import Origin, Write
+from perflint.analysis.memory.locations import Origin
 from perflint.analysis.program import Effect, GradMode, Program
 from perflint.analysis.values.operations import move, operation
 from perflint.analysis.values.values import Kind
@@ -295,12 +295,9 @@ def _written(program: Program, node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _runs_writing(program: Program, call: ast.Call) -> bool:
-    writes = (each for body in program.get(ModuleCalls).callees(call) for each in _writes_of(program, body))
+    bodies = (each for each in program.get(ModuleCalls).callees(call) if isinstance(each, ast.FunctionDef))
+    writes = (each for body in bodies for each in program.get(Memory).summary(body).writes)
     return any(each.to.origin is Origin.PARAMETER and not (each.deep or each.attribute) for each in writes)
-
-
-def _writes_of(program: Program, body: ast.AST) -> Iterable[Write]:
-    return program.get(Memory).summary(body).writes if isinstance(body, ast.FunctionDef) else ()
 
 
 def _bases(program: Program, node: ast.expr) -> Iterator[ast.expr]:
