@@ -22,7 +22,7 @@ from perflint.transforms.capture.host_part import Around, is_within, outermost_o
 from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
-from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, step_name
+from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, is_of_step, step_name
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
@@ -216,9 +216,8 @@ class Outline:
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss an argument, or an alias of a result."""
         points = self.program.get(Memory).points_to(self.region.scope)
-        writes = [each for each in [*points.writes] if not (each.deep or each.deferred)]
-        inside = [each for each in writes if each.node in self.region.nodes]
-        inside = [each for each in inside if not steps_optimizer(self.program, each.node)]
+        writes = (each for each in [*points.writes] if each.node in self.region.nodes)
+        inside = [each for each in writes if is_of_step(self.program, each)]
         for name, _ in self._reads():
             if name.id in self.parameters and any(each.reaches(points.of(name)) for each in inside):
                 does = "is written to in place: make a new tensor instead"

@@ -6,14 +6,15 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import runs_backward
+from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Phi, Value, sources_of
 from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.memory.locations import Write
 from perflint.analysis.program import Effect, GradMode, Program
-from perflint.analysis.values.operations import move
+from perflint.analysis.values.operations import move, operation
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable
+from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable, root_of
 from perflint.transforms.capture.host_part import Around, detaches, is_within
 from perflint.transforms.capture.late import changed_by
 from perflint.transforms.capture.region import Region
@@ -208,6 +209,21 @@ def _detaches(program: Program, node: ast.AST) -> bool:
 
 def _runs(program: Program, node: ast.AST) -> bool:
     return any(isinstance(each, ast.Call) and is_model(program, each.func) for each in own_nodes(node))
+
+
+def is_of_step(program: Program, write: Write) -> bool:
+    """Is it a known write to more than what a module gives of itself, as its parameters, which no argument is?"""
+    found = operation(program, write.node)
+    written = [each for argument in found.does.writes for each in argument.of(found.call)] if found else []
+    names = [each for base in written for each in _names_behind(program, root_of(base))]
+    is_of_module = bool(names) and all(program.value(each).kind is Kind.MODULE for each in names)
+    return not (write.deep or write.deferred or is_of_module or steps_optimizer(program, write.node))
+
+
+def _names_behind(program: Program, root: ast.AST) -> Iterator[ast.Name]:
+    for value in program.get(Flow).graph(root).definitions(root) or [None]:
+        nodes = (each for each in own_nodes(getattr(value, "source", None) or root) if isinstance(each, ast.Name))
+        yield from (each for each in nodes if not program.qualified(each))
 
 
 _NAMES = ("step", "train_step", "training_step", "graphed")
