@@ -331,7 +331,8 @@ def time_loop_remedy(program: Program, loop: PlainLoop) -> Remedy | None:
     found = program.time_loop(loop)
     if found is None:
         return None
-    from perflint.transforms.loops import is_captured, remedy  # here: most files have no such loop
+    from perflint.transforms.capture.captured import is_captured  # here: most files have no such loop
+    from perflint.transforms.vectorize.rewrite import remedy
 
     return None if is_captured(program, loop) else remedy(program, loop, found.kind, found.because)
 

@@ -25,8 +25,14 @@ from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes, path_of, receiver_of
-from perflint.transforms.accumulator import Accumulator, accumulator_of, last_converted
-from perflint.transforms.collected import ANY_SHAPE, collection, shape_of_one
+from perflint.transforms.collected import (
+    ANY_SHAPE,
+    Accumulator,
+    accumulator_of,
+    collection,
+    last_converted,
+    shape_of_one,
+)
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
 from perflint.transforms.operations import InsertAfter, Replace, expression
 from perflint.transforms.operations import statement as statement_of

@@ -7,6 +7,7 @@ import re
 
 from perflint.analysis.data.attributes import Attributes
 from perflint.analysis.data.numbers import is_number
+from perflint.analysis.links import Says
 from perflint.analysis.memory.hooks import registers_hooks
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
@@ -15,7 +16,6 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.scopes import bind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import integer, path_of
-from perflint.transforms.gradients import may_be_transformed
 from perflint.transforms.names import of_torch
 from perflint.transforms.operations import (
     FIT,
@@ -57,7 +57,7 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     keywords = [*_dropped(program, found), *scaled]
     gone = _leading_statements(program, found)
     _check_heads(program, found, query)
-    if may_be_transformed(program):  # asked last: the answer is other files', and has this one checked again
+    if program.is_said(Says.TRANSFORMS):  # asked last: the answer is other files', and has this one checked again
         raise Blocked("the fused kernels can't be differentiated twice")
     names = program.of_type(ast.Name, ast.Attribute)
     modules = (path_of(each) for each in names if program.qualified(each) == "torch.nn.functional" and path_of(each))

@@ -6,17 +6,11 @@ import ast
 import re
 from collections.abc import Iterable
 
-from perflint.analysis.links import Says
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.syntax.source import Safety
 from perflint.transforms.rewrite import Blocked
 
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
-
-
-def may_be_transformed(program: Program) -> bool:
-    """May what it computes be differentiated twice, forward or by torch.vmap? Not all kernels allow it."""
-    return program.is_said(Says.TRANSFORMS)
 
 
 def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse] = ()) -> tuple[Safety, str]:

@@ -23,8 +23,8 @@ from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
-from perflint.transforms.accumulator import alone_in, last_converted
 from perflint.transforms.aliases import is_made_in, names_of
+from perflint.transforms.collected import alone_in, last_converted
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import (
     InsertAfter,

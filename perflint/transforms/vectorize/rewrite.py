@@ -1,20 +1,23 @@
-"""Rewrites a loop over time as statements on all of its steps at once."""
+"""The fixes of a loop over time: its statements on all of its steps at once, or else the loop as a graph."""
 
 from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Seen
+from perflint.analysis.loops.flow import AUTOREGRESSIVE, RECURRENCE, VECTORIZABLE
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of, root_of, variables_in
+from perflint.transforms.aliases import check_aliases
+from perflint.transforms.capture.candidate import graphed
 from perflint.transforms.capture.host_part import draws
 from perflint.transforms.names import check_alone, of_torch
 from perflint.transforms.operations import (
@@ -28,6 +31,7 @@ from perflint.transforms.operations import (
     number,
     same_code,
 )
+from perflint.transforms.remedy import Remedy
 from perflint.transforms.rewrite import Blocked, rewrite, shown
 from perflint.transforms.vectorize.body import intercepts, lift, lift_body
 from perflint.transforms.vectorize.indexing import with_targets
@@ -304,3 +308,32 @@ def _is_bound(program: Program, node: ast.expr) -> bool:
     root = root_of(node)
     values = program.get(Flow).graph(root).definitions(root) if isinstance(root, ast.Name) else frozenset()
     return bool(values) and all(isinstance(each, Definition) for each in values)
+
+
+def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy:
+    """The ways that can be proved to give the same, else what stands in the way of each."""
+    ways: list[tuple[Callable[[Program, PlainLoop], Fix], str]] = []
+    if kind != AUTOREGRESSIVE:  # a recurrence is one for what stands in the way of this
+        ways.append((vectorized_or_unswitched, "not all steps can be computed at once" if kind != RECURRENCE else ""))
+    if kind != VECTORIZABLE:
+        ways.append((graphed, "no CUDA graph can capture the loop as it is"))
+    tried = [(failed, _try(program, loop, way)) for way, failed in ways]
+    fixes = tuple(found for _, found in tried if isinstance(found, Fix))
+    if not fixes and kind != AUTOREGRESSIVE and isinstance(guess := _try(program, loop, speculated), Fix):
+        return Remedy(kind, because, (guess,))
+    if not fixes:
+        reasons = (f"{failed}: {found}" for failed, found in tried if failed)
+        return Remedy(kind, because, blocked="; ".join(reasons))
+    if kind == RECURRENCE and isinstance(tried[0][1], Fix):
+        kind, because = VECTORIZABLE, "what it carries is no more than the state of a torch RNN or Cell"
+    return Remedy(kind, because, fixes)
+
+
+def _try(program: Program, loop: PlainLoop, way: Callable[[Program, PlainLoop], Fix]) -> Fix | Blocked:
+    try:
+        fix = way(program, loop)
+        if way is not graphed:
+            check_aliases(program, loop)
+        return fix
+    except Blocked as blocked:
+        return blocked

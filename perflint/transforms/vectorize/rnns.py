@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
+from perflint.analysis.links import Says
 from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bind, bound_names
 from perflint.syntax.walk import integer
-from perflint.transforms.gradients import may_be_transformed
 from perflint.transforms.operations import assignment, expression, in_rows, number, reference, statement
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.modules import Module, called_module
@@ -36,7 +36,7 @@ def _module(scope: Scope, node: ast.Call) -> Module:
     module = called_module(scope, node)
     if module is None:
         raise Blocked(f"it is not known how {shown(scope.program, node.func)} was built", node)
-    if may_be_transformed(scope.program):
+    if scope.program.is_said(Says.TRANSFORMS):
         raise Blocked("whole RNNs can't be differentiated twice, or run below torch.vmap", node)
     if len(node.args) + len(node.keywords) > 2 or not node.args:
         raise Blocked("the RNN gets more than an input and a state", node)
