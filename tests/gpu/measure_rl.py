@@ -122,10 +122,13 @@ def measured(name: str, variant: str, command: Sequence[str], folder: str, most:
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
     meter, tail = Meter(name, has_bar=variant.startswith("LeanRL")), b""
+    pending = b""
     while process.poll() is None and time.perf_counter() - begin < most and meter.seconds < _LEAST:
         chunk = process.stdout.read() or b""
-        meter.see(chunk)
-        tail = (tail + chunk)[-6000:]
+        pending, tail = pending + chunk, (tail + chunk)[-6000:]
+        whole = max(map(pending.rfind, (b"\n", b"\r"))) + 1
+        meter.see(pending[:whole])
+        pending = pending[whole:]
         time.sleep(0.005)
     total = time.perf_counter() - begin
     _end(process)
