@@ -60,6 +60,9 @@ def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
     call in which they exchange gradients. Their first 11 are eager. Other exchanges between processes, FSDP's too, stay
     eager.
 
+    Distributions of torch.distributions have the device check their arguments: what is invalid raises ValueError as
+    soon as the host hears of it, in one of the next calls.
+
     Limits: what the function does besides computing (printing, counting) happens only while it isn't replayed.
 
     Raises TypeError for generator functions, coroutines and what can't be called.
