@@ -16,18 +16,17 @@ import click
 from perflint.analysis.links import ALONE, Context
 from perflint.cli import options
 from perflint.documents.disk import Unreadable, Unwritable
-from perflint.documents.document import read
+from perflint.documents.document import decode, read
 from perflint.engine import UserError, suppress
 from perflint.engine.check import find
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.engine.unused_ignore import UnusedIgnore
+from perflint.project import project_around
 from perflint.project.files import Discovery, discover, forced_out, in_project
-from perflint.project.root import project_around
 from perflint.project.settings import Resolved, RulesByFile, Settings, load, reasons_off
-from perflint.report.places import place
-from perflint.report.style import Style, printable
-from perflint.report.words import count
+from perflint.report import count
+from perflint.report.places import Style, place, printable
 
 if TYPE_CHECKING:
     from perflint.project.patch import Patch
@@ -99,7 +98,6 @@ class Session:
 
     def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
         """The result of standard input that holds `data`, with the edits of fixes if these are asked for."""
-        from perflint.engine.results import FileResult, RunResult
         from perflint.project.run import check_files
 
         if reason := self.excluded():
@@ -115,9 +113,6 @@ class Session:
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
         """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
-        from perflint.analysis.links import ALONE
-        from perflint.documents.disk import Unreadable
-        from perflint.documents.document import decode
         from perflint.project.patch import Patch, patch_document
 
         path = self.stdin_name
@@ -168,7 +163,6 @@ class Session:
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
         from perflint.engine import baseline
-        from perflint.report.words import count
 
         path = self.settings.baseline
         if not path:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from perflint.verify.agent.timeline import has, is_work, lag_of
 from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER
 
-AGENT = "perflint.profile.agent.join"
+AGENT = "perflint.profile.join"
 STEPS = "steps"  # the kind of tallies that count steps
 KINDS = (OPTIMIZER, BATCH, BACKWARD, CALLS)  # of what may be a step, the best first
 OPERATION_STEPS = 2  # whose operations are looked at in the end

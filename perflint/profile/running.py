@@ -26,7 +26,7 @@ from perflint.profile.record import AGENT, STEPS, Fetches, Node, Orders, Record
 from perflint.profile.result import Fact, LineCost, Profile, Rank
 from perflint.profile.roofline import Regime, roofline
 from perflint.shim.counts import tallied
-from perflint.shim.joining import ALSO
+from perflint.shim.launch import ALSO
 from perflint.shim.plan import Plan
 from perflint.verify import forks, processes
 from perflint.verify.messages import Program

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perflint.engine import UserError
+from perflint.project import is_marked
 from perflint.project.exclude import Layer, excluded_by, git_layer, git_layers_above, layer
-from perflint.project.root import is_marked
 
 if TYPE_CHECKING:
     from perflint.project.settings import Settings

@@ -14,6 +14,7 @@ from perflint.analysis.links import ALONE, Context
 from perflint.documents.disk import Problem, Unreadable, read_bytes
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Options, Rule
+from perflint.project import CACHE
 from perflint.project.cache import (
     Cache,
     Keys,
@@ -28,9 +29,8 @@ from perflint.project.cache import (
     keys_for,
     source_digest,
 )
+from perflint.project.figures import ByFile, seen_in, with_seen
 from perflint.project.files import Discovery
-from perflint.project.root import CACHE
-from perflint.project.seen import ByFile, seen_in, with_seen
 from perflint.project.settings import RulesByFile
 from perflint.project.ties import Surroundings, contexts_of
 

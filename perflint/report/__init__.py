@@ -1,4 +1,4 @@
-"""Renders the results of a run in the chosen format, whose module is imported on demand."""
+"""Renders the results of a run in the chosen format, whose module is imported on demand; numbers in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perflint.engine.results import RunResult
-    from perflint.report.style import Style
+    from perflint.report.places import Style
 
 _RENDERERS = {
     "full": ("text", "full"),
@@ -38,3 +38,8 @@ def render_statistics(name: str, result: RunResult, style: Style) -> str:
     from perflint.report.text import statistics
 
     return statistics(name, result, style)
+
+
+def count(number: int, one: str, more: str = "") -> str:
+    """Such as `1 fix` or `2 fixes`."""
+    return f"{number:,} {one if number == 1 else more or f'{one}s'}"

@@ -1,4 +1,9 @@
-"""Runs a program as Python would have: its name, arguments, paths, exit code and tracebacks."""
+"""Runs a program as Python would have: its name, arguments, paths, exit code and tracebacks.
+
+So do the processes that join the run which their environment names. Python reads the script of a process without an
+import, but first asks the path hooks whether it is an archive with a `__main__` inside: a script that is to be patched
+answers as if it were. The program in a notebook runs as a kernel would run it, with what IPython defines.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,32 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from perflint.documents import NOTEBOOK
+from perflint.documents.lines import at_line
 from perflint.engine import UserError
-from perflint.shim.session import Shim
+from perflint.shim import hooks
+from perflint.shim.plan import load
+from perflint.shim.session import FIRST, OFF, RUN, Shim, first_name, plan_of
 
 if TYPE_CHECKING:
     from _typeshed.importlib import PathEntryFinderProtocol
 
+    from perflint.documents.document import Document
+
+ALSO = "PERFLINT_ALSO"  # names a module whose `join` is called in each process that joins
 _SHIM = str(Path(__file__).parent)
 _OURS = str(Path(__file__).parents[1])
 _KEPT = {"__main__", "__mp_main__", "perflint"}
+_MOST = 4  # lines that are left out are named
+_START = "__import__('perflint.shim.launch').shim.launch.start()"
+_shims: list[Shim] = []
 
 
 def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
@@ -39,9 +55,7 @@ def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
     _set_path(str(Path(path).resolve().parent))
     main = _main(full, SourceFileLoader("__main__", full), None)
     if path.lower().endswith(NOTEBOOK):
-        from perflint.shim.notebooks import prepared  # here: few programs are notebooks
-
-        text = prepared(full, data, main, tells=shim is None or shim.plan.tells)
+        text = _prepared(full, data, main, tells=shim is None or shim.plan.tells)
     _execute(main, lambda: (shim and shim.code(full, data)) or compile(text, full, "exec", dont_inherit=True))
 
 
@@ -144,3 +158,104 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 def _file(traceback: TracebackType) -> str:
     return traceback.tb_frame.f_code.co_filename
+
+
+def join() -> None:
+    """Join the run that the environment names; if that fails, warn once and go on unpatched."""
+    run = os.environ.get(RUN)
+    if not run or os.environ.get(OFF) == "1" or not os.path.isdir(run):  # noqa: PTH112
+        return  # a run whose folder is gone is over
+    is_first = os.environ.get(FIRST) == str(os.getpid())
+    try:
+        shim = Shim(load(plan_of(Path(run))), Path(run), first_name() if is_first else "")
+        shim.install()
+        if os.path.isfile(sys.argv[0]) and shim.patches(sys.argv[0]):  # noqa: PTH113  # the empty path is no file
+            _shims.append(shim)
+            sys.path_hooks.insert(0, _Main)
+        if is_first:
+            from perflint.shim.running import go_on
+
+            go_on(shim, Path(run))
+        if also := os.environ.get(ALSO):
+            import_module(also).join()
+    except Exception as error:
+        hooks.warn(f"leaves this process unpatched: {error!r}")
+
+
+def start() -> None:
+    """Run the script in place of the archive that Python takes it for."""
+    if getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # the archive's
+    run_script(sys.argv[0], sys.argv[1:], _shims.pop())
+
+
+class _Main:
+    """Finds a `__main__` at the path of the script, and nothing elsewhere."""
+
+    def __init__(self, path: str) -> None:
+        if os.path.realpath(path) != os.path.realpath(sys.argv[0]):
+            raise ImportError(path)
+        sys.path_hooks.remove(_Main)
+        self._path = path
+
+    def find_spec(self, fullname: str, target: object = None) -> ModuleSpec | None:
+        if fullname != "__main__":
+            return None
+        sys.path_importer_cache.pop(self._path, None)
+        return ModuleSpec(fullname, self, origin=self._path)  # type: ignore[arg-type]
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(_START, self._path, "exec")
+
+
+def _prepared(path: str, data: bytes, main: ModuleType, *, tells: bool) -> str:
+    """The program in the notebook at `path`, for which `main` is made ready; raises UserError where there is none."""
+    import linecache
+
+    document = _program(path, data)
+    if tells and (lacks := _note(document)):
+        print(f"perflint: {lacks}", file=sys.stderr, flush=True)
+    del main.__file__, main.__cached__  # so that no other process imports it: it could not
+    main.__loader__ = None
+    vars(main).update(display=partial(print, sep="\n"), get_ipython=lambda: None)
+    linecache.cache[path] = len(document.text), None, document.text.splitlines(keepends=True), path
+    sys.excepthook = _telling_cells(sys.excepthook, path)
+    return document.text
+
+
+def left_out(path: str) -> str:
+    """What the program lacks of the cells of the notebook at `path`, in words; empty if nothing. Raises UserError."""
+    return _note(_program(path, Path(path).read_bytes()))
+
+
+def _program(path: str, data: bytes) -> Document:
+    from perflint.documents.disk import Unreadable  # here: few programs are notebooks
+    from perflint.documents.document import decode
+
+    try:
+        document = decode(path, data)
+    except Unreadable as error:
+        raise UserError(f"{path}: {error.problem.message}") from error
+    if document.skipped:
+        raise UserError(f"{path}: {document.skipped}")
+    return document
+
+
+def _note(document: Document) -> str:
+    lines = [*document.notebook.left_out] if document.notebook else []
+    lines += [f"what is no Python: {document.problem.message}"] if document.problem else []
+    more = [f"{len(lines) - _MOST} more"] if len(lines) > _MOST else []
+    return f"{os.path.relpath(document.path)} runs without {'; '.join([*lines[:_MOST], *more])}" if lines else ""
+
+
+def _telling_cells(theirs: Callable[..., object], path: str) -> Callable[..., object]:
+    """An excepthook that also says which cells the lines of a traceback are in: it counts those of the program."""
+    import traceback
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        (traceback.print_exception if theirs is sys.__excepthook__ else theirs)(kind, value, trace)  # from linecache
+        lines = dict.fromkeys(line for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename == path)
+        if lines:
+            print(f"perflint: {', '.join(f'line {line} is {at_line(path, line)}' for line in lines)}", file=sys.stderr)
+
+    return hook

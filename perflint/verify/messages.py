@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from perflint.engine import UserError
-from perflint.shim.joining import ALSO
+from perflint.shim.launch import ALSO
 from perflint.shim.plan import Plan
 from perflint.verify.agent.timeline import Timeline
 

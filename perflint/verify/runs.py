@@ -23,10 +23,9 @@ from perflint.verify.agent.cover import changes, outermost, remove
 from perflint.verify.agent.journal import elsewhere, put_back, written
 from perflint.verify.agent.recorder import recorded
 from perflint.verify.agent.steps import unit_of
-from perflint.verify.budget import Budget, Ledger, TimeUp, deadline
 from perflint.verify.messages import EVALUATION, OPTIMIZER, PATIENT, Arrival, Kind, Orders, Program, Recording, Variant
 from perflint.verify.processes import Guardian
-from perflint.verify.protocol import HORIZON, Look, Passage
+from perflint.verify.protocol import HORIZON, Budget, Ledger, Look, Passage, TimeUp, deadline
 from perflint.verify.running import NoProgress, ProgramEnded, Running
 from perflint.verify.statistics import ORIGINAL
 

@@ -23,12 +23,11 @@ from perflint.shim.loaders import LOADERS
 from perflint.shim.plan import PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
 from perflint.shim.settings import COMPILING, KNOWN
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.late import Shortcut
 from perflint.verify.messages import Loop, Variant
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import ORIGINAL
-from perflint.verify.verdict import FixVerdict, Hunk
+from perflint.verify.verdict import FixVerdict, Grade, Hunk, Likeness
 
 
 def hunks(path: str, before: str, after: str, alone: Mapping[str, str]) -> Iterator[Hunk]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perflint.profile.agent.lines import Facts, Lines, Owners, Users, Workers
+from perflint.profile.lines import Facts, Lines, Owners, Users, Workers
 from perflint.profile.record import (
     KINDS,
     OPERATION_STEPS,
