@@ -12,7 +12,7 @@ from perflint import __version__
 from perflint.cli import about, console, options
 from perflint.cli.programs import profile, run, tune, verify
 from perflint.engine import UserError
-from perflint.project.cores import collect_seldom
+from perflint.project import collect_seldom
 from perflint.report import count
 
 if TYPE_CHECKING:

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from perflint.verify.verdict import Verdict
 
 
-@click.command(
-    short_help="Run a program with the fixes applied in memory.", context_settings={"allow_interspersed_args": False}
-)
+def _command(short_help: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command that runs a program: what stands behind its name is for that."""
+    return click.command(short_help=short_help, context_settings={"allow_interspersed_args": False})
+
+
+@_command("Run a program with the fixes applied in memory.")
 @options.MODULE
 @click.option("--dry-run", is_flag=True, help="Print what would be applied, and run nothing.")
 @click.option("--tune-loader", is_flag=True, help="Measure how many workers loaders need; later runs have them.")
@@ -113,10 +116,7 @@ def _printed(lines: Iterable[str]) -> int:
     return DONE
 
 
-@click.command(
-    short_help="Measure where the time of a program's steps goes.",
-    context_settings={"allow_interspersed_args": False},
-)
+@_command("Measure where the time of a program's steps goes.")
 @options.MODULE
 @click.option("--steps", type=click.IntRange(1, 1000), default=10, show_default=True, help="Steps that are traced.")
 @click.option("--warm-up", type=click.IntRange(1), default=10, show_default=True, help="Steps before the first one.")
@@ -187,10 +187,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
         return seconds
 
 
-@click.command(
-    short_help="Prove on this machine that the fixes keep the results and gain time.",
-    context_settings={"allow_interspersed_args": False},
-)
+@_command("Prove on this machine that the fixes keep the results and gain time.")
 @options.MODULE
 @click.option("--call", is_flag=True, help="Call PACKAGE.MODULE:FUNCTION, without arguments, each call a step.")
 @click.option(
@@ -276,10 +273,7 @@ def _examined(
 _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "rounds", "horizon"))
 
 
-@click.command(
-    short_help="Race what an expert would try, and keep the best that is proved.",
-    context_settings={"allow_interspersed_args": False},
-)
+@_command("Race what an expert would try, and keep the best that is proved.")
 @options.MODULE
 @click.option("--budget", type=_Duration(), default="5m", help="The time that it may take; 5m is the default.")
 @click.option(

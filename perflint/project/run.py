@@ -327,8 +327,10 @@ def _do_each(work: _Work, todo: Mapping[str, _Seen], jobs: int | None) -> Genera
         yield from ((name, work(task)) for name, task in zip(names, tasks, strict=True))
         return
     import perflint.engine.check  # noqa: F401  # which forked workers share rather than import it each
-    from perflint.project import workers  # here: a commit hook's few files do without
-    from perflint.project.cores import available_cores
+    from perflint.project import (
+        available_cores,
+        workers,  # here: a commit hook's few files do without
+    )
 
     with closing(workers.work(work, tasks, min(jobs or available_cores(), useful))) as results:
         for number, checked in results:

@@ -27,7 +27,6 @@ from perflint.project.figures import FOLDER, PROFILES, made, nearest
 from perflint.shim.plan import Plan
 from perflint.shim.planning import Project
 from perflint.shim.settings import KNOWN
-from perflint.verify.agent.cover import outermost
 from perflint.verify.agent.steps import host
 from perflint.verify.monitor import gpu_names
 from perflint.verify.protocol import Share
@@ -195,9 +194,7 @@ _STEPS, _WARM_UP = 5, 5  # that are traced, and before those
 def profiled(course: Course, root: Path) -> Profile | None:
     """A profile of a few steps, which is kept for the project in the folder `root`; None if the program takes none."""
     course.ledger.enter("profile")
-    journal, roots = str(course.guardian.journal), (str(course.program.folder), str(root))
-    cover = outermost(roots) if course.covers else ()
-    orders = Orders(_STEPS, _WARM_UP, 2 * _STEPS, journal=journal, roots=roots, cover=cover)
+    orders = Orders(_STEPS, _WARM_UP, 2 * _STEPS, **course.kept(str(root)))
     seconds = course.budget.of(Share.PROFILE)
     manner = Manner(True, seconds, 0.0, DEVNULL, DEVNULL, course.libraries)
     with course.undone():

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from perflint.engine.rule import Safety
-from perflint.project.cores import available_cores
+from perflint.project import available_cores
 from perflint.report import count
 from perflint.shim.settings import starts_slowly
 from perflint.verify.late import Shortcut, is_evaluation, shortcut

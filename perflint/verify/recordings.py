@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from perflint.engine.rule import Safety
-from perflint.project.cores import available_cores
+from perflint.project import available_cores
 from perflint.verify.compare import Comparison, compare
 from perflint.verify.judge import Standard, is_adrift, likeness
 from perflint.verify.messages import Arrival, Recording, Variant

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from perflint.project.cores import available_cores
+from perflint.project import available_cores
 from perflint.shim.plan import Plan
 from perflint.verify.messages import CALLS, OPTIMIZER, Kind, Program, Variant
 from perflint.verify.processes import Guardian
