@@ -11,9 +11,8 @@ import click
 from perflint import __version__
 from perflint.cli import about, console, options
 from perflint.cli.programs import profile, run, tune, verify
-from perflint.engine import UserError
+from perflint.engine import UserError, count
 from perflint.project import collect_seldom
-from perflint.report import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,7 +17,7 @@ from perflint.analysis.links import ALONE, Context
 from perflint.cli import options
 from perflint.documents.disk import Unreadable, Unwritable
 from perflint.documents.document import decode, read
-from perflint.engine import UserError, suppress
+from perflint.engine import UserError, count, suppress
 from perflint.engine.check import find
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
@@ -25,7 +25,6 @@ from perflint.engine.unused_ignore import UnusedIgnore
 from perflint.project import project_around
 from perflint.project.files import Discovery, discover, forced_out, in_project
 from perflint.project.settings import Resolved, RulesByFile, Settings, load, reasons_off
-from perflint.report import count
 from perflint.report.places import Style, place, printable
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 from perflint.cli.session import configured
 from perflint.documents import NOTEBOOK
 from perflint.documents.disk import write_text
-from perflint.engine import UserError
+from perflint.engine import UserError, count
 from perflint.engine.results import RunResult, figure
 from perflint.engine.rule import Safety
 from perflint.profile import report as profile_report
@@ -30,7 +30,6 @@ from perflint.project.closure import Closure, of_program
 from perflint.project.figures import FOLDER, VERDICTS, made
 from perflint.project.files import discover
 from perflint.project.run import check_files
-from perflint.report import count
 from perflint.shim.launch import left_out
 from perflint.shim.plan import launched
 from perflint.shim.planning import Project

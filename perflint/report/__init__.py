@@ -1,4 +1,4 @@
-"""Renders the results of a run in the chosen format, whose module is imported on demand; numbers in words."""
+"""Renders the results of a run in the chosen format, whose module is imported on demand."""
 
 from __future__ import annotations
 
@@ -38,8 +38,3 @@ def render_statistics(name: str, result: RunResult, style: Style) -> str:
     from perflint.report.text import statistics
 
     return statistics(name, result, style)
-
-
-def count(number: int, one: str, more: str = "") -> str:
-    """Such as `1 fix` or `2 fixes`."""
-    return f"{number:,} {one if number == 1 else more or f'{one}s'}"

@@ -1,8 +1,6 @@
 """Runs a program as Python would have: its name, arguments, paths, exit code and tracebacks.
 
-So do the processes that join the run which their environment names. Python reads the script of a process without an
-import, but first asks the path hooks whether it is an archive with a `__main__` inside: a script that is to be patched
-answers as if it were. The program in a notebook runs as a kernel would run it, with what IPython defines.
+The program in a notebook runs as a kernel would run it: in a main module without a file, with what IPython defines.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
@@ -21,22 +18,17 @@ from typing import TYPE_CHECKING, Any
 from perflint.documents import NOTEBOOK
 from perflint.documents.lines import at_line
 from perflint.engine import UserError
-from perflint.shim import hooks
-from perflint.shim.plan import load
-from perflint.shim.session import FIRST, OFF, RUN, Shim, first_name, plan_of
+from perflint.shim.session import Shim
 
 if TYPE_CHECKING:
     from _typeshed.importlib import PathEntryFinderProtocol
 
     from perflint.documents.document import Document
 
-ALSO = "PERFLINT_ALSO"  # names a module whose `join` is called in each process that joins
 _SHIM = str(Path(__file__).parent)
 _OURS = str(Path(__file__).parents[1])
 _KEPT = {"__main__", "__mp_main__", "perflint"}
 _MOST = 4  # lines that are left out are named
-_START = "__import__('perflint.shim.launch').shim.launch.start()"
-_shims: list[Shim] = []
 
 
 def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
@@ -158,54 +150,6 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 def _file(traceback: TracebackType) -> str:
     return traceback.tb_frame.f_code.co_filename
-
-
-def join() -> None:
-    """Join the run that the environment names; if that fails, warn once and go on unpatched."""
-    run = os.environ.get(RUN)
-    if not run or os.environ.get(OFF) == "1" or not os.path.isdir(run):  # noqa: PTH112
-        return  # a run whose folder is gone is over
-    is_first = os.environ.get(FIRST) == str(os.getpid())
-    try:
-        shim = Shim(load(plan_of(Path(run))), Path(run), first_name() if is_first else "")
-        shim.install()
-        if os.path.isfile(sys.argv[0]) and shim.patches(sys.argv[0]):  # noqa: PTH113  # the empty path is no file
-            _shims.append(shim)
-            sys.path_hooks.insert(0, _Main)
-        if is_first:
-            from perflint.shim.running import go_on
-
-            go_on(shim, Path(run))
-        if also := os.environ.get(ALSO):
-            import_module(also).join()
-    except Exception as error:
-        hooks.warn(f"leaves this process unpatched: {error!r}")
-
-
-def start() -> None:
-    """Run the script in place of the archive that Python takes it for."""
-    if getattr(sys.flags, "safe_path", False):
-        del sys.path[0]  # the archive's
-    run_script(sys.argv[0], sys.argv[1:], _shims.pop())
-
-
-class _Main:
-    """Finds a `__main__` at the path of the script, and nothing elsewhere."""
-
-    def __init__(self, path: str) -> None:
-        if os.path.realpath(path) != os.path.realpath(sys.argv[0]):
-            raise ImportError(path)
-        sys.path_hooks.remove(_Main)
-        self._path = path
-
-    def find_spec(self, fullname: str, target: object = None) -> ModuleSpec | None:
-        if fullname != "__main__":
-            return None
-        sys.path_importer_cache.pop(self._path, None)
-        return ModuleSpec(fullname, self, origin=self._path)  # type: ignore[arg-type]
-
-    def get_code(self, fullname: str) -> CodeType:
-        return compile(_START, self._path, "exec")
 
 
 def _prepared(path: str, data: bytes, main: ModuleType, *, tells: bool) -> str:

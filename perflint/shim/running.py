@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from perflint.documents.lines import at_line
-from perflint.engine import UserError
-from perflint.report import count
+from perflint.engine import UserError, count
 from perflint.shim import hooks, launch
 from perflint.shim.counts import FIXES, Tallied, change, graphed, read, tallied
 from perflint.shim.loaders import made

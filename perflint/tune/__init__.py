@@ -105,59 +105,43 @@ _VERSION = 1
 _OPEN = (Outcome.UNSURE, Outcome.UNCHECKED, Outcome.FAILED)  # of which nobody knows what they gain
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A fix or setting that was kept: its rule, the path of its file in the project, its line and title."""
-
-    rule: str
-    path: str
-    line: int
-    title: str
-
-    def is_of(self, key: FixKey, root: Path) -> bool:
-        """Whether it is this fix of the project at `root`."""
-        return self == Kept(key.rule, _inside(key.path, root), key.line, key.title)
-
-
 def keep(root: Path, program: str, fixes: Iterable[FixVerdict]) -> Path:
     """Keep the fixes that won for a program of the project at `root`; return the file; raises UserError."""
     file = made(root) / TUNED
-    known = _read(file) if file.exists() else {}
-    found = [Kept(fix.rule, _inside(fix.path, root), fix.line, fix.title) for fix in fixes if fix.kept]
-    known[program] = [tuple(vars(each).values()) for each in found]
+    known = {**_known(file), program: [_told(fix, root) for fix in fixes if fix.kept]}
     write_text(file, json.dumps({"version": _VERSION, "programs": known}, indent=1))
     return file
 
 
-def load(root: Path, program: str) -> tuple[Kept, ...]:
-    file = root / FOLDER / TUNED
-    known = _read(file) if file.exists() else {}
-    if program not in known:
-        raise UserError(f"{program} was not tuned: perflint tune {program}")
-    return tuple(Kept(*each) for each in known[program])
-
-
 def plan_of(project: Project, program: str) -> Plan:
     """The plan of a program as it was tuned; raises UserError where it has changed since then."""
-    kept = load(project.root, program)
-    whole = tuple(each.rule for each in kept if each.rule in KNOWN)
-    more = tuple(dict.fromkeys(each.rule for each in kept if each.rule not in KNOWN))  # advice among them
+    known = _known(project.root / FOLDER / TUNED)
+    if program not in known:
+        raise UserError(f"{program} was not tuned: perflint tune {program}")
+    rules = dict.fromkeys(rule for rule, *_ in known[program])  # advice among them
+    whole, more = (tuple(each for each in rules if (each in KNOWN) == is_whole) for is_whole in (True, False))
     settings = replace(project.settings, extend_select=(*project.settings.extend_select, *more))
     variants = Variants(replace(project, settings=settings, whole=whole))
-    keys = [key for key in variants.fixes if any(each.is_of(key, project.root) for each in kept)]
-    lost = [each for each in kept if not any(each.is_of(key, project.root) for key in keys)]
-    if lost:
-        place = f"{lost[0].rule} at {lost[0].path}:{lost[0].line}"
-        raise UserError(f"{program} has changed since it was tuned ({place}): perflint tune {program}")
-    plan = variants.with_fixes("tuned", keys).plan
+    found = {key: told for key in variants.fixes if (told := _told(key, project.root)) in known[program]}
+    for lost in known[program]:
+        if lost not in found.values():
+            rule, path, line, _ = lost
+            place = f"{rule} at {path}:{line}"
+            raise UserError(f"{program} has changed since it was tuned ({place}): perflint tune {program}")
+    plan = variants.with_fixes("tuned", found).plan
     return plan._replace(files={path: file._replace(calls=()) for path, file in plan.files.items() if file.changes})
 
 
-def _inside(path: str, root: Path) -> str:
-    return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(root))).as_posix()
+def _told(fix: FixKey | FixVerdict, root: Path) -> list[Any]:
+    """A fix or setting as it is kept: its rule, the path of its file in the project at `root`, its line and title."""
+    path = Path(os.path.relpath(os.path.realpath(fix.path), os.path.realpath(root))).as_posix()
+    return [fix.rule, path, fix.line, fix.title]
 
 
-def _read(file: Path) -> dict[str, list[tuple[Any, ...]]]:
+def _known(file: Path) -> dict[str, list[list[Any]]]:
+    """What is kept of each program in a file, if there is one; raises UserError."""
+    if not file.exists():
+        return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         if content["version"] != _VERSION:

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 
-from perflint.report import count
+from perflint.engine import count
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, names_of, wrong
 from perflint.verify.judge import said_otherwise

@@ -11,8 +11,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from perflint.engine import UserError
-from perflint.shim.launch import ALSO
 from perflint.shim.plan import Plan
+from perflint.shim.session import ALSO
 from perflint.verify.agent.timeline import Timeline
 
 # What counts as a step:

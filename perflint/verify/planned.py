@@ -10,9 +10,9 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
+from perflint.engine import count
 from perflint.engine.rule import Safety
 from perflint.project import available_cores
-from perflint.report import count
 from perflint.shim.settings import starts_slowly
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import EVALUATION, OPTIMIZER, Variant

@@ -12,7 +12,7 @@ from statistics import median
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from perflint.report import count
+from perflint.engine import count
 from perflint.report.places import printable
 from perflint.verify import statistics, summary
 from perflint.verify.agent.timeline import DEVICE, LANES, Timeline

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from perflint.report import count
+from perflint.engine import count
 from perflint.report.places import Style, printable
 from perflint.report.text import cells, crop
 from perflint.verify.messages import EVALUATION

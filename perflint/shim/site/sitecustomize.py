@@ -9,7 +9,7 @@ _here = str(Path(__file__).parent)
 sys.path[:] = [path for path in sys.path if path != _here]
 _spec = PathFinder.find_spec("sitecustomize", sys.path)
 try:
-    from perflint.shim.launch import join
+    from perflint.shim.joining import join
 except (ImportError, SyntaxError, TypeError):  # another environment's Python, or one that is too old
     pass
 else:
