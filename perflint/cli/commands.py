@@ -129,7 +129,7 @@ def _check(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
     failed = _fix(session, typed, apply=True) == FAILED if fixes else False
     result, notes = _run(session, typed)
     result, accepted = session.less_baseline(result)
-    code = _report(session.with_costs(_with_gains(session, result)), session, (*notes, *accepted), typed)
+    code = _report(_measured(session, result), session, (*notes, *accepted), typed)
     return FAILED if failed else code
 
 
@@ -196,12 +196,23 @@ def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str,
         return check_files(discovery, session.settings, edits=edits, progress=progress), notes
 
 
-def _with_gains(session: Session, result: RunResult) -> RunResult:
-    try:
-        return session.with_gains(result)
-    except UserError as error:  # findings count without them, too
-        fail(f"no gains are shown: {error}")
-        return result
+def _measured(session: Session, result: RunResult) -> RunResult:
+    """`result` with what verifications have measured of its fixes, and profiles of its findings."""
+    from perflint.project.figures import PROFILES, VERDICTS, nearest
+
+    root = session.settings.root
+    if nearest(root.resolve(), VERDICTS):  # mostly there is none: spare the import
+        from perflint.verify.verdicts import with_gains
+
+        try:
+            result = with_gains(result, root)
+        except UserError as error:  # findings count without them, too
+            fail(f"no gains are shown: {error}")
+    if nearest(root.resolve(), PROFILES):
+        from perflint.profile.result import with_known_costs
+
+        result = with_known_costs(result, root)
+    return result
 
 
 def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: dict[str, Any]) -> int:

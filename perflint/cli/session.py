@@ -143,22 +143,6 @@ class Session:
         settings = replace(self.settings, extend_select=(*self.settings.extend_select, *rules))
         return replace(self, settings=settings, rules=RulesByFile(settings))
 
-    def with_gains(self, result: RunResult) -> RunResult:
-        """`result` with what verifications have measured of its findings' fixes; raises UserError."""
-        from perflint.verify.verdicts import with_gains
-
-        return with_gains(result, self.settings.root)
-
-    def with_costs(self, result: RunResult) -> RunResult:
-        """`result` with what profiles have measured of its findings, where their code is unchanged."""
-        from perflint.project.figures import PROFILES, nearest
-
-        if nearest(self.settings.root.resolve(), PROFILES) is None:  # as mostly: spare the import
-            return result
-        from perflint.profile.result import with_known_costs
-
-        return with_known_costs(result, self.settings.root)
-
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
         from perflint.engine import baseline
