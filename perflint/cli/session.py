@@ -17,20 +17,21 @@ from perflint.analysis.links import ALONE, Context
 from perflint.cli import options
 from perflint.documents.disk import Unreadable, Unwritable
 from perflint.documents.document import decode, read
-from perflint.engine import UserError, count, suppress
+from perflint.engine import UserError, baseline, count, suppress
 from perflint.engine.check import find
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.engine.unused_ignore import UnusedIgnore
 from perflint.project import project_around
+from perflint.project.figures import VERDICTS, nearest
 from perflint.project.files import Discovery, discover, forced_out, in_project
+from perflint.project.run import check_files
 from perflint.project.settings import Resolved, RulesByFile, Settings, load, reasons_off
 from perflint.report.places import Style, place, printable
 
 if TYPE_CHECKING:
     from perflint.project.patch import Patch
     from perflint.verify.verdicts import Won
-
 
 Progress = Callable[[int, int], None]
 STDIN = Path("-")
@@ -97,8 +98,6 @@ class Session:
 
     def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
         """The result of standard input that holds `data`, with the edits of fixes if these are asked for."""
-        from perflint.project.run import check_files
-
         if reason := self.excluded():
             return RunResult((FileResult(str(self.stdin_name), skipped=reason),), 0.0)
         return check_files(self._stdin(), self.settings, edits=edits, held={self.stdin_name: data})
@@ -112,7 +111,7 @@ class Session:
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
         """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
-        from perflint.project.patch import Patch, patch_document
+        from perflint.project.patch import Patch, patch_document  # here: a check does without processes that share work
 
         path = self.stdin_name
         if reason := self.excluded():
@@ -128,7 +127,6 @@ class Session:
 
     def won(self) -> Won:
         """The fixes that verifications have found worth it; raises UserError where none are known."""
-        from perflint.project.figures import VERDICTS, nearest
         from perflint.verify.verdicts import Won
 
         file = nearest(self.settings.root.resolve(), VERDICTS)
@@ -145,8 +143,6 @@ class Session:
 
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
-        from perflint.engine import baseline
-
         path = self.settings.baseline
         if not path:
             return result, ()

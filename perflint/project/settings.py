@@ -7,18 +7,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perflint.analysis.data.measured import OPTION
 from perflint.engine import UserError
-from perflint.engine.catalogue import rules_by_name, selected_rules
+from perflint.engine.catalogue import Selection, check_selectors, rules_by_name, selected_rules
 from perflint.engine.rule import OptionValue, Rule, Severity
 from perflint.project import figures
 from perflint.project.exclude import layer
-
-if TYPE_CHECKING:
-    from perflint.engine.catalogue import Selection
-
+from perflint.report import FORMATS
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"
@@ -153,8 +150,6 @@ def _sequence(value: object) -> tuple[object, ...]:
 
 def _rule_options(file: _File, measured: Path | None) -> tuple[dict[str, dict[str, OptionValue]], dict[str, str]]:
     """The options of each rule that has any, those `measured` in runs too, and where each of these came from."""
-    from perflint.engine.catalogue import rules_by_name
-
     rules = rules_by_name()
     for name in file.subtable("rules"):
         if name not in rules:
@@ -188,8 +183,6 @@ def _strings(value: object) -> tuple[str, ...]:
 
 
 def _selectors(value: object) -> tuple[str, ...]:
-    from perflint.engine.catalogue import check_selectors
-
     selectors = tuple("all" if each == "ALL" else each for each in _strings(value))  # as ruff spells it
     check_selectors(selectors)
     return selectors
@@ -220,8 +213,6 @@ def _path(value: object) -> Path:
 
 
 def _format(value: object) -> str:
-    from perflint.report import FORMATS
-
     if isinstance(value, str) and value in FORMATS:
         return value
     raise ValueError(f"expected one of {', '.join(FORMATS)}, got {_shown(value)}")
@@ -318,8 +309,6 @@ class Settings:
 
     @property
     def selection(self) -> Selection:
-        from perflint.engine.catalogue import Selection
-
         return Selection(self.select, self.extend_select, self.ignore)
 
 
