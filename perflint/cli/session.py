@@ -24,9 +24,9 @@ from perflint.engine.rule import Rule
 from perflint.engine.unused_ignore import UnusedIgnore
 from perflint.project import project_around
 from perflint.project.figures import VERDICTS, nearest
-from perflint.project.files import Discovery, discover, forced_out, in_project
+from perflint.project.files import Discovery, RulesByFile, discover, forced_out, in_project
 from perflint.project.run import check_files
-from perflint.project.settings import Resolved, RulesByFile, Settings, load, reasons_off
+from perflint.project.settings import Resolved, Settings, load, reasons_off
 from perflint.report.places import Style, place, printable
 
 if TYPE_CHECKING:

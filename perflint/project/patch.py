@@ -18,8 +18,8 @@ from perflint.engine.results import FILE_FAULTS, InternalProblem, RuleCrash, Run
 from perflint.engine.rule import Finding, Fix, Options, Rule
 from perflint.project import available_cores
 from perflint.project.figures import seen_in, with_seen
+from perflint.project.files import RulesByFile
 from perflint.project.run import check_files
-from perflint.project.settings import RulesByFile
 from perflint.project.workers import work
 from perflint.syntax.source import Source
 

@@ -31,8 +31,7 @@ from perflint.project.cache import (
     source_digest,
 )
 from perflint.project.figures import ByFile, seen_in, with_seen
-from perflint.project.files import Discovery
-from perflint.project.settings import RulesByFile
+from perflint.project.files import Discovery, RulesByFile
 from perflint.project.ties import Surroundings, contexts_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from perflint.engine import UserError
 from perflint.engine.catalogue import Selection, check_selectors, rules_by_name, selected_rules
 from perflint.engine.rule import OptionValue, Rule, Severity
 from perflint.project import figures
-from perflint.project.exclude import layer
 from perflint.report import FORMATS
 
 DEFAULT = "default"
@@ -310,30 +309,6 @@ class Settings:
     @property
     def selection(self) -> Selection:
         return Selection(self.select, self.extend_select, self.ignore)
-
-
-class RulesByFile:
-    """The rules that settings leave on, and those of them that `per-file-ignores` leave on in a file.
-
-    Raises UserError where no rule is on at all, which must not pass for a clean run.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self.selected = selected_rules(settings.selection)
-        if not self.selected:
-            raise UserError("no rule is on: everything selected is also ignored; `perflint config` shows where")
-        root = settings.root.resolve()
-        try:
-            self._off = [(layer([pattern], root, ""), words) for pattern, words in settings.per_file_ignores]
-        except ValueError as error:
-            raise UserError(f"per-file-ignores: {error}") from error
-
-    def at(self, path: Path) -> tuple[Rule, ...]:
-        if not self._off:
-            return self.selected
-        real = path.resolve()
-        off = {word for pattern, words in self._off if pattern.covers(real) for word in words}
-        return tuple(rule for rule in self.selected if off.isdisjoint(("all", rule.group, rule.name)))
 
 
 def reasons_off(settings: Settings) -> Iterator[str]:

@@ -22,8 +22,7 @@ from perflint.engine.rule import Edit, Rule, Safety
 from perflint.project import CACHE, figures, make_cache
 from perflint.project.cache import SUFFIXES, source_folders
 from perflint.project.closure import Closure
-from perflint.project.exclude import info_exclude
-from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover
+from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover, info_exclude
 from perflint.project.patch import Patch, patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings

@@ -14,9 +14,9 @@ from perflint.documents.document import Document, read
 from perflint.engine.catalogue import all_rules
 from perflint.engine.edits import Lines
 from perflint.engine.rule import Safety
+from perflint.project.files import RulesByFile
 from perflint.project.patch import Place, hunks_between, patch_document
 from perflint.project.run import check_files
-from perflint.project.settings import RulesByFile
 from perflint.shim.compiling import functions
 from perflint.shim.counts import change
 from perflint.shim.loaders import LOADERS
