@@ -10,8 +10,8 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.values import Value
 from perflint.syntax.walk import Function, own_nodes, path_of
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import called
+from perflint.transforms.rewrite import Blocked
 
 RUNTIME = "perflint.runtime.graphs"
 DISTRIBUTION = "perflint-torch"
