@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
-from perflint.analysis.heat.scale import Heat
-from perflint.analysis.heat.test_files import holds_tests
+from perflint.analysis.found import Effect, GradMode, GraphUse, Heat
 from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
@@ -22,7 +20,7 @@ from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
-from perflint.syntax.module import Module, is_main_guard
+from perflint.syntax.module import Module, holds_tests, is_main_guard
 from perflint.syntax.scopes import Bound, bind, is_of_class, is_static, parameters_of
 from perflint.syntax.walk import Function, Loop, own_nodes, path_of
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from perflint.analysis.data import measured
+from perflint.analysis.data import loaders
 
 FOLDER = ".perflint"
 FILE = "loaders.json"
@@ -77,4 +77,4 @@ def keep(project: Path | str, figure: LoaderFigure) -> None:
 
 
 def as_option(figures: Iterable[LoaderFigure]) -> str:
-    return measured.as_option((each.call, each.workers, each.prefetch) for each in figures)
+    return loaders.as_option((each.call, each.workers, each.prefetch) for each in figures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint import torch_ops
-from perflint.analysis.heat.scale import Heat
+from perflint.analysis.found import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.library import ARRAYS

@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from perflint.analysis.autograd.found import Effect, Fate, GradMode
 from perflint.analysis.facts import Program
+from perflint.analysis.found import Effect, Fate, GradMode
 from perflint.analysis.links import Manner
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import Kind

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import KNOWN, Effects, differentiates, runs_module
-from perflint.analysis.autograd.found import Effect, Fate, GradMode, GraphUse
 from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.facts import Program
+from perflint.analysis.found import Effect, Fate, GradMode, GraphUse
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.links import Likelihood, Manner
-from perflint.analysis.memory.hooks import may_be_hooked, registers_hooks
+from perflint.analysis.memory.dispatch import may_be_hooked, registers_hooks
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import parameters_of
 from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from perflint import torch_ops
 from perflint.analysis.data.draw_order import Draws
 from perflint.analysis.data.effects import Callees, Effects
-from perflint.analysis.data.isolation import Isolation
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.data.residence import OF_TENSORS, Pickling, Residence
+from perflint.analysis.data.residence import OF_TENSORS, Isolation, Pickling, Residence
 from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, contains_tensor

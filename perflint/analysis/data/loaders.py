@@ -1,10 +1,10 @@
-"""Finds where loaders are built, and their settings for workers and pinned memory."""
+"""Finds where loaders are built, their settings for workers and pinned memory, and what runs have found enough."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -267,3 +267,35 @@ def _hands_on(constructor: Function) -> bool:
 def is_loader_class(name: str) -> bool:
     """Is `name` the qualified name of torch's DataLoader or of one that passes its options on?"""
     return torch_ops.class_kind(name) == "loader" or _GEOMETRIC.match(name) is not None
+
+
+OPTION = "measured"  # of rules that use figures
+_ADDED = ("num_workers", "pin_memory", "prefetch_factor")
+
+
+def as_option(figures: Iterable[tuple[str, int, int]]) -> str:
+    """A line for each call: workers, batches that each keeps ready, its text. Of two for one call, neither."""
+    known: dict[str, set[str]] = {}
+    for call, workers, prefetch in figures:
+        known.setdefault(call, set()).add(f"{workers} {prefetch} {call}")
+    return "\n".join(sorted(line for lines in known.values() if len(lines) == 1 for line in lines))
+
+
+def _of_option(option: str) -> dict[str, tuple[int, int]]:
+    """Workers, and the batches that each keeps ready, by the text of the call."""
+    lines = (line.split(" ", 2) for line in option.splitlines())
+    return {call: (int(workers), int(prefetch)) for workers, prefetch, call in lines}
+
+
+def call_text(call: ast.Call) -> str:
+    """What stays the same of a loader's call, however it is laid out, and whatever a fix adds to it."""
+    kept = [keyword for keyword in call.keywords if keyword.arg not in _ADDED]
+    return " ".join(ast.unparse(ast.Call(call.func, call.args, kept)).split())
+
+
+def measured_workers(option: str, loader: LoaderCall) -> tuple[int, int] | None:
+    """The workers, and the batches that each keeps ready, which runs of `loader` have found enough; None before.
+
+    `option` is the value of the rule's option called `OPTION`.
+    """
+    return _of_option(option).get(call_text(loader.call))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.facts import Program
+from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
-from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync, storage_of, syncs
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Outer

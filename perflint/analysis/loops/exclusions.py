@@ -9,11 +9,11 @@ from perflint import torch_ops
 from perflint.analysis.autograd.effects import differentiates
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.test_files import imports_framework
 from perflint.analysis.loops.calls import sort_of
 from perflint.analysis.loops.flow import Header
 from perflint.analysis.loops.header import RANGES, proven_tensors
 from perflint.analysis.values.values import Kind
+from perflint.syntax.module import imports_framework
 from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, path_of, receiver_of
 
 _GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")

@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint.analysis.autograd.effects import trains
-from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.facts import Program
+from perflint.analysis.found import GradMode
 from perflint.analysis.heat.freshness import brings_data, evaluates, steps_an_environment
 from perflint.analysis.loops.body import loop_flow
+from perflint.analysis.loops.calls import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.loops.evidence import Evidence
 from perflint.analysis.loops.exclusions import may_compute, never_over_time, solves
 from perflint.analysis.loops.flow import (
@@ -23,7 +24,6 @@ from perflint.analysis.loops.flow import (
     TimeLoop,
 )
 from perflint.analysis.loops.header import read_header
-from perflint.analysis.loops.state import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import (
     DEFINITIONS,

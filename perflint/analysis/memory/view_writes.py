@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
-from perflint.analysis.autograd.found import Fate
 from perflint.analysis.facts import Program
+from perflint.analysis.found import Fate
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.ir.occurrences import occurrences
 from perflint.analysis.links import Manner
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.memory.locations import Locations, Write, made
 from perflint.analysis.memory.roles import OPERATORS, Consumer, Reading
 from perflint.analysis.values.operations import operation

@@ -9,7 +9,7 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Value, sources_of
-from perflint.analysis.values.returned import given, returned
+from perflint.analysis.values.operations import given, returned
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, sized, tested_rank, unpacked_rank
 from perflint.analysis.values.values import Kind

@@ -10,7 +10,7 @@ from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.program import Program
-from perflint.analysis.values.scalars import has_no_axes
+from perflint.analysis.values.dtypes import has_no_axes
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.capture.host_part import HALF, Around, is_within

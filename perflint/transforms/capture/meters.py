@@ -6,9 +6,9 @@ import ast
 from collections.abc import Collection
 
 from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.data.numbers import is_number
 from perflint.analysis.program import Program
 from perflint.analysis.values.codes import named_functions
+from perflint.analysis.values.repeated import is_number
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of
 
