@@ -21,7 +21,7 @@ from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
 from perflint.syntax.module import Module, holds_tests, is_main_guard
-from perflint.syntax.scopes import Bound, bind, is_of_class, is_static, parameters_of
+from perflint.syntax.scopes import Bound, bind, defaults_of, is_of_class, is_static, parameters_of
 from perflint.syntax.walk import Function, Loop, own_nodes, path_of
 
 Fact = TypeVar("Fact")
@@ -167,6 +167,10 @@ class Program(Module, ABC):
         value = self.value(node)
         return value.name if value.kind is Kind.LIBRARY else ""
 
+    def call_of(self, node: ast.AST | None, *names: str) -> ast.Call | None:
+        """`node`, if it calls what has one of these qualified names in a library."""
+        return node if isinstance(node, ast.Call) and self.qualified(node.func) in names else None
+
     def callee(self, node: ast.Call) -> Function | None:
         """The function of this file that a call runs: the method, a class's __init__, a module's forward."""
         info = self._facts.callees.get(node)
@@ -274,6 +278,11 @@ class Program(Module, ABC):
         owner, base = self.class_of(function), self.class_of(callee)
         is_derived = owner is not None and any(each is base for each in owner.lineage())
         return callee is function or (is_derived and getattr(callee, "name", "") == getattr(function, "name", None))
+
+    def default(self, parameter: ast.arg) -> ast.expr | None:
+        """The parameter's default, if it has one."""
+        function = self.function_of(parameter)
+        return defaults_of(function).get(parameter.arg) if function is not None else None
 
     def given(self, parameter: ast.arg) -> list[tuple[ast.Call, ast.expr | None]]:
         """The calls in this file that run the function of `parameter`, with what each gives for it, if known."""

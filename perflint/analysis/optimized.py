@@ -97,7 +97,7 @@ def _given(program: Program, call: ast.Call) -> list[ast.AST] | None:
 
 def _grown(program: Program, node: ast.expr) -> list[ast.AST]:
     """What is added to the collection by methods or `+=`, wherever in the same function."""
-    path, scope = path_of(node), program.function_of(node) or program.tree
+    path, scope = path_of(node), program.scope_of(node)
     found: list[ast.AST] = []
     for each in own_nodes(scope):
         if isinstance(each, ast.AugAssign) and path_of(each.target) == path:

@@ -204,7 +204,7 @@ class Placement:
     def _is_handed_on(self, name: ast.Name, point: ast.AST) -> bool:
         """Is the module given before `point` to what may move it: by its name, or as what is moved then?"""
         graph = self._flow.graph(point)
-        calls = own_nodes(self._program.function_of(point) or self._program.tree)
+        calls = own_nodes(self._program.scope_of(point))
         return any(
             isinstance(call, ast.Call)
             and call is not point

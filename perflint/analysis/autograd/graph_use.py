@@ -341,7 +341,7 @@ def needs_gradients(program: Program, function: Function) -> Likelihood:
 def _asks(program: Program, node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute) and node.attr in _ASKED and isinstance(node.ctx, ast.Load):
         return True
-    return isinstance(node, ast.Call) and program.qualified(node.func) in _ASKING
+    return program.call_of(node, *_ASKING) is not None
 
 
 def _properties(program: Program, nodes: list[ast.AST]) -> list[Function]:

@@ -124,7 +124,7 @@ def _may_have_graph(program: Program, node: ast.expr) -> bool:
 
 def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
     """The calls of modules of which `node` is computed, in its function or in what the file gives that."""
-    scopes = (program.function_of(each) or program.tree for each in callers(program, node))
+    scopes = (program.scope_of(each) for each in callers(program, node))
     if not any(map(program.get(Effects).runs_model, scopes)):
         return []
     runs, level, seen = list[ast.Call](), [node], {node}
@@ -226,7 +226,7 @@ class Unstepped:
             tensors = (name for name in names if name is each or program.value(name).kind is Kind.TENSOR)
             if any(isinstance(made, ast.arg) for name in tensors for made in program.get(Flow).definitions(name)):
                 return True  # of callers
-            scope = program.function_of(each) or program.tree
+            scope = program.scope_of(each)
             values = [value for name in names for value in assigned_values(scope, name.id) if value not in pending]
             pending.update(dict.fromkeys(values))
             nodes += values

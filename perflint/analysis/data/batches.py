@@ -222,8 +222,8 @@ def walks_examples(program: Program, loop: ast.For | ast.comprehension) -> bool:
     walked = [each for each in program.get(Origins).of(loop.iter) if isinstance(each, ast.expr)]
     if any(isinstance(each, ast.List | ast.Tuple) and each.elts for each in walked):
         return False
-    is_range = isinstance(loop.iter, ast.Call) and program.qualified(loop.iter.func) == "builtins.range"
-    is_strided = is_range and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 3
+    counted = program.call_of(loop.iter, "builtins.range")
+    is_strided = counted is not None and len(counted.args) == 3
     nodes = (each for node in (loop.target, loop.iter) for each in ast.walk(node))
     names = " ".join(each.id for each in nodes if isinstance(each, ast.Name))
     return not is_strided and program.value(loop.iter).kind is not Kind.LOADER and not _BATCH.search(names)

@@ -14,7 +14,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.links import LOADERS
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.scopes import bind, defaults_of
+from perflint.syntax.scopes import bind
 from perflint.syntax.walk import Function, is_false, last_name, method_of, own_nodes, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
@@ -236,9 +236,7 @@ class Loaders:
         if isinstance(origin, ast.Constant):
             return (State.ON, True) if origin.value else (State.OFF, True)
         if isinstance(origin, ast.arg):
-            function = self._program.function_of(origin)
-            default = defaults_of(function).get(origin.arg) if function is not None else None
-            return State.CHOICE if is_false(default) else State.ON, False
+            return State.CHOICE if is_false(self._program.default(origin)) else State.ON, False
         if isinstance(origin, ast.Attribute) and origin.attr in self.command_line:
             return State.CHOICE if is_false(self.command_line[origin.attr]) else State.ON, False
         if isinstance(origin, ast.Call) and self._program.qualified(origin.func).endswith("cpu_count"):

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, sources_of
-from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import COMPREHENSIONS, bindings_of, returned_values
 
 _DEPTH = 8
@@ -144,11 +143,10 @@ class Origins:
     def _given_for(self, parameter: ast.arg, index: int | None) -> Iterator[_Part]:
         """What the calls of this file give for a parameter, which is an origin where a call leaves it out."""
         function = self._program.function_of(parameter)
-        default = defaults_of(function).get(parameter.arg) if function is not None else None
         is_at_site = self._site is not None and self._program.callee(self._site) is function
         for site, given in self._program.given(parameter):
             if self._program.calls(site, function) and (site is self._site or not is_at_site):
-                source = given if given is not None else default
+                source = given if given is not None else self._program.default(parameter)
                 yield (source, index) if source is not None else (parameter, _LEFT_OUT)
 
 

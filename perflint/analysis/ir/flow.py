@@ -325,7 +325,7 @@ class Flow:
 
     def graph(self, node: ast.AST) -> Graph:
         """The IR of the scope whose own code holds `node`."""
-        return self.graph_of(self.program.function_of(node) or self.program.tree)
+        return self.graph_of(self.program.scope_of(node))
 
     def graph_of(self, scope: Scope) -> Graph:
         """The IR of `scope`."""

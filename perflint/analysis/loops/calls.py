@@ -12,13 +12,12 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import lower, may_swallow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.flow import CallSort, LoopFlow
-from perflint.analysis.values.values import Kind, Value
+from perflint.analysis.values.values import CONTAINER_METHODS, Kind, Value
 from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, own_nodes, path_of, whole_of
 
 _CHOICES = frozenset({"sample", "nlargest"})  # besides those of torch
 _NO_STATE = frozenset({Kind.NUMBER, Kind.MODULE, Kind.STRING})
 _RANKS = frozenset({"sort", "sorted"})
-_CONTAINER_METHODS = frozenset(name for cls in (list, dict, set, str) for name in dir(cls))
 LISTS = frozenset({"append", "appendleft", "extend", "insert", "add", "push", "update"})
 _HOST_LIBRARIES = (
     "numpy",
@@ -85,7 +84,7 @@ def _sort_of(program: Program, node: ast.Call) -> CallSort:
     known = torch_ops.of_method(name) is not None and isinstance(node.func, ast.Attribute)
     if known or keeps_numbers(name):
         return CallSort(choice=choice, view=keeps_numbers(name), launches=is_tensor and not keeps_numbers(name))
-    if isinstance(node.func, ast.Attribute) and name in _CONTAINER_METHODS:
+    if isinstance(node.func, ast.Attribute) and name in CONTAINER_METHODS:
         return CallSort()
     return CallSort(model=name not in LISTS and not is_choice(name), unsure=True, choice=choice, launches=is_tensor)
 

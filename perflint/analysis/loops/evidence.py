@@ -105,7 +105,7 @@ class Evidence:
     @property
     def scope(self) -> ast.AST:
         """The function around the loop."""
-        return self.program.function_of(self.loop) or self.program.tree
+        return self.program.scope_of(self.loop)
 
     # -- what goes in
 

@@ -99,7 +99,7 @@ def _offset(node: ast.expr, indices: Set[str]) -> int | None:
 def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
     """The paths that the function around `loop` treats as only a tensor, or a list of tensors, can be."""
     found = set()
-    for node in own_nodes(program.function_of(loop) or program.tree):
+    for node in own_nodes(program.scope_of(loop)):
         if isinstance(node, ast.Subscript):
             if spans_an_axis(node.slice):
                 found.add(path_of(node.value))
@@ -189,7 +189,7 @@ def _innermost(node: ast.Call) -> ast.Call:
 
 def _range_called(program: Program, node: ast.expr) -> ast.Call | None:
     """The call of `range`, reversed or not, that is `node`, or what this name is bound to, and to nothing else."""
-    bound = stores(program.function_of(node) or program.tree, node.id) if isinstance(node, ast.Name) else ()
+    bound = stores(program.scope_of(node), node.id) if isinstance(node, ast.Name) else ()
     statement = program.statement_of(bound[0]) if len(bound) == 1 else None
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
         node = statement.value

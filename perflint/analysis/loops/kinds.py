@@ -24,7 +24,7 @@ from perflint.analysis.loops.flow import (
     TimeLoop,
 )
 from perflint.analysis.loops.header import read_header
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import CONTAINER_METHODS, Kind
 from perflint.syntax.walk import (
     DEFINITIONS,
     LOOPS,
@@ -254,7 +254,7 @@ def _names_bound(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
         yield from filter(None, map(whole_of, parts))
 
 
-_OF_CONTAINERS = frozenset(name for kind in (list, dict, set, str) for name in dir(kind)) | {"_replace", "_asdict"}
+_OF_CONTAINERS = CONTAINER_METHODS | {"_replace", "_asdict"}
 _TRAINING = ("backward(", ".zero_grad(", ".step(")
 
 

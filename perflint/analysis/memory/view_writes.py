@@ -228,6 +228,6 @@ class _Uses:
 
     def _held(self, holder: ast.expr) -> Iterable[ast.expr]:
         """The other places in the function that read a container."""
-        function = self._program.function_of(holder) or self._program.tree
+        function = self._program.scope_of(holder)
         path = path_of(holder)
         return [each for each in occurrences(function, path) if each is not holder] if path else []

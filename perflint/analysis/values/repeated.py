@@ -11,7 +11,6 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind
-from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import own_nodes, path_of, variables_in
 
 _CALLS = re.compile(r"(math\.(?!prod)|builtins\.(float|int|len)$|numpy\.sqrt$)")
@@ -57,20 +56,14 @@ def is_number(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
 def _is_left_out(program: Program, node: ast.AST) -> bool:
     """Is it an argument that is None unless it is given, in whose place a number stands?"""
     found = program.get(Origins).of(node) if isinstance(node, ast.Name) else [node]
-    defaults = [default_of(program, each) if isinstance(each, ast.arg) else each for each in found]
+    defaults = [program.default(each) if isinstance(each, ast.arg) else each for each in found]
     return bool(found) and all(isinstance(each, ast.Constant) and each.value is None for each in defaults)
-
-
-def default_of(program: Program, parameter: ast.arg) -> ast.expr | None:
-    """The parameter's default, if it has one."""
-    function = program.function_of(parameter)
-    return defaults_of(function).get(parameter.arg) if function is not None else None
 
 
 def _is_given_number(program: Program, parameter: ast.arg) -> bool:
     if isinstance(parameter.annotation, ast.Name) and parameter.annotation.id in ("int", "float"):
         return True
-    default = default_of(program, parameter)
+    default = program.default(parameter)
     is_made = getattr(program.function_of(parameter), "name", "") == "__init__"
     has_number = isinstance(default, ast.Constant) and type(default.value) in (int, float)
     return (is_made and has_number) or _is_size(program, parameter)
@@ -119,8 +112,8 @@ def numbers(program: Program, data: ast.expr) -> Numbers | None:
             return Numbers(None, None)
     if isinstance(data, ast.ListComp) and len(data.generators) == 1:
         return _of_comprehension(program, data)
-    if isinstance(data, ast.Call) and program.qualified(data.func) in ("builtins.list", "builtins.range") and data.args:
-        inner = _of_range(program, data if program.qualified(data.func) == "builtins.range" else data.args[0])
+    if (made := program.call_of(data, "builtins.list", "builtins.range")) is not None and made.args:
+        inner = _of_range(program, made if program.call_of(made, "builtins.range") else made.args[0])
         return Numbers(None, inner, is_range=True) if inner is not None else None
     if is_option(program, data) or _is_constant(program, data):
         return Numbers(None, None)
@@ -168,7 +161,7 @@ def _is_constant(program: Program, data: ast.expr) -> bool:
     Or what the methods of a class keep, such as the default of a parameter, and only read.
     """
     sources = program.get(Origins).of(data) if isinstance(data, ast.Name | ast.Attribute) else []
-    defaults = [default_of(program, each) if isinstance(each, ast.arg) else each for each in sources]
+    defaults = [program.default(each) if isinstance(each, ast.arg) else each for each in sources]
     if isinstance(data, ast.Attribute):
         attributes = program.get(Attributes)
         is_flat = not any(isinstance(each, ast.List) for table in defaults for each in getattr(table, "elts", ()))
@@ -219,8 +212,8 @@ def _of_comprehension(program: Program, data: ast.ListComp) -> Numbers | None:
 
 def _of_range(program: Program, node: ast.expr) -> ast.expr | None:
     """`n` of `range(n)`."""
-    is_range = isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.range"
-    return node.args[0] if is_range and isinstance(node, ast.Call) and len(node.args) == 1 else None
+    made = program.call_of(node, "builtins.range")
+    return made.args[0] if made is not None and len(made.args) == 1 else None
 
 
 def _may_be_number(program: Program, node: ast.expr) -> bool:
