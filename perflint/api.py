@@ -105,8 +105,7 @@ from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import asks_for_layout, shown_writes
-from perflint.analysis.optimized import Optimized, optimized
-from perflint.analysis.placement import Placed, Placement
+from perflint.analysis.modules import Optimized, Placed, Placement, optimized
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.attention import Attention, attentions
 from perflint.analysis.values.dtypes import is_integer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from perflint.analysis.data.attributes import Attributes
+from perflint.analysis.data.origins import Attributes
 from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors

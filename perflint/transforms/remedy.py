@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from perflint.analysis.heat.hot_syncs import first_reads, hot_syncs, is_repeated
-from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.heat.syncs import Sync, first_reads, hot_syncs, is_repeated
 from perflint.analysis.links import HotPlace
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place

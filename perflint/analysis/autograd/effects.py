@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from perflint import torch_ops
 from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.call_graph import CallGraph, is_abstract, overridden
-from perflint.analysis.data.attributes import Attributes
+from perflint.analysis.data.origins import Attributes
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, GradMode
 from perflint.analysis.links import Likelihood

@@ -17,7 +17,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, GradMode
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.optimized import optimized
+from perflint.analysis.modules import optimized
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of

@@ -25,24 +25,6 @@ TIME = frozenset({"len", "length", "seq", "sequence"})
 OTHER_AXES = frozenset({"batch", "image", "iter", "layer", "order", "subdivision"})
 
 
-def _counts_time(header: Header) -> bool:
-    """Does the program call what it counts, or the bound, steps of time?"""
-    bounds = _counted(header) - header.indices
-    return "t" in header.indices or any_of(bounds, TIME)
-
-
-def _names_another_axis(header: Header, flow: LoopFlow) -> bool:
-    """Does the program call what it counts or iterates over batches, iterations or layers?"""
-
-    lists = {each.base.rpartition(".")[2] for each in flow.slices if not each.is_tensor and _is_name(each.base)}
-    return any_of(_counted(header) | _walked(header) | lists, OTHER_AXES)
-
-
-def _counts_rounds(header: Header) -> bool:
-    """Does the program call what it counts batches, iterations of an optimisation or layers?"""
-    return any_of(_counted(header), OTHER_AXES)
-
-
 def _counted(header: Header) -> set[str]:
     """The names of what counts the iterations, and of what bounds them."""
     bounds = (part for bound in header.bounds for part in _sizes(bound))
@@ -247,8 +229,8 @@ class Evidence:
 
     @cached_property
     def counts_time(self) -> bool:
-        """Does the program call what it counts steps of time?"""
-        return _counts_time(self.header)
+        """Does the program call what it counts, or the bound, steps of time?"""
+        return "t" in self.header.indices or any_of(_counted(self.header) - self.header.indices, TIME)
 
     @cached_property
     def is_prepended(self) -> bool:
@@ -316,7 +298,7 @@ class Evidence:
     @cached_property
     def counts_rounds(self) -> bool:
         """Does the program call what it counts batches, iterations of an optimisation or layers?"""
-        return _counts_rounds(self.header)
+        return any_of(_counted(self.header), OTHER_AXES)
 
     @cached_property
     def takes_chunks(self) -> bool:
@@ -329,7 +311,9 @@ class Evidence:
     @cached_property
     def names_another_axis(self) -> bool:
         """Does the program call what it counts or iterates over batches, iterations or layers?"""
-        return _names_another_axis(self.header, self.flow)
+        parts = (each for each in self.flow.slices if not each.is_tensor)
+        lists = {each.base.rpartition(".")[2] for each in parts if _is_name(each.base)}
+        return any_of(_counted(self.header) | _walked(self.header) | lists, OTHER_AXES)
 
     def is_on_host(self, end: Trace) -> bool:
         """Do the given steps that go into it go to numpy, and to no model as they are?"""

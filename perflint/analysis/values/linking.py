@@ -13,14 +13,14 @@ from perflint import torch_ops
 from perflint.analysis.autograd.effects import Effects, is_loss
 from perflint.analysis.autograd.graph_use import GraphUses, needs_gradients
 from perflint.analysis.call_graph import CallGraph, handlers_in_file, overridden
-from perflint.analysis.data.attributes import edits_of
 from perflint.analysis.data.loaders import Loaders
+from perflint.analysis.data.origins import edits_of
 from perflint.analysis.data.restarts import rewalked
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.facts import Program
 from perflint.analysis.found import GradMode, Heat
 from perflint.analysis.heat.freshness import draws_data
-from perflint.analysis.heat.hot_syncs import is_needed
+from perflint.analysis.heat.syncs import is_needed
 from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.loops.kinds import Loops

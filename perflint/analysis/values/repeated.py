@@ -6,8 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from perflint.analysis.data.attributes import Attributes
-from perflint.analysis.data.origins import Origins
+from perflint.analysis.data.origins import Attributes, Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind
