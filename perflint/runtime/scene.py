@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from perflint.runtime import optimizers as optim
+from perflint.runtime.checks import Checks
 from perflint.runtime.probe import host_rng
 from perflint.runtime.reads import Glance
 from perflint.runtime.refusal import CannotCapture, Rehearsal, Unsettled, device_refusal, inside
@@ -183,7 +184,7 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
     before = [leaf.grad for leaf in leaves]
     old = [gradient for gradient in before if gradient is not None]
     history = _History([each for each in walk.inputs if each.requires_grad])
-    with _steps() as stepped, aside(walk), inside(), history, _Notes(old) as notes:
+    with _steps() as stepped, aside(walk), inside(), history, _Notes(old) as notes, Checks():
         result = run()
     after = [leaf.grad for leaf in leaves]
     changed = {id(each) for each, version in zip(tensors, versions, strict=True) if each._version != version}

@@ -59,6 +59,9 @@ def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
     host, several processes, whatever fails to be captured. While the user's code holds gradients of an earlier step,
     steps are eager. Without torch.cuda the function is called unchanged.
 
+    Distributions of torch.distributions have the device check their arguments: what is invalid raises ValueError as
+    soon as the host hears of it, in one of the next calls.
+
     Limits: what the function does besides computing (printing, counting) happens only while it isn't replayed.
 
     Raises TypeError for generator functions, coroutines and what can't be called.
