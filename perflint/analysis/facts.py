@@ -171,7 +171,7 @@ class Program(Module, ABC):
         """`node`, if it calls what has one of these qualified names in a library."""
         return node if isinstance(node, ast.Call) and self.qualified(node.func) in names else None
 
-    def callee(self, node: ast.Call) -> Function | None:
+    def callee(self, node: ast.AST) -> Function | None:
         """The function of this file that a call runs: the method, a class's __init__, a module's forward."""
         info = self._facts.callees.get(node)
         return info.node if info is not None else None
@@ -247,9 +247,9 @@ class Program(Module, ABC):
         found = [each for each in self.summaries(node) if each.target in targets]
         return bool(found) and all(each.computes for each in found)
 
-    def is_called(self, function: Function, manner: Manner, part: int | None = None) -> bool:
+    def is_called(self, function: Function | None, manner: Manner, part: int | None = None) -> bool:
         """Do other files call `function` in this manner, or use the part of its result so?"""
-        name = self._names.get(function)
+        name = self._names.get(function) if function is not None else None
         if name is None:
             return False
         name = name if part is None else f"{name}.{part}"
@@ -293,9 +293,9 @@ class Program(Module, ABC):
             if function is not None
         ]
 
-    def class_of(self, function: Function) -> ClassInfo | None:
+    def class_of(self, function: Function | None) -> ClassInfo | None:
         """The class of which `function` is a method."""
-        info = self._facts.functions.get(function)
+        info = self._facts.functions.get(function) if function is not None else None
         return info.owner if info is not None else None
 
     def is_module(self, owner: ClassInfo) -> bool:

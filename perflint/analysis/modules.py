@@ -132,7 +132,7 @@ class Placement:
     def _part(self, source: ast.expr, index: int, depth: int) -> Placed:
         if isinstance(source, ast.Tuple | ast.List):
             return self._of(source.elts[index], source, depth - 1) if index < len(source.elts) else _UNKNOWN
-        callee = self._program.callee(source) if isinstance(source, ast.Call) else None
+        callee = self._program.callee(source)
         parts = [each.elts for each in returned_values(callee) if isinstance(each, ast.Tuple)]
         return _joined([self._of(each[index], each[index], depth - 1) for each in parts if index < len(each)])
 
@@ -215,11 +215,9 @@ class Placement:
         )
 
     def _is_moved(self, call: ast.Call) -> bool:
-        """Is what the call builds moved to a device, in place or as it is assigned?"""
-        statement = self._program.statement_of(call)
+        """Is what the call builds moved to a device at once?"""
         chain = (each for each in self._program.ancestors(call) if isinstance(each, ast.Call))
-        paths = [path_of(each) for each in getattr(statement, "targets", ())]
-        return any(self.target(each) is Place.DEVICE for each in chain) or any(self._moved.get(each) for each in paths)
+        return any(self.target(each) is Place.DEVICE for each in chain)
 
 
 def _joined(places: Iterable[Placed]) -> Placed:

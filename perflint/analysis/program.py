@@ -4,7 +4,7 @@ import ast
 
 from perflint.analysis import facts
 from perflint.analysis.autograd.effects import Effects
-from perflint.analysis.autograd.graph_use import GraphUses, observers
+from perflint.analysis.autograd.graph_use import graph_uses, observers
 from perflint.analysis.autograd.mode import GradModes, TrainingModes, frozen
 from perflint.analysis.found import Effect, Fate, GradMode, GraphUse, Heat
 from perflint.analysis.heat.heat import Heats
@@ -70,7 +70,7 @@ class Program(facts.Program):
         return path_of(module).rpartition(".")[2] in self.get(frozen)
 
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
-        return self.get(GraphUses).of(place)
+        return graph_uses(self, place)
 
     def graph_observers(self, place: ast.AST) -> list[GraphUse]:
         return list(observers(self, place))

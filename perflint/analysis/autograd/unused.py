@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perflint.analysis.autograd.effects import KNOWN, Effects, runs_backward, steps_optimizer
-from perflint.analysis.autograd.graph_use import CUTTING, GraphUses
+from perflint.analysis.autograd.graph_use import CUTTING, cuts, graph_uses
 from perflint.analysis.autograd.mode import GradModes, frozen
 from perflint.analysis.call_graph import callers
 from perflint.analysis.facts import Program
@@ -85,11 +85,11 @@ class UnusedGraph:
 
 def unused_graphs(program: Program) -> list[UnusedGraph]:
     """The modules' calls whose graphs nobody uses, though they are recorded, in source order."""
-    found, uses = dict[ast.Call, UnusedGraph](), program.get(GraphUses)
+    found = dict[ast.Call, UnusedGraph]()
     for cut in program.of_type(ast.Attribute):
         if cut.attr in CUTTING and isinstance(cut.ctx, ast.Load):
             for run in _runs(program, cut.value):
-                is_cut = run not in found and (_leads_to(program, cut.value, run) or uses.cuts(run))
+                is_cut = run not in found and (_leads_to(program, cut.value, run) or cuts(program, run))
                 if is_cut and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
     drops: dict[Sequence[str], bool] = {}  # of the functions for which it has asked
@@ -100,7 +100,7 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
         for run in _runs(program, call.args[0]):
             if run not in found:
                 drops[targets] = program.drops_elsewhere(call)
-                if drops[targets] and uses.cuts(run) and _is_dead(program, run):
+                if drops[targets] and cuts(program, run) and _is_dead(program, run):
                     found[run] = UnusedGraph(run, call)
     for run in program.of_type(ast.Call) if ".zero_grad(" in program.text else ():
         backward = program.get(Unstepped).backward_of(run) if run not in found else None
@@ -168,7 +168,7 @@ def _leads_to(program: Program, node: ast.expr, run: ast.Call) -> bool:
 
 def _is_dead(program: Program, run: ast.Call) -> bool:
     """Is a graph recorded by the call, other than one that it uses itself, and has nobody a use of it?"""
-    return _is_recorded(program, run) and not program.get(GraphUses).of(run)
+    return _is_recorded(program, run) and not graph_uses(program, run)
 
 
 def _is_recorded(program: Program, run: ast.Call) -> bool:
@@ -208,7 +208,7 @@ class Unstepped:
         program, module = self._program, path_of(run.func)
         if not any(module in paths for paths in self._modules.values()):
             return None
-        ends = [each.node for each in program.get(GraphUses).of(run)]
+        ends = [each.node for each in graph_uses(program, run)]
         passes = [each for each in ends if isinstance(each, ast.Call) and runs_backward(program, each)]
         is_here = all(program.function_of(each) is program.function_of(run) for each in passes)
         if not passes or len(passes) < len(ends) or not is_here or self._may_have_graph(arguments_of(run)):

@@ -175,7 +175,7 @@ def _work(program: Program, function: ast.FunctionDef) -> Iterator[Work]:
         made = dependents(each, {parameter.arg for parameter in each.args.args} - {"self", "cls"})
         for node in own_nodes(each):
             yield Work(node, made, places[each] or node)
-            callee = program.callee(node) if isinstance(node, ast.Call) else None
+            callee = program.callee(node)
             is_new = callee not in places and len(places) < _FUNCTIONS
             if is_new and isinstance(callee, ast.FunctionDef) and "collate" not in callee.name:
                 is_own = program.class_around(callee) is program.class_around(function) is not None

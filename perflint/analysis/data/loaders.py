@@ -241,9 +241,6 @@ class Loaders:
             return State.CHOICE if is_false(self.command_line[origin.attr]) else State.ON, False
         if isinstance(origin, ast.Call) and self._program.qualified(origin.func).endswith("cpu_count"):
             return State.ON, True
-        value = self._program.value(origin)
-        if value.is_literal:
-            return (State.ON, True) if value.literal else (State.OFF, True)
         return State.ON, False
 
 

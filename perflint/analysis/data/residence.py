@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from perflint import torch_ops
-from perflint.analysis.data.effects import Callees, Effects
+from perflint.analysis.data.callables import Callees, SideEffects
 from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
@@ -272,7 +272,7 @@ class Isolation:
         self._flow = program.get(Flow)
         self._origins = program.get(Origins)
         self._callees = program.get(Callees)
-        self._effects = program.get(Effects)
+        self._effects = program.get(SideEffects)
 
     def changed(self, loader: LoaderCall, entries: Collection[Function]) -> str:
         """What a loop may change that items are made of, by `entries`; empty where nothing does."""

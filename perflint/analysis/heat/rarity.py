@@ -348,10 +348,6 @@ def asks_for_setting(program: Program, test: ast.expr) -> bool:
 def _is_setting(program: Program, node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute):
         return bool(path_of(node)) and (program.value(node).kind is not Kind.TENSOR or is_option(program, node))
-    if isinstance(node, ast.Call):  # `is_distributed()`
-        return (
-            not (node.args or node.keywords) and program.value(node).kind is not Kind.TENSOR and _is_open(program, node)
-        )
     if not isinstance(node, ast.Name):
         return isinstance(node, ast.Constant)
     definitions = [each for each in program.get(Flow).graph(node).definitions(node) if isinstance(each, Definition)]
@@ -359,19 +355,5 @@ def _is_setting(program: Program, node: ast.expr) -> bool:
         compared = program.parent(node)
         others = [compared.left, *compared.comparators] if isinstance(compared, ast.Compare) else []
         return bool(others) and not any(integer(each) == 0 for each in others)  # a count of what was found
-    loop = program.hot_loop(node)
-    if loop is not None:
-        inside = set(ast.walk(loop))
-        return not any(each.node in inside for each in definitions)
     sources = [each.source for each in definitions]  # none for globals
-    return all(
-        isinstance(each, ast.Attribute | ast.Constant | ast.Call) and _is_setting(program, each) for each in sources
-    )
-
-
-def _is_open(program: Program, call: ast.Call) -> bool:
-    """Is a function called, or a method of what is no tensor?"""
-    if program.value(call).kind is Kind.TENSOR:
-        return False
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return owner is None or (bool(path_of(owner)) and program.value(owner).kind is not Kind.TENSOR)
+    return all(isinstance(each, ast.Attribute | ast.Constant) and _is_setting(program, each) for each in sources)

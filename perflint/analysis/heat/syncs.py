@@ -388,7 +388,7 @@ def _needs_host(program: Program, call: ast.Call) -> bool:
 def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth: int) -> bool:
     if isinstance(statement, ast.Return):
         function = program.function_of(statement)
-        if function is not None and program.is_called(function, Manner.NEEDED):
+        if program.is_called(function, Manner.NEEDED):
             return True
         return any(is_needed(program, site, depth - 1) for site in program.call_sites(function))
     if isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.Assign) and value is statement.value):

@@ -275,8 +275,8 @@ def is_carried_by_rnn(program: Program, flow: LoopFlow, name: str) -> bool:
 
 def rnn_name(flow: LoopFlow) -> str:
     """How the program calls the module that carries the state."""
-    names = [path_of(call.node.func) for call in flow.calls if call.sort.model and call.direct]
-    return names[0] if names and names[0] else "the RNN"
+    names = (path_of(call.node.func) for call in flow.calls if call.sort.model and call.direct)
+    return next(names, "the RNN")
 
 
 def unseen_name(program: Program, flow: LoopFlow) -> str:

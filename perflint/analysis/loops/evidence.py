@@ -130,10 +130,9 @@ class Evidence:
         """The states that are also among the collected results."""
         kept = [each for each in self.flow.collected if each.how in ("append", "slot", "yield", "cat")]
         results = {definition for each in kept for definition in each.trace.definitions}
-        slots = {each.name for each in kept if each.how == "slot" and MODEL in each.trace.ops}
         lists = {each.name for each in kept if each.how == "append"}
-        fed = {name for name, end in self.states.items() if end.definitions & results or name in slots}
-        return fed - lists | {name for name in lists & self.replaced if any(self._subscripts(name))}
+        fed = {name for name, end in self.states.items() if end.definitions & results}
+        return fed - lists | lists & self.replaced
 
     @cached_property
     def refined(self) -> set[str]:
@@ -241,14 +240,9 @@ class Evidence:
         return any(path in names for path in map(_prepended, own_nodes(self.scope)))
 
     @cached_property
-    def is_named_time(self) -> bool:
-        """Does the program call what it iterates over time, or build it from its end?"""
-        return self.counts_time or self.is_prepended
-
-    @cached_property
     def spans_sequence(self) -> bool:
         """Does the loop run over the whole of an axis of what it iterates over, backwards over it, or over time?"""
-        if self.is_named_time or self._runs_backwards:
+        if self.counts_time or self._runs_backwards:
             return True
         axes = {each.axis for each in self.flow.slices if each.axis is not None}
         return bool(axes.intersection(self._covered_axes()))
@@ -267,11 +261,6 @@ class Evidence:
         for node in own_nodes(self.scope):  # batch, length, width = x.shape
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and sized(node.value):
                 yield from (axis for axis, part in enumerate(node.targets[0].elts) if path_of(part) in names)
-
-    @cached_property
-    def walks_tensors(self) -> bool:
-        """Is one of the sequences that it iterates over certainly a tensor?"""
-        return any(each.is_tensor for each in self.flow.slices)
 
     @cached_property
     def has_twin(self) -> bool:

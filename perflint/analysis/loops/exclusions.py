@@ -53,8 +53,7 @@ def _steps(program: Program, node: ast.Call) -> bool:
     if stepped is None or program.value(stepped).kind is Kind.MODULE:
         return False
     callee = program.callee(node)
-    owner = program.class_of(callee) if callee is not None else None
-    return callee is None or (owner is not None and path_of(stepped) != "self" and not owner.is_a("module"))
+    return callee is None or program.class_of(callee) is not None
 
 
 def _steps_environment(program: Program, node: ast.Call) -> bool:
@@ -73,7 +72,7 @@ def _fills_array(program: Program, node: ast.Assign) -> bool:
     targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
     calls = {name_called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
     return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
-        name in ("float", "int") or torch_ops.does(name, "to_host") for name in calls
+        torch_ops.does(name, "to_host") for name in calls
     )
 
 

@@ -179,7 +179,7 @@ class _Uses:
             return any(node in (target, value) and self._is_asked_of(target) for target, value in targets)
         if isinstance(parent, ast.Return):
             function = self._program.function_of(node)
-            is_shown = function is not None and self._program.is_called(function, Manner.CALLED)
+            is_shown = self._program.is_called(function, Manner.CALLED)
             return is_shown or any(map(self.asks, self._program.call_sites(function)))
         if isinstance(parent, ast.Subscript) and parent.slice is node:
             return False

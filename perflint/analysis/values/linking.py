@@ -11,7 +11,7 @@ from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import Effects, is_loss
-from perflint.analysis.autograd.graph_use import GraphUses, needs_gradients
+from perflint.analysis.autograd.graph_use import drops_graph, needs_gradients
 from perflint.analysis.call_graph import CallGraph, handlers_in_file, overridden
 from perflint.analysis.data.loaders import Loaders
 from perflint.analysis.data.origins import edits_of
@@ -103,8 +103,7 @@ def _guessed_arguments(program: Program, reaching: Reaching) -> Iterator[ast.exp
 
 
 def _is_of_module(program: Program, node: ast.AST) -> bool:
-    function = program.function_of(node)
-    owner = program.class_of(function) if function is not None else None
+    owner = program.class_of(program.function_of(node))
     return owner is not None and owner.is_a("module")
 
 
@@ -229,7 +228,7 @@ def _summary(
         _returns(program, function),
         trains,
         trains and program.get(CallGraph).reaches(function, draws_data),
-        drops=program.get(GraphUses).drops(function),
+        drops=drops_graph(program, function),
         repeats=not trains and program.get(Loops).trains_repeatedly(function),
     )
     if name in context.asked:

@@ -148,7 +148,7 @@ def move(program: Program, node: ast.AST) -> Move | None:
 
 def returned(program: Program, node: ast.expr) -> list[ast.expr]:
     """What a call of a function of this file may give; empty where it is none, or not all of that is known."""
-    callee = program.callee(node) if isinstance(node, ast.Call) else None
+    callee = program.callee(node)
     if not isinstance(callee, ast.FunctionDef) or callee.name == "__init__" or decorators_of(program, callee):
         return []
     own, found = own_nodes(callee), returned_values(callee)

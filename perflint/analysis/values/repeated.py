@@ -18,10 +18,7 @@ _DEPTH = 6
 
 
 def is_number(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
-    """Is `node` surely a number of Python: computed of numbers, annotated as one, or the size of a layer?
-
-    An argument of a constructor is one, too, where its default is.
-    """
+    """Is `node` surely a number of Python: computed of numbers, annotated as one, or the size of a layer?"""
     if isinstance(node, ast.Attribute) and path_of(node.value) == "self" and not program.get(Attributes).is_own(node):
         return False
     value = program.value(node)
@@ -62,10 +59,7 @@ def _is_left_out(program: Program, node: ast.AST) -> bool:
 def _is_given_number(program: Program, parameter: ast.arg) -> bool:
     if isinstance(parameter.annotation, ast.Name) and parameter.annotation.id in ("int", "float"):
         return True
-    default = program.default(parameter)
-    is_made = getattr(program.function_of(parameter), "name", "") == "__init__"
-    has_number = isinstance(default, ast.Constant) and type(default.value) in (int, float)
-    return (is_made and has_number) or _is_size(program, parameter)
+    return _is_size(program, parameter)
 
 
 def _is_size(program: Program, node: ast.arg | ast.Attribute) -> bool:
