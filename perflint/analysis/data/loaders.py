@@ -14,7 +14,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.links import LOADERS
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.scopes import bind
+from perflint.syntax.scopes import bind, keyword_of
 from perflint.syntax.walk import Function, is_false, last_name, method_of, own_nodes, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
@@ -89,27 +89,20 @@ class Loaders:
     @cached_property
     def calls(self) -> list[LoaderCall]:
         """The calls that build loaders, in source order."""
-        found = []
-        for call in self._program.of_type(ast.Call):
-            offset = self._offset(call)
-            if offset is not None:
-                workers, pinned, kept = (self.setting(call, name, offset) for name in _OPTIONS)
-                found.append(LoaderCall(call, workers, pinned, offset, self._is_class_in_sight(call.func), kept))
-        return found
+        calls = filter(self._builds, self._program.of_type(ast.Call))
+        return [self._loader(call, 0, certain=self._is_class_in_sight(call.func)) for call in calls]
 
     @cached_property
     def derived(self) -> list[LoaderCall]:
         """The calls that build loaders of other libraries and files, which hand keywords on to torch's DataLoader."""
-        found = []
-        for call in self._program.of_type(ast.Call):
-            if (
-                call not in self.by_call
-                and _DERIVED.match(self._program.qualified(call.func))
-                and any(each.arg == "num_workers" for each in call.keywords)
-            ):
-                workers, pinned, kept = (self.setting(call, name, len(call.args)) for name in _OPTIONS)
-                found.append(LoaderCall(call, workers, pinned, len(call.args), persistent=kept))
-        return found
+        told = (call for call in self._program.of_type(ast.Call) if keyword_of(call, "num_workers") is not None)
+        others = (call for call in told if call not in self.by_call)
+        calls = (call for call in others if _DERIVED.match(self._program.qualified(call.func)))
+        return [self._loader(call, len(call.args), certain=True) for call in calls]
+
+    def _loader(self, call: ast.Call, offset: int, *, certain: bool) -> LoaderCall:
+        workers, pinned, kept = (self.setting(call, name, offset) for name in _OPTIONS)
+        return LoaderCall(call, workers, pinned, offset, certain, kept)
 
     @cached_property
     def by_call(self) -> dict[ast.AST, LoaderCall]:
@@ -141,26 +134,16 @@ class Loaders:
 
     # -- which calls
 
-    def _offset(self, call: ast.Call) -> int | None:
-        """How many positional arguments stand before the dataset; None where the call builds no loader."""
+    def _builds(self, call: ast.Call) -> bool:
+        """Does the call build a loader, as torch's class does?"""
         program, function = self._program, call.func
         value = program.value(function)
         if value.kind is Kind.LIBRARY:
-            if is_loader_class(value.name):
-                return 0
-            if value.name.endswith(".__init__") and is_loader_class(value.name[:-9]):
-                return 1
             is_derived = any(each.returns == LOADERS for each in program.summaries(call))
-            return 0 if is_derived or self._is_passed_on(call, value.name) else None
-        if (
-            isinstance(function, ast.Attribute)
-            and function.attr == "__init__"
-            and self._is_super_of_loader(function.value)
-        ):
-            return 0
-        if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
-            return 0 if self.takes_options(value.node) else None
-        return None
+            return is_derived or is_loader_class(value.name) or self._is_passed_on(call, value.name)
+        if isinstance(function, ast.Attribute) and function.attr == "__init__":
+            return self._is_super_of_loader(function.value)
+        return value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef) and self.takes_options(value.node)
 
     def _is_passed_on(self, call: ast.Call, name: str) -> bool:
         """Is it torch's DataLoader, imported by way of another module of this project, as its arguments tell?"""
@@ -173,7 +156,7 @@ class Loaders:
         """Is it torch's class, or one that has its constructor?"""
         value = self._program.value(function)
         if value.kind is Kind.LIBRARY:
-            return is_loader_class(value.name.removesuffix(".__init__"))
+            return is_loader_class(value.name)
         if isinstance(value.node, ast.ClassDef):
             return not any(method_of(each, "__init__") for each in self._program.lineage(value.node))
         return value.kind is not Kind.UNKNOWN or not isinstance(function, ast.Name)

@@ -168,8 +168,8 @@ class Starts:
             return next(filter(None, map(self._workers.of, call.args)), None)
         if (walked := receiver_of(call, "__iter__")) is not None:
             return self._workers.of(walked)
-        if _STARTS.fullmatch(name):
-            return Reason(Likelihood.CERTAIN, f"{name.rpartition('.')[2]}() starts processes")
+        if _STARTS.fullmatch(name) or self._starts_from_context(call):
+            return Reason(Likelihood.CERTAIN, f"{name.rpartition('.')[2] or 'it'}() starts processes")
         if self._gives_work(call):
             return Reason(Likelihood.CERTAIN, "an executor starts processes")
         started = receiver_of(call, "start")
@@ -185,6 +185,11 @@ class Starts:
             self._functions[function] = None  # while it is being computed: functions may call each other
             self._functions[function] = self._reason_in(body_of(function))
         return self._functions[function]
+
+    def _starts_from_context(self, call: ast.Call) -> bool:
+        """Is it `multiprocessing.get_context("spawn").Pool()`?"""
+        context = receiver_of(call, "Pool", "Manager")
+        return any(name.endswith("multiprocessing.get_context") for name in self._makers(context))
 
     def _gives_work(self, call: ast.Call) -> bool:
         """Is it `ProcessPoolExecutor().submit(work)`?"""
