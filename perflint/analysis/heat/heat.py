@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from perflint import torch_ops
 from perflint.analysis.autograd.effects import runs_backward, runs_module, steps_optimizer
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
@@ -16,7 +15,7 @@ from perflint.analysis.heat.freshness import evaluates_each
 from perflint.analysis.heat.rarity import is_escape, is_mostly_true, is_periodic, makes_rare
 from perflint.analysis.links import HotPlace
 from perflint.analysis.loops.flow import LoopKind
-from perflint.analysis.values.operations import operation
+from perflint.analysis.values.operations import computes_loss
 from perflint.analysis.values.parameters import STEP_METHODS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of, parameters_of
@@ -313,13 +312,7 @@ def _computes_loss(program: Program, function: ast.FunctionDef) -> bool:
     if any(isinstance(each, ast.Call) and runs_backward(program, each) for each in own_nodes(function)):
         return False
     calls = (each for statement in function.body for each in _unlooped(statement) if isinstance(each, ast.Call))
-    return any(_is_loss(program, each) for each in calls)
-
-
-def _is_loss(program: Program, call: ast.Call) -> bool:
-    found, callee = operation(program, call), program.value(call.func)
-    is_module = callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss"
-    return is_module or (found is not None and "loss" in found.traits)
+    return any(computes_loss(program, each) for each in calls)
 
 
 def _unlooped(statement: ast.AST, *without: type[ast.AST]) -> Iterator[ast.AST]:

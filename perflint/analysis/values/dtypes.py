@@ -13,7 +13,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Phi, Value
-from perflint.analysis.values.operations import given, operation, returned
+from perflint.analysis.values.operations import computes_loss, given, operation, returned
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
@@ -186,11 +186,9 @@ class _Inference:
             found = _either([self.of(each) for each in known]) or _NOTHING
             self._calls.remove(node)
             return found
-        callee = self._program.value(func)
-        call = operation(self._program, node)
-        is_loss = callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss"
-        if is_loss or (call is not None and call.does.does("loss")):
+        if computes_loss(self._program, node):
             return NumberType(FLOAT, is_real=True)
+        call = operation(self._program, node)
         word = name.removeprefix("builtins.") if name in ("builtins.abs", "builtins.float") else ""
         does = torch_ops.of_name(word) if word else call.does if call is not None else None
         tensor = node.args[0] if word and node.args else call.tensor if call is not None else None

@@ -84,6 +84,13 @@ def operation(program: Program, node: ast.AST) -> TorchCall | None:
     return TorchCall(node, method, node.func.value, tuple(node.args)) if method is not None else None
 
 
+def computes_loss(program: Program, call: ast.Call) -> bool:
+    """Does it compute one of torch's losses, by a function or a module?"""
+    found, callee = operation(program, call), program.value(call.func)
+    is_module = callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss"
+    return is_module or (found is not None and found.does.does("loss"))
+
+
 @dataclass(frozen=True)
 class Move:
     """A call that takes `tensor` to the device.
