@@ -14,6 +14,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_rebound
+from perflint.analysis.values.operations import given
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import COMPREHENSIONS, last_name, own_nodes, path_of, returned_values
 
@@ -115,30 +116,15 @@ class Placement:
         found = self._flow.graph(name).definitions(name)
         if not found and function is not None:
             found = tuple(self._flow.graph_of(self._program.tree).bindings.get(name.id, ()))
-        places = [self._of_definition(each, name, depth) for each in found if isinstance(each, Definition)]
+        places = [self._of_definition(each, depth) for each in found if isinstance(each, Definition)]
         made = _joined(places)
         return _UNKNOWN if made.place is Place.HOST and self._is_handed_on(name, point) else made
 
-    def _of_definition(self, definition: Definition, name: ast.Name, depth: int) -> Placed:
-        source, steps, node = definition.source, definition.steps, definition.node
-        if isinstance(node, ast.arg):
-            return self._of_parameter(node, depth)
-        if source is None or definition.updates is not None:
-            return _UNKNOWN
-        if len(steps) == 1 and isinstance(steps[0], int):
-            return self._part(source, steps[0], depth)
-        return self._of(source, source, depth - 1) if not steps else _UNKNOWN
-
-    def _part(self, source: ast.expr, index: int, depth: int) -> Placed:
-        if isinstance(source, ast.Tuple | ast.List):
-            return self._of(source.elts[index], source, depth - 1) if index < len(source.elts) else _UNKNOWN
-        callee = self._program.callee(source)
-        parts = [each.elts for each in returned_values(callee) if isinstance(each, ast.Tuple)]
-        return _joined([self._of(each[index], each[index], depth - 1) for each in parts if index < len(each)])
-
-    def _of_parameter(self, parameter: ast.arg, depth: int) -> Placed:
-        given = self._program.given(parameter)
-        return _joined([self._of(each, site, depth - 1) if each is not None else _UNKNOWN for site, each in given])
+    def _of_definition(self, definition: Definition, depth: int) -> Placed:
+        if not isinstance(definition.node, ast.arg):
+            return _joined([self._of(each, each, depth - 1) for each in given(self._program, definition)])
+        known = self._program.given(definition.node)
+        return _joined([self._of(each, site, depth - 1) if each is not None else _UNKNOWN for site, each in known])
 
     def _of_attribute(self, node: ast.Attribute, point: ast.AST, depth: int) -> Placed:
         path = path_of(node)

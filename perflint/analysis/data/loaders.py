@@ -184,7 +184,7 @@ class Loaders:
             return Setting(state, expression, certain)
         if any(isinstance(argument, ast.Starred) for argument in call.args[: offset + _PARAMETERS.index(name) + 1]):
             return Setting(State.UNKNOWN)
-        spread = [self._spread(keyword.value, name) for keyword in call.keywords if keyword.arg is None]
+        spread = [self._in_mapping(self._program.value(each.value), name) for each in call.keywords if each.arg is None]
         preset = self._program.value(call.func).item  # functools.partial's
         if preset is not None and preset.kind is Kind.MAPPING:
             spread.append(self._in_mapping(preset, name))
@@ -193,9 +193,6 @@ class Loaders:
             if state in states:
                 return Setting(state, certain=False)
         return Setting(State.ABSENT)
-
-    def _spread(self, node: ast.expr, name: str) -> Setting:
-        return self._in_mapping(self._program.value(node), name)
 
     def _in_mapping(self, value: Value, name: str) -> Setting:
         if value.kind is not Kind.MAPPING or value.items is None:

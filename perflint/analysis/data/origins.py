@@ -216,12 +216,11 @@ class Attributes:
 
     def _may_be_foreign(self, node: ast.expr) -> bool:
         """May the object be of a class of another file, or of one that derives from such a class?"""
-        value = self._program.value(node)
-        found = self._program.class_around(node) if path_of(node) == "self" else value.node
-        if isinstance(found, ast.ClassDef):
+        found = self._class_of(node)
+        if found is not None:
             bases = (base for each in self._program.lineage(found) for base in self._program.base_names(each))
             return any(not base.startswith(("@", "torch.", "builtins.")) for base in bases)
-        return not ((_is_of_torch(value.name) and value.sure) or self._is_guarded(node))
+        return not self._is_of_torch(node)
 
     def readers(self, node: ast.Attribute) -> list[ast.Attribute]:
         """The reads of the attribute of that name, of all objects that may be of the class around `node`."""
@@ -234,21 +233,28 @@ class Attributes:
 
     def _may_be(self, node: ast.expr, owner: ast.ClassDef) -> bool:
         """May the object be of the class, or of one that derives from it, or that it derives from?"""
-        value = self._program.value(node)
-        found = self._program.class_around(node) if path_of(node) == "self" else value.node
-        if isinstance(found, ast.ClassDef):
+        found = self._class_of(node)
+        if found is not None:
             return found in self._program.lineage(owner) or owner in self._program.lineage(found)
-        return not ((_is_of_torch(value.name) and value.sure) or self._is_guarded(node))
+        return not self._is_of_torch(node)
 
-    def _is_guarded(self, node: ast.expr) -> bool:
-        """Does the code run only where the object is a module of torch: below `if isinstance(module, nn.Linear)`?"""
+    def _class_of(self, node: ast.expr) -> ast.ClassDef | None:
+        """The class of this file of which the object is."""
+        found = self._program.class_around(node) if path_of(node) == "self" else self._program.value(node).node
+        return found if isinstance(found, ast.ClassDef) else None
+
+    def _is_of_torch(self, node: ast.expr) -> bool:
+        """Is it a module of torch, by its value, or as the code runs below `if isinstance(module, nn.Linear)`?"""
+        value = self._program.value(node)
+        if _names_layer(value.name) and value.sure:
+            return True
         child: ast.AST = node
         for parent in self._program.ancestors(node):
             test = parent.test if isinstance(parent, ast.If) and child in parent.body else None
             if isinstance(test, ast.Call) and path_of(test.func) == "isinstance" and len(test.args) == 2:
                 one, classes = test.args
                 kinds = classes.elts if isinstance(classes, ast.Tuple) else [classes]
-                if path_of(one) == path_of(node) and all(_is_of_torch(self._program.qualified(each)) for each in kinds):
+                if path_of(one) == path_of(node) and all(_names_layer(self._program.qualified(each)) for each in kinds):
                     return True
             child = parent
         return False
@@ -259,5 +265,5 @@ def edits_of(program: Program) -> tuple[str, ...]:
     return tuple(sorted(program.get(Attributes).edits() - {""}))
 
 
-def _is_of_torch(name: str) -> bool:
+def _names_layer(name: str) -> bool:
     return name.startswith("torch.nn.") and name != "torch.nn.Module"
