@@ -14,7 +14,7 @@ from perflint.analysis.found import GradMode
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.links import Manner
-from perflint.syntax.scopes import bind, local_names, parameters_of
+from perflint.syntax.scopes import arguments_of, bind, local_names, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, last_name, own_nodes, path_of
 
 _OFF = frozenset(f"torch.{name}" for name in "no_grad inference_mode autograd.no_grad autograd.inference_mode".split())
@@ -178,7 +178,7 @@ class TrainingModes:
                         found[path].append(switch)
             for call in calls if found else ():
                 if _TRAINING.search(path_of(call.func).rpartition(".")[2]):
-                    given = {path_of(each) for each in (*call.args, *(each.value for each in call.keywords))}
+                    given = set(map(path_of, arguments_of(call)))
                     owner = path_of(call.func).partition(".")[0]
                     for path in [path for path in found if path in given or path.startswith(f"{owner}.")]:
                         found[path].append(_Switch(call, True))

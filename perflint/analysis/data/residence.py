@@ -19,7 +19,7 @@ from perflint.analysis.memory.roles import FILLS, TAKES
 from perflint.analysis.values.codes import ELSEWHERE
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value, contains_tensor
 from perflint.syntax.module import is_main_guard
-from perflint.syntax.scopes import arguments_of
+from perflint.syntax.scopes import arguments_of, keyword_of
 from perflint.syntax.walk import (
     FUNCTIONS,
     Function,
@@ -46,7 +46,7 @@ class Residence:
 
     def moves(self, call: ast.Call) -> bool:
         """Does `call` put something on the device, or may it?"""
-        told = next((each.value for each in call.keywords if each.arg == "device"), None)
+        told = keyword_of(call, "device")
         if not isinstance(call.func, ast.Attribute):
             return False
         if call.func.attr == "cuda":

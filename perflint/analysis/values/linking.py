@@ -28,7 +28,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import ELSEWHERE, SHARED, argument_code, named_functions, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.values import GUESSED, Kind, Place
-from perflint.syntax.scopes import handed_on, is_static, parameters_of
+from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameters_of
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, bindings_of, own_nodes, path_of, returned_values
 
 _READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())
@@ -369,8 +369,9 @@ def _handed_over(program: Program) -> Iterator[str]:
 
 def _mode_given(program: Program, node: ast.Call) -> Manner:
     """Whether the modules that a call is given are in training mode, or in evaluation mode."""
-    given = (*node.args, *(each.value for each in node.keywords))
-    modules = [each for each in given if program.value(each).kind is Kind.MODULE and not is_loss(program, each)]
+    modules = [
+        each for each in arguments_of(node) if program.value(each).kind is Kind.MODULE and not is_loss(program, each)
+    ]
     if not modules:
         return Manner.PLAIN
     modes = program.training_modes(node)
