@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from perflint.analysis.call_graph import handlers
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.handlers import handlers
-from perflint.analysis.optimized import optimized
+from perflint.analysis.modules import optimized
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bind, bound_names

@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Sequence
 
+from perflint.analysis.call_graph import handlers
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.handlers import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program

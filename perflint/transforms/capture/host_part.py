@@ -12,8 +12,8 @@ from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.program import Program
+from perflint.analysis.values.dtypes import has_no_axes
 from perflint.analysis.values.operations import move
-from perflint.analysis.values.scalars import has_no_axes
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import (

@@ -10,7 +10,7 @@ from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.memory.hooks import may_be_hooked
+from perflint.analysis.memory.dispatch import may_be_hooked
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.values import Kind

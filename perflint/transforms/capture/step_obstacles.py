@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import ModuleCalls, runs_backward, steps_optimizer
-from perflint.analysis.heat.scale import Heat
+from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.roles import FILLS, TAKES, scaler_of
 from perflint.analysis.program import Program
