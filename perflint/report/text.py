@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,11 +11,10 @@ from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import GROUPS, Rule, Severity
 from perflint.report.places import is_fixable, notes, place, problem_place
 from perflint.report.style import Style, printable
-from perflint.report.words import count
+from perflint.report.words import count, outline
 
 _PLACES = 5  # of a defect's others that are named, unless verbose
 
-_NAMES = re.compile(r"`[^`]*`|'[^']*'|\d+")  # of the user's code, and numbers
 _ALIKE = 3  # findings of one defect that are still shown one by one
 _TAB = 4
 _MOST_UNDERLINED = 3  # of longer spans only the first line is underlined
@@ -149,7 +147,7 @@ def grouped(diagnostics: Iterable[Diagnostic], rules: Iterable[Rule], *, each: b
     order = {rule.name: (GROUPS.index(rule.group) if rule.group in GROUPS else len(GROUPS)) for rule in rules}
     together: defaultdict[object, list[Diagnostic]] = defaultdict(list)
     for number, one in enumerate(diagnostics):
-        words = (_NAMES.sub("", text) for text in (one.message, one.blocked, *(fix.title for fix in one.fixes)))
+        words = (outline(text) for text in (one.message, one.blocked, *(fix.title for fix in one.fixes)))
         together[number if each else (one.rule, one.kind, one.severity, one.measured, one.cost, *words)].append(one)
     groups: list[Group] = []
     for alike in together.values():
