@@ -163,8 +163,9 @@ def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypat
     ],
 )
 def test_a_users_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], line: str) -> None:
-    for name, text in {"broken.py": "a = 1\nx = (\n", "strange.py": "# coding: of-nobody\n", "broken.ipynb": "["}.items():
-        (tmp_path / name).write_text(text)
+    (tmp_path / "broken.py").write_text("a = 1\nx = (\n")
+    (tmp_path / "strange.py").write_text("# coding: of-nobody\n")
+    (tmp_path / "broken.ipynb").write_text("[")
     result = verify(tmp_path, *arguments)
     assert result.returncode == 2
     assert line in result.stderr
