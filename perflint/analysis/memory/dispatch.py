@@ -47,11 +47,9 @@ class Modules:
 
         Empty where one of them is not known.
         """
-        owner: ast.expr = call.func
-        method = "forward"
-        if isinstance(owner, ast.Attribute) and self.builders(owner) == [None]:
-            owner, method = owner.value, owner.attr
-        found = [self._body(built, method) for built in self.builders(owner)]
+        func, found = call.func, [self._body(built, "forward") for built in self.builders(call.func)]
+        if isinstance(func, ast.Attribute) and self.builders(func) == [None]:
+            found = [self._body(built, func.attr) for built in self.builders(func.value)]
         return tuple(dict.fromkeys(found)) if all(found) else ()
 
     def _body(self, built: ast.expr | None, method: str) -> ast.FunctionDef | str:
