@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Sequence
 
+from perflint.analysis.call_graph import handlers
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.handlers import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.optimized import optimized
+from perflint.analysis.modules import optimized
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bind, bound_names

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from perflint import torch_ops
-from perflint.analysis.heat.hot_syncs import first_reads, hot_syncs, is_repeated
-from perflint.analysis.heat.scale import Heat
-from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.found import Heat
+from perflint.analysis.heat.syncs import Sync, first_reads, hot_syncs, is_repeated
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.links import HotPlace
 from perflint.analysis.memory.library import ARRAYS

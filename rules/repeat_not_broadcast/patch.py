@@ -23,8 +23,9 @@ from perflint.api import (
     is_view,
 )
 
-from .copies import Copy, is_caught, may_have_gradient, other_operands
+from .copies import Copy
 from .proof import Repeated, is_reshaped, unproved_rank
+from .readers import is_caught, may_have_gradient, other_operands
 
 Operations = tuple[CodeChange, ...]
 
@@ -37,9 +38,7 @@ def patch(
     program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated, writes: list[Write]
 ) -> Fix:
     """The fix of a copy; raises Blocked, which says what stands in its way."""
-    if writes:
-        raise Blocked("the repeated tensor may be written to here, which a view shows", writes[0].node)
-    _check(program, copy, reading, repeated)
+    _check(program, copy, reading, repeated, writes)
     safety = _safety(program, shapes, copy, reading, repeated)
     cast = _cast(program, copy)
     if cast is not None:
@@ -59,7 +58,9 @@ def patch(
     return Fix(f"{title}{proviso}", safety, api.rewrite(program, *operations))
 
 
-def _check(program: Program, copy: Copy, reading: Reading, repeated: Repeated) -> None:
+def _check(program: Program, copy: Copy, reading: Reading, repeated: Repeated, writes: list[Write]) -> None:
+    if writes:  # by code that can't be looked into, while the copy is in use
+        raise Blocked("the repeated tensor may be written to here, which a view shows", writes[0].node)
     if lays_out_differently(program, copy, reading):
         raise Blocked(
             "a tensor here is transposed, or may be: the result would be laid out in memory in another way, "
@@ -154,7 +155,8 @@ def _is_device(program: Program, node: ast.expr) -> bool:
 
 
 def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> Operations:
-    assert copy.counts is not None
+    if copy.counts is None:
+        raise Blocked("the counts are in a list")
     if cast is not None:
         _check_comments(program, copy.call, cast)
     is_repeat = copy.is_method and copy.form == "repeat"

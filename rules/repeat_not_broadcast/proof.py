@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perflint import api
-from perflint.api import Consumer, Program, Reading, Shape, Shapes
+from perflint.api import Consumer, Program, Reading, Role, Shape, Shapes
 
 from .copies import Copy
+from .readers import is_elementwise, other_operands
 
 _DEPTH = 4
 
@@ -34,7 +36,8 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     if copy.form in ("interleave", "cat"):
         return Repeated((copy.axis,), new=False) if copy.axis is not None and shape.size(copy.axis) == "1" else None
     if copy.counts is None:
-        return None
+        axes = (0,) if filled_in_turn(program, copy) else spread(shapes, copy)
+        return Repeated(axes, new=False) if axes else None
     counts = copy.counts
     repeated = [position for position, count in enumerate(counts) if api.integer(count) != 1]
     if all(shapes.size(counts[position]) == "1" for position in repeated):
@@ -51,8 +54,14 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
         position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)
     ]
     new = min(ranks, default=0) < len(counts)
-    if all(_result_shows(program, shapes, reading, counts[position]) for position in unproved):
+    unproved = [position for position in unproved if not result_shows(program, shapes, reading, counts[position])]
+    if not unproved:
         return Repeated(tuple(repeated), new, sure=not _is_sliced(program, shapes, copy.source))
+    has_room = shape.rank is None and min(ranks) <= len(counts) - len(repeated)
+    if (has_room and _adds_axes(program, copy, repeated)) or all(
+        result_suggests(program, shapes, reading, counts[position], loosely=True) for position in unproved
+    ):
+        return Repeated(tuple(repeated), new, sure=False)
     return None
 
 
@@ -113,10 +122,30 @@ def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading
         if ranks
         and numbers[position] != 1
         and all(_is_single(shape, position, len(numbers), rank) for rank in range(needed, len(numbers) + 1))
-        and _result_shows(program, shapes, reading, count)
+        and (result_shows(program, shapes, reading, count) or result_suggests(program, shapes, reading, count))
     ]
     refuted = all(any(not _is_single(shape, position, len(numbers), rank) for position in shown) for rank in ranks)
     return 0 if refuted else needed
+
+
+def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
+    """Do counts in front look like new axes: several variables or ones at the end, or one moved away?"""
+    assert copy.counts is not None
+    if repeated != list(range(len(repeated))) or len(repeated) == len(copy.counts):
+        return False
+    method = program.parent(copy.call)
+    moved = isinstance(method, ast.Attribute) and method.attr in ("permute", "transpose")
+    if any(api.integer(copy.counts[i]) is not None for i in repeated):  # else it may be a tiling of images
+        order = [api.integer(axis) for axis in _arguments(program, method)]
+        return len(repeated) > 1 and moved and order[-len(repeated) :] == repeated
+    return len(repeated) > 1 or moved
+
+
+def _arguments(program: Program, method: ast.AST | None) -> list[ast.expr]:
+    call = program.parent(method) if method is not None else None
+    arguments = call.args if isinstance(call, ast.Call) and call.func is method else []
+    only = arguments[0] if len(arguments) == 1 else None
+    return only.elts if isinstance(only, ast.Tuple | ast.List) else arguments
 
 
 def _is_below_one(program: Program, count: ast.expr) -> bool:
@@ -138,10 +167,39 @@ def _is_single(shape: Shape, position: int, counts: int, rank: int) -> bool:
     return axis < 0 or shape.size(axis) == "1" or shape.size(axis - rank) == "1"
 
 
-def _result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.expr) -> bool:
-    """Is the copy joined with something whose size on that axis is the count itself?"""
+def result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.expr) -> bool:
+    """Is the copy joined with, or written into, something whose size on that axis is the count itself?"""
     symbol = shapes.size(count)
-    return bool(symbol) and any(_joins(program, shapes, each, symbol) for each in reading.consumers)
+    return bool(symbol) and any(
+        _joins(program, shapes, consumer, symbol) or _fills(program, shapes, consumer, symbol)
+        for consumer in reading.consumers
+    )
+
+
+def result_suggests(
+    program: Program, shapes: Shapes, reading: Reading, count: ast.expr, *, loosely: bool = False
+) -> bool:
+    """Does it meet, element by element, a tensor whose size on that axis is the count: unless that is 1, it is so.
+
+    `loosely`: of a tensor with nobody knows how many axes, these are taken to be as many as the copy has.
+    """
+    symbol = shapes.size(count)
+    for consumer in reading.consumers if symbol else ():
+        rank = shapes.shape(consumer.operand).rank or 0
+        axes = _repeated_axes(shapes, consumer, symbol)
+        if axes:
+            others = _met(program, consumer) if consumer.role is Role.ELEMENTWISE else _index(consumer)
+            leaves = [part for other in others for part in _leaves(program, other)]
+            places = [place for axis in axes for place in ((axis, axis + rank) if loosely else (axis,))]
+            if any(_has(shapes, leaf, place, symbol) for leaf in leaves for place in places):
+                return True
+    return False
+
+
+def _has(shapes: Shapes, tensor: ast.expr, axis: int, symbol: str) -> bool:
+    """Is that axis of that size: counted from the back, or from the front where the rank is unknown?"""
+    shape = shapes.shape(tensor)
+    return (axis < 0 or shape.rank is None) and shape.size(axis) == symbol
 
 
 def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]:
@@ -161,3 +219,112 @@ def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) ->
         and symbol in {shapes.shape(part).size(axis % shape.rank) for part in parts if part is not consumer.operand}
         for axis in _repeated_axes(shapes, consumer, symbol)
     )
+
+
+def _fills(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
+    axes = _repeated_axes(shapes, consumer, symbol)
+    if not axes or consumer.role is not Role.ELEMENTWISE:
+        return False
+    node: ast.AST = consumer.node
+    for around in _elementwise_around(program, consumer):
+        node = around
+    parent = node if isinstance(node, ast.Assign | ast.AugAssign) else program.parent(node)
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Subscript):
+        target: ast.expr = parent.targets[0]
+    elif isinstance(parent, ast.AugAssign):
+        target = parent.target
+    else:
+        return False
+    return any(shapes.shape(target).size(axis) == symbol for axis in axes)
+
+
+def _met(program: Program, consumer: Consumer) -> Iterator[ast.expr]:
+    """The tensors with which the copy, or what comes of it in the same expression, is combined."""
+    yield from other_operands(consumer)
+    child = consumer.node
+    for around in _elementwise_around(program, consumer):
+        if around is not child and isinstance(child, ast.expr):
+            yield from other_operands(Consumer(around, child, Role.ELEMENTWISE))
+        child = around
+
+
+def _index(consumer: Consumer) -> Iterator[ast.expr]:
+    """What `gather` takes from the copy: no more along its other axes than there is."""
+    call = consumer.node
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "gather"):
+        return
+    if consumer.operand in (call.func.value, *call.args[:1]):
+        yield from [each.value for each in call.keywords if each.arg == "index"] or call.args[-1:]
+
+
+def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AST]:
+    """The elementwise operations around the one that reads the copy, each taking the last one's result."""
+    node: ast.AST | None = consumer.node
+    while node is not None and is_elementwise(program, node):
+        yield node
+        parent = program.parent(node)
+        if isinstance(parent, ast.Attribute) and isinstance(program.parent(parent), ast.Call):
+            parent = program.parent(parent)
+        node = parent
+
+
+def _leaves(program: Program, node: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr]:
+    yield node
+    parts = [node.left, node.right] if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult) else []
+    if isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:
+        parts = values
+    for each in parts if depth else ():
+        yield from _leaves(program, each, depth - 1)
+
+
+def filled_in_turn(program: Program, copy: Copy) -> bool:
+    """Is it `x.view(sizes).repeat(counts)`, with `sizes[1:] = [1] * n` and `counts[0] = 1`, or the other way round?"""
+    view = copy.source
+    if not (
+        isinstance(view, ast.Call)
+        and isinstance(view.func, ast.Attribute)
+        and view.func.attr in ("view", "reshape")
+        and len(view.args) == 1
+    ):
+        return False
+    sizes, counts = view.args[0], copy.call.args[-1]
+    function = program.function_of(copy.call)
+    if not isinstance(sizes, ast.Name) or not isinstance(counts, ast.Name) or function is None:
+        return False
+    ones = [_ones(function, name.id) for name in (sizes, counts)]
+    if None in ones:
+        return False
+    fronts = sorted(ones, key=lambda part: part != "front")
+    return fronts == ["front", "back"]
+
+
+def spread(shapes: Shapes, copy: Copy) -> tuple[int, ...]:
+    """The axes that `x.repeat(1, *sizes)` repeats, if they all have size 1; none if that is not so."""
+    *front, last = copy.call.args
+    shape = shapes.shape(copy.source)
+    if not isinstance(last, ast.Starred) or any(isinstance(each, ast.Starred) for each in front):
+        return ()
+    ones = all(api.integer(count) == 1 for count in front)
+    behind = tuple(range(len(front), shape.rank or 0))
+    return behind if ones and all(shape.size(axis) == "1" for axis in behind) else ()
+
+
+def _ones(function: ast.AST, name: str) -> str | None:
+    """Which part of the list is filled with ones: "front" is [0], "back" is [1:]; None for anything else."""
+    found = [
+        statement for statement in ast.walk(function)
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
+        and isinstance(statement.targets[0].value, ast.Name) and statement.targets[0].value.id == name
+    ]  # fmt: skip
+    if len(found) != 1 or not isinstance(found[0].targets[0], ast.Subscript):
+        return None
+    index, value = found[0].targets[0].slice, found[0].value
+    if api.integer(index) == 0 and api.integer(value) == 1:
+        return "front"
+    is_tail = (
+        isinstance(index, ast.Slice) and api.integer(index.lower) == 1 and index.upper is None and index.step is None
+    )
+    if not is_tail or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
+        return None
+    is_one = isinstance(value.left, ast.List) and [api.integer(each) for each in value.left.elts] == [1]
+    return "back" if is_one else None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.heat.scale import Heat
+from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Says
@@ -171,8 +171,6 @@ def _outlined_at(program: Program, inner: ast.stmt) -> Fix:
     if region.recorded and isinstance(around, LOOPS):
         reason = "gradients may be recorded, and a replay would record none: put it under `torch.no_grad()`"
         raise Blocked(reason, inner)
-    for distribution in region.unchecked:
-        raise Blocked("it checks its arguments on the host: pass `validate_args=False`", distribution)
     name, imported = importing(program, RUNTIME, "cuda_graph" if region.recorded else "graphed_step")
     operations = Outline(program, region, taken_around(program, region.scope)).operations(name)
     safety = Safety.ROUNDING if region.recorded else Safety.EXACT  # of gradients that several uses add up
@@ -213,8 +211,6 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     title = "run the training step as one CUDA graph"
     if eager := found[0].eager:
         title = f"run the forward and backward passes as one CUDA graph, but not the optimizer's step ({eager})"
-    if any(region.unchecked for region in found):
-        safety, title = Safety.BEHAVIOUR, f"{title}, with distributions that no longer check their arguments"
     return Fix(title, safety, rewrite(program, *imported, *changes), DISTRIBUTION)
 
 

@@ -12,8 +12,8 @@ from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.program import Program
+from perflint.analysis.values.dtypes import has_no_axes
 from perflint.analysis.values.operations import move
-from perflint.analysis.values.scalars import has_no_axes
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import (
@@ -26,6 +26,7 @@ from perflint.syntax.walk import (
     own_nodes,
     path_of,
     receiver_of,
+    root_of,
 )
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.late import is_setting
@@ -152,7 +153,8 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
     """The expressions of a statement that are to be evaluated in front of it, where they need nothing that it computes.
 
     Those copy to the device what the host has, choose rows by what differs in each iteration, take a batch apart, or
-    decide by a count whether something is due: there is a graph for either answer.
+    decide by a count whether something is due: there is a graph for either answer. Numbers of a foreign object, such as
+    the bounds of an environment, are read there as well: the key of a graph would hold all that this object reads.
     """
     graph, inside = program.get(Flow).graph(statement), set[ast.AST]()
 
@@ -169,6 +171,7 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
             name = _name_of_move(program, node)
         elif isinstance(node, ast.Subscript) and not any(map(given, own_nodes(node.value))):
             name = _name_of_choice(program, node, [each for each in elements_of(node.slice) if given(each)])
+            name = name or (_name_of_bound(program, node) if always else "")
         elif isinstance(node, ast.Attribute) and always and given(node.value, outermost_of(program, around)):
             name = "" if _is_of_self(node, around) else _name_of_part(program, node)
         if name and isinstance(node, ast.expr):
@@ -245,6 +248,14 @@ def _name_of_move(program: Program, node: ast.Call) -> str:
     if moved is None or not isinstance(moved.tensor, ast.Name):
         return ""
     return moved.tensor.id if program.value(moved.tensor).place is not Place.DEVICE else ""
+
+
+def _name_of_bound(program: Program, node: ast.Subscript) -> str:
+    """Of `envs.action_space.low[0]`, which is no tensor of a module."""
+    path, root = path_of(node.value), root_of(node)
+    is_foreign = path.count(".") > 1 and isinstance(root, ast.Name) and program.value(root).kind is Kind.UNKNOWN
+    is_read = is_foreign and isinstance(node.ctx, ast.Load) and integer(node.slice) is not None
+    return path.rpartition(".")[2] if is_read and program.value(node.value).kind is not Kind.TENSOR else ""
 
 
 def _name_of_choice(program: Program, node: ast.Subscript, given: list[ast.expr]) -> str:

@@ -324,8 +324,6 @@ class Outline:
                 yield InsertBefore(first, (assignment(name, expression("None")),))
         for number in region.kept:
             yield from number.replaced(self.program)
-        for call in region.unchecked:
-            yield AddKeywords(call, (("validate_args", expression("False")),))
         for call, tensor in region.unplaced:
             yield AddKeywords(call, (("device", expression("{tensor}.device", tensor=tensor)),))
         for read, name in self._late_values.items():

@@ -6,8 +6,7 @@ import ast
 from dataclasses import replace
 
 from perflint import torch_ops
-from perflint.analysis.memory.dispatch import Modules
-from perflint.analysis.memory.hooks import is_scripted
+from perflint.analysis.memory.dispatch import Modules, is_scripted
 from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import integer

@@ -198,7 +198,7 @@ class OptimisticPointsTo(PointsTo):
         return frozenset({made(call)})
 
 
-class Effects(Memory):
+class SideEffects(Memory):
     """The effects of one program's functions, as far as they are known, by points-to analysis."""
 
     analysis = OptimisticPointsTo
