@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
+from perflint.analysis.data.callables import Callees, SideEffects
 from perflint.analysis.data.draw_order import Draws
-from perflint.analysis.data.effects import Callees, Effects
-from perflint.analysis.data.isolation import Isolation
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.data.residence import OF_TENSORS, Pickling, Residence
+from perflint.analysis.data.residence import OF_TENSORS, Isolation, Pickling, Residence
 from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, contains_tensor
@@ -65,7 +64,7 @@ class Datasets:
         self._pickling = program.get(Pickling)
         self._callees = program.get(Callees)
         self._draws = program.get(Draws)
-        self._effects = program.get(Effects)
+        self._effects = program.get(SideEffects)
         self._isolation = Isolation(program)
         self._residence = program.get(Residence)
         self._open: set[ast.AST] = set()  # what is being examined, for a dataset that is made of itself

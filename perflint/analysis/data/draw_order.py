@@ -6,7 +6,7 @@ import ast
 import re
 
 from perflint import torch_ops
-from perflint.analysis.data.effects import HARMLESS_METHODS, Callables, Callees, Part
+from perflint.analysis.data.callables import HARMLESS_METHODS, Callables, Callees, Part
 from perflint.analysis.data.iteration import Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.origins import Origins

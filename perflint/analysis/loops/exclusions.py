@@ -9,11 +9,11 @@ from perflint import torch_ops
 from perflint.analysis.autograd.effects import differentiates
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.test_files import imports_framework
 from perflint.analysis.loops.calls import sort_of
 from perflint.analysis.loops.flow import Header
 from perflint.analysis.loops.header import RANGES, proven_tensors
 from perflint.analysis.values.values import Kind
+from perflint.syntax.module import imports_framework
 from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, path_of, receiver_of
 
 _GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
@@ -53,8 +53,7 @@ def _steps(program: Program, node: ast.Call) -> bool:
     if stepped is None or program.value(stepped).kind is Kind.MODULE:
         return False
     callee = program.callee(node)
-    owner = program.class_of(callee) if callee is not None else None
-    return callee is None or (owner is not None and path_of(stepped) != "self" and not owner.is_a("module"))
+    return callee is None or program.class_of(callee) is not None
 
 
 def _steps_environment(program: Program, node: ast.Call) -> bool:
@@ -73,7 +72,7 @@ def _fills_array(program: Program, node: ast.Assign) -> bool:
     targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
     calls = {name_called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
     return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
-        name in ("float", "int") or torch_ops.does(name, "to_host") for name in calls
+        torch_ops.does(name, "to_host") for name in calls
     )
 
 

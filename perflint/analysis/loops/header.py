@@ -10,7 +10,8 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.flow import Element, Header
 from perflint.analysis.values.values import Kind, element_of
-from perflint.syntax.walk import Loop, elements_of, name_called, own_nodes, path_of, spans_an_axis, stores
+from perflint.syntax.scopes import Bound, bind
+from perflint.syntax.walk import Loop, elements_of, integer, name_called, own_nodes, path_of, spans_an_axis, stores
 
 
 def picks_one(index: ast.expr, is_indexed: Callable[[ast.expr], bool]) -> bool:
@@ -99,7 +100,7 @@ def _offset(node: ast.expr, indices: Set[str]) -> int | None:
 def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
     """The paths that the function around `loop` treats as only a tensor, or a list of tensors, can be."""
     found = set()
-    for node in own_nodes(program.function_of(loop) or program.tree):
+    for node in own_nodes(program.scope_of(loop)):
         if isinstance(node, ast.Subscript):
             if spans_an_axis(node.slice):
                 found.add(path_of(node.value))
@@ -189,7 +190,7 @@ def _innermost(node: ast.Call) -> ast.Call:
 
 def _range_called(program: Program, node: ast.expr) -> ast.Call | None:
     """The call of `range`, reversed or not, that is `node`, or what this name is bound to, and to nothing else."""
-    bound = stores(program.function_of(node) or program.tree, node.id) if isinstance(node, ast.Name) else ()
+    bound = stores(program.scope_of(node), node.id) if isinstance(node, ast.Name) else ()
     statement = program.statement_of(bound[0]) if len(bound) == 1 else None
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
         node = statement.value
@@ -248,34 +249,24 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
     header.elements.append(Element(target, path_of(base) or ast.unparse(base), iterated, is_tensor, axis))
 
 
-def _is_function(node: ast.Call) -> bool:
-    """Is it `torch.split(x, ...)` rather than `x.split(...)`?"""
-    return not (isinstance(node.func, ast.Attribute) and path_of(node.func.value) != "torch")
+def _parting(node: ast.Call) -> Bound:
+    """The arguments of `torch.split(x, 2, dim=1)`, `x.split(2, 1)`, `x.unbind(1)` and the like."""
+    is_method = isinstance(node.func, ast.Attribute) and path_of(node.func.value) != "torch"
+    sizes = () if name_called(node) == "unbind" else ("split_size" if is_method else "split_size_or_sections",)
+    return bind(node, (*sizes, "dim") if is_method else ("input", *sizes, "dim"))
 
 
 def split_base(node: ast.Call) -> ast.expr:
     """What `torch.split(x, ...)` or `x.split(...)` splits."""
-    if _is_function(node) and node.args:
-        return node.args[0]
-    return node.func.value if isinstance(node.func, ast.Attribute) else node
+    return _parting(node).get("input") or (node.func.value if isinstance(node.func, ast.Attribute) else node)
 
 
 def split_size(node: ast.Call) -> ast.expr | None:
     """The size of each part."""
-    position = 1 if _is_function(node) else 0
-    keywords = [keyword.value for keyword in node.keywords if keyword.arg in ("split_size", "split_size_or_sections")]
-    return keywords[0] if keywords else node.args[position] if len(node.args) > position else None
+    return _parting(node).get("split_size", "split_size_or_sections")
 
 
 def split_axis(node: ast.Call) -> int | None:
     """The axis along which it splits, where it is written as a constant."""
-    position = (1 if _is_function(node) else 0) + (0 if name_called(node) == "unbind" else 1)
-    given = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")]
-    given = given or ([node.args[position]] if len(node.args) > position else [])
-    if not given:
-        return 0
-    try:
-        axis = ast.literal_eval(given[0])
-    except ValueError:
-        return None
-    return axis if isinstance(axis, int) else None
+    axis = _parting(node).get("dim")
+    return 0 if axis is None else integer(axis)

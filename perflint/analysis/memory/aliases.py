@@ -38,7 +38,7 @@ class Memory:
 
     def points_to(self, node: ast.AST) -> PointsTo:
         """The locations and writes of the scope whose own code holds `node`."""
-        return self.points_of(self.program.function_of(node) or self.program.tree)
+        return self.points_of(self.program.scope_of(node))
 
     def writes_after(self, node: ast.expr, point: ast.AST) -> Iterator[Write]:
         """The writes that may run after `point` in its scope, and may change what `node` evaluates to there."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph
-from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,

@@ -10,13 +10,12 @@ from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.memory.hooks import may_be_hooked
+from perflint.analysis.memory.dispatch import may_be_hooked
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import (
     MODES,
     argument_names,
@@ -26,6 +25,7 @@ from perflint.transforms.capture.calls import (
     is_tensor,
     works_in_place,
 )
+from perflint.transforms.rewrite import Blocked, shown
 
 _OTHER_CODE = {
     **dict.fromkeys(TRIES, "handles errors"),
@@ -223,7 +223,9 @@ def _check_test(program: Program, test: ast.expr) -> None:
             _check_test(program, part)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         _check_test(program, test.operand)
-    elif not _is_identity(test) and any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
+    elif isinstance(test, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in test.ops):
+        pass
+    elif any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
         raise Blocked(f"{shown(program, test)} {_USES['if']}", test)
 
 
@@ -250,10 +252,6 @@ def _is_filled(program: Program, node: ast.Subscript) -> bool:
     statement = program.statement_of(node)
     is_target = isinstance(statement, ast.Assign) and node in statement.targets
     return is_target and isinstance(statement, ast.Assign) and program.value(statement.value).kind is Kind.NUMBER
-
-
-def _is_identity(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in test.ops)
 
 
 def _data(node: ast.AST) -> Iterable[ast.expr]:
