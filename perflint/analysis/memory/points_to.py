@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
+from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, updated_by
 from perflint.analysis.memory.calls import VARIABLE
 from perflint.analysis.memory.implicit import ImplicitCalls
 from perflint.analysis.memory.library import ARRAYS, PLAIN, decorators_of
@@ -148,16 +148,7 @@ class PointsTo(ImplicitCalls):
 
     def held(self, value: Value) -> Locations:
         """The locations that a variable may hold while it has this SSA value."""
-        found: set[Location] = set()
-        pending, seen = [value], set[Value]()
-        while pending:
-            for each in sources_of(pending.pop()):
-                if each not in seen:
-                    seen.add(each)
-                    found |= self._defined(each)
-                    if isinstance(each, Definition) and each.updates is not None:
-                        pending.append(each.updates)
-        return frozenset(found)
+        return frozenset().union(*map(self._defined, updated_by(value)))
 
     def _defined(self, value: Value) -> Locations:
         """What a variable is given where it is bound."""
