@@ -60,14 +60,15 @@ Where the optimizer can't step in a graph, or something that can't be moved stan
 step, the forward and backward passes are one, `exact` with any optimizer, and the rest stays as it was: with a
 GradScaler, LBFGS called without a closure, an optimizer that the file defines, a count that says when a step is due, a
 print, a list that is filled, a number that is read. A step that calls a closure isn't captured. With DataParallel over
-several devices, and with several processes, the step stays eager.
+several devices the step stays eager. With DistributedDataParallel all processes capture and replay it, or none does.
 
 Not captured, with the line and what to do: other numbers of the host that differ in each iteration, such as counts;
 tests of tensors; prints, logs and lists that can't go behind the step; random numbers of the host that are drawn behind
 a forward pass; variables that are read where the step fails, or by `locals()`, `eval` or `exec`; attributes that are
-assigned; losses that callers compute; sparse gradients, hooks; programs that always train by several processes;
-compiled modules; functions of other files, unless torch's or known to only compute. What modules and criteria of other
-files assign, draw or read on the host shows when the step is watched; what they print is printed by eager steps only.
+assigned; losses that callers compute; sparse gradients, hooks; programs whose processes exchange anything but gradients
+by DistributedDataParallel; compiled modules; functions of other files, unless torch's or known to only compute. What
+modules and criteria of other files assign, draw or read on the host shows when the step is watched; what they print is
+printed by eager steps only.
 
 ## Measured
 One H100, torch 2.11.0, 2026-11-23. By `perflint tune`, which tries this fix and adds workers, on whole programs with

@@ -239,13 +239,11 @@ class Program(Module, ABC):
         """Is it known of any function of another file that it lets go of the graph of its first argument?"""
         return any(each.drops for each in self._context.summaries)
 
-    def computes_elsewhere(self, node: ast.Call) -> bool:
-        """Does a call run a function, or the forward of a module, of another file that only computes on the device?"""
-        is_plain = self.value(node.func).kind is Kind.LIBRARY
-        targets = {each for each in self.targets(node) if is_plain or each.endswith(".forward")}
-        self.asked.effects.update(targets)
-        found = [each for each in self.summaries(node) if each.target in targets]
-        return bool(found) and all(each.computes for each in found)
+    def computes_elsewhere(self, target: str) -> bool:
+        """Does the function of another file, or the method of a module there, only compute on the device?"""
+        self.asked.effects.add(target)
+        found = self._facts.summaries.get(target) if self._context.summaries else None
+        return found is not None and found.computes
 
     def is_called(self, function: Function | None, manner: Manner, part: int | None = None) -> bool:
         """Do other files call `function` in this manner, or use the part of its result so?"""

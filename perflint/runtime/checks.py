@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 _INVALID = (
@@ -27,30 +26,38 @@ class _Flag:
 _flags: dict[torch.device, _Flag] = {}
 
 
-class Checks(TorchFunctionMode):
+class Checks:
     """Has a capture hold the checks of distributions' arguments; where nothing is captured they are made at once.
 
     The host waits for them then, which what watches for its reads does not see. For a capture on `device`, it is made
-    before that begins.
+    before that begins. Other threads check as ever.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
-        super().__init__()
         if device is not None and device not in _flags:
             known = torch.zeros((), dtype=torch.bool, pin_memory=True)
             _flags[device] = _Flag(torch.zeros((), dtype=torch.bool, device=device), known)
         self._flag = _flags[device] if device is not None else None
+        self._thread = threading.get_ident()
+        self._plain = torch._is_all_true  # what torch.distributions asks, to raise if not
         self._has_checks = False
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not torch._is_all_true:  # what torch.distributions asks, to raise if not
-            return func(*args, **(kwargs or {}))
+    def __enter__(self) -> Checks:
+        torch._is_all_true = self._are_valid  # type: ignore[assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch._is_all_true = self._plain
+
+    def _are_valid(self, valid: Tensor) -> Tensor | bool:
+        if threading.get_ident() != self._thread:
+            return self._plain(valid)
         if self._flag is not None and torch.cuda.is_current_stream_capturing():
-            self._flag.failed.logical_or_(func(*args, **(kwargs or {})).logical_not())
+            self._flag.failed.logical_or_(self._plain(valid).logical_not())
             self._has_checks = True
             return True
         with _disable_current_modes():
-            return bool(func(*args, **(kwargs or {})))
+            return bool(self._plain(valid))
 
     def tell(self) -> None:
         """At the end of a capture: have each replay tell the host, which doesn't wait for it."""

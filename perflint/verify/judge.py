@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from perflint.verify.agent.recorder import OUTPUT
 from perflint.verify.agent.state import AVERAGE, DERIVED, OPTION
 from perflint.verify.compare import EPSILON, Comparison, Difference, logged
-from perflint.verify.grade import NO_TIME, Grade, Likeness
 from perflint.verify.running import ending
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import LEAST_ROUNDS, ORIGINALS, PATCHED
+from perflint.verify.verdict import NO_TIME, Grade, Likeness
 
 if TYPE_CHECKING:
     import numpy as np

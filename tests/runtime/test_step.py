@@ -22,7 +22,7 @@ from perflint.runtime.refusal import CannotCapture, Unsettled
 from perflint.runtime.replay import flatten
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
 from perflint.runtime.scope import Scope
-from perflint.runtime.step import StepReplay
+from perflint.runtime.step_replay import StepReplay
 from perflint.runtime.walk import Walk
 
 Step = Callable[..., Any]

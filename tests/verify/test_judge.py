@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from perflint.verify.compare import Comparison, Difference
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.runs import Recorded
+from perflint.verify.verdict import Grade, Likeness
 
 RUN = Recorded(Path(), None, "loss 0.5\n", "")
 NEAR = Difference(2, "gradient 0.0", 1e-7, is_close=True, reference=1e-7, changed=1.1e-7)

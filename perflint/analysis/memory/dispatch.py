@@ -39,14 +39,28 @@ class Modules:
 
         Empty where one of them is not analysed.
         """
-        found: dict[ast.FunctionDef, None] = {}
-        for built in self.builders(call.func):
-            value = self._program.value(built) if built is not None else UNKNOWN
-            forward = method_of(value.node, "forward") if value.sure else None
-            if forward is None or forward.decorator_list:
-                return ()
-            found[forward] = None
-        return tuple(found)
+        found = [self._body(built, "forward") for built in self.builders(call.func)]
+        known = [each for each in found if isinstance(each, ast.FunctionDef)]
+        return tuple(dict.fromkeys(known)) if len(known) == len(found) else ()
+
+    def bodies(self, call: ast.Call) -> tuple[ast.FunctionDef | str, ...]:
+        """What a call of a module, or of a method of one, may run: functions of this file, or their names elsewhere.
+
+        Empty where one of them is not known.
+        """
+        func, found = call.func, [self._body(built, "forward") for built in self.builders(call.func)]
+        if isinstance(func, ast.Attribute) and self.builders(func) == [None]:
+            found = [self._body(built, func.attr) for built in self.builders(func.value)]
+        return tuple(dict.fromkeys(found)) if all(found) else ()
+
+    def _body(self, built: ast.expr | None, method: str) -> ast.FunctionDef | str:
+        """The method of what `built` gives, or its name in another file; empty where it is not known, or decorated."""
+        value = self._program.value(built) if built is not None else UNKNOWN
+        if value.sure and isinstance(value.node, ast.ClassDef):
+            found = method_of(value.node, method)
+            is_plain = found is not None and not found.decorator_list and method_of(value.node, "__call__") is None
+            return found if found is not None and is_plain else ""
+        return f"{value.name}.{method}" if "." in value.name else ""
 
     def builders(self, node: ast.expr) -> Expressions:
         """What builds the modules that `node` may be: calls, or else what is known to be an instance of one class."""
@@ -60,7 +74,10 @@ class Modules:
             return [None]
         value = program.value(node)
         is_instance = value.sure and isinstance(value.node, ast.ClassDef)
-        if value.kind is Kind.MODULE and (isinstance(node, ast.Call) or is_instance):
+        is_elsewhere = value.kind is Kind.UNKNOWN and "." in value.name  # of a class in another file, say
+        if isinstance(node, ast.Call) and (value.kind is Kind.MODULE or is_elsewhere):
+            return [node]
+        if value.kind is Kind.MODULE and is_instance:
             return [node]
         if isinstance(node, ast.Constant) and node.value is None:
             return []  # which nobody calls

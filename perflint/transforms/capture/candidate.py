@@ -16,7 +16,6 @@ from perflint.analysis.values.device_use import scripting
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, path_of
 from perflint.transforms.aliases import check_aliases
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, RUNTIME, handed_over, is_captured
 from perflint.transforms.capture.chunks import end_of, stepped
@@ -26,10 +25,9 @@ from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, region_with, regions, shortened
 from perflint.transforms.names import importing, taken_around
-from perflint.transforms.operations import Decorate
+from perflint.transforms.operations import Decorate, expression
 from perflint.transforms.remedy import TrainingStep
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import expression
+from perflint.transforms.rewrite import Blocked, rewrite, shown
 
 _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 

@@ -15,23 +15,24 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import check_file
 from perflint.transforms.capture.host_part import (
     Around,
     Fetched,
+    Kept,
     detaches,
     early,
     fetched,
     is_within,
+    kept,
     only_fetches,
     scales,
 )
-from perflint.transforms.capture.kept import Kept, kept
 from perflint.transforms.capture.late import Late, late
 from perflint.transforms.capture.parts import Part, names_in, runs, steps, sunk
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
+from perflint.transforms.rewrite import Blocked, shown
 
 
 @dataclass(frozen=True)

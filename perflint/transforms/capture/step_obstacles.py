@@ -17,10 +17,10 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import FUNCTIONS, LOOPS, last_name, own_nodes, path_of, receiver_of
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import argument_names
 from perflint.transforms.capture.obstacles import Obstacles
-from perflint.transforms.output import is_output
+from perflint.transforms.host_code import is_output
+from perflint.transforms.rewrite import Blocked, shown
 
 _OWN_PARTS = frozenset(  # what a module, or an optimizer, gives of itself
     f"{each}{what}" for each in ("", "named_") for what in ("parameters", "buffers", "modules", "children")
@@ -146,7 +146,7 @@ class StepObstacles(Obstacles):
             raise Blocked(f"{shown(program, func)} puts out what a replay would not: do that behind the step", node)
         elif self.trains and self._is_criterion(node, value):
             pass  # so is that
-        elif value.kind is Kind.LIBRARY and not (name.partition(".")[0] in _KNOWN or program.computes_elsewhere(node)):
+        elif value.kind is Kind.LIBRARY and not (name.partition(".")[0] in _KNOWN or program.computes_elsewhere(name)):
             raise Blocked(
                 f"what {shown(program, func)} does isn't known: call it in front of the step, or {_BY_HAND}", node
             )

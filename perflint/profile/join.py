@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perflint.profile.agent.lines import Facts, Lines, Owners, Users, Workers
+from perflint.profile.lines import Facts, Lines, Owners, Users, Workers
 from perflint.profile.record import (
     KINDS,
     OPERATION_STEPS,
@@ -32,7 +32,7 @@ from perflint.shim import hooks
 from perflint.shim.counts import Tally
 from perflint.shim.hooks import AfterImport, Finder, replace
 from perflint.shim.session import RUN
-from perflint.verify.agent.journal import Journal
+from perflint.verify.agent.journal import journaled
 from perflint.verify.agent.steps import GRAPHED, Steps, keep_sockets, platform_of, synchronize
 from perflint.verify.agent.timeline import Kineto
 from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER, ORDERS
@@ -52,9 +52,7 @@ def join() -> None:
     orders: Orders = pickle.loads((run / ORDERS).read_bytes())
     agent = Agent(orders, run)
     watched: dict[str, AfterImport] = {"torch": agent.watch, GRAPHED: agent.steps.watch_replays}
-    if orders.journal:
-        watched = Journal(Path(orders.journal), orders.roots, [str(run.parent)]).watch(watched)
-    sys.meta_path.insert(0, Finder(lambda _: None, watched))
+    sys.meta_path.insert(0, Finder(lambda _: None, journaled(orders, run, watched)))
 
 
 class Agent:
@@ -192,7 +190,7 @@ class Recording:
             reached = _note(record.marks, is_last=number == traced)
         self._end_trace(reached)
         owners.noting = False
-        self._kineto = _started(Kineto(device=record.is_gpu, host=True, shapes=True))
+        self._kineto = Kineto.started(device=record.is_gpu, host=True, shapes=True)
         for _ in range(OPERATION_STEPS + 1):
             yield
         self._end_operations(OPERATION_STEPS + 1)
@@ -205,7 +203,7 @@ class Recording:
         return usual < _WAITS * mean(steps) / (len(timed) - 1) or last >= usual / 2
 
     def _begin_trace(self) -> None:
-        self._kineto = _started(Kineto(device=self._record.is_gpu, host=not self._record.is_gpu))
+        self._kineto = Kineto.started(device=self._record.is_gpu, host=not self._record.is_gpu)
         if not self._kineto:
             self._record.is_blind = True
             self._record.notes.append("the program uses torch.profiler itself: what its device does isn't seen")
@@ -255,10 +253,6 @@ def _note(moments: list[int], *, is_last: bool = True) -> int:
         synchronize()
     moments.append(time.time_ns())
     return reached
-
-
-def _started(kineto: Kineto) -> Kineto | None:
-    return kineto if kineto.start() else None
 
 
 def _unload() -> None:
