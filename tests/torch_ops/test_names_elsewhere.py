@@ -24,8 +24,7 @@ _FEW = 3  # names of torch's operations, and not of Python's functions, that mak
 # Files with lists that look like it. Each list is of something else, as said.
 _ALLOWED = {
     "perflint/analysis/autograd/graph_use.py": "attributes, what leads out of a graph, and methods of lists",
-    "perflint/analysis/data/draw_order.py": "numpy's generators",
-    "perflint/analysis/data/callables.py": "methods of strings, lists, arrays and pictures",
+    "perflint/analysis/data/callables.py": "methods of strings, lists, arrays, pictures and generators of numpy",
     "perflint/analysis/memory/consumers.py": "beginnings of names that only tensors' methods have",
     "perflint/analysis/memory/roles.py": "functions of numpy and Python that view",
     "perflint/analysis/memory/implicit.py": "methods of modules that replace what they hold",

@@ -13,7 +13,6 @@ from perflint.analysis.ir.occurrences import computed_of
 from perflint.analysis.loops.body import loop_flow
 from perflint.analysis.loops.calls import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.loops.evidence import Evidence
-from perflint.analysis.loops.exclusions import may_compute, never_over_time, solves
 from perflint.analysis.loops.flow import (
     AUTOREGRESSIVE,
     CHOICE,
@@ -24,7 +23,7 @@ from perflint.analysis.loops.flow import (
     LoopKind,
     TimeLoop,
 )
-from perflint.analysis.loops.header import read_header
+from perflint.analysis.loops.header import may_compute, never_over_time, read_header, solves
 from perflint.analysis.values.values import CONTAINER_METHODS, Kind
 from perflint.syntax.walk import (
     DEFINITIONS,
