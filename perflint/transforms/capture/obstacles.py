@@ -223,7 +223,9 @@ def _check_test(program: Program, test: ast.expr) -> None:
             _check_test(program, part)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         _check_test(program, test.operand)
-    elif not _is_identity(test) and any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
+    elif isinstance(test, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in test.ops):
+        pass
+    elif any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
         raise Blocked(f"{shown(program, test)} {_USES['if']}", test)
 
 
@@ -250,10 +252,6 @@ def _is_filled(program: Program, node: ast.Subscript) -> bool:
     statement = program.statement_of(node)
     is_target = isinstance(statement, ast.Assign) and node in statement.targets
     return is_target and isinstance(statement, ast.Assign) and program.value(statement.value).kind is Kind.NUMBER
-
-
-def _is_identity(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in test.ops)
 
 
 def _data(node: ast.AST) -> Iterable[ast.expr]:
