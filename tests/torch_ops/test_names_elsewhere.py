@@ -39,7 +39,7 @@ _ALLOWED = {
     "perflint/analysis/values/codes.py": "methods that objects of all kinds have",
     "perflint/analysis/values/shape_rules.py": "the shape of a result, by operation",
     "perflint/profile/roofline.py": "formulas of work and bytes, by the name of a kernel's operation",
-    "perflint/transforms/advice.py": "messages, by kind of sync",
+    "perflint/transforms/remedy.py": "messages, by kind of sync",
     "perflint/transforms/foreach.py": "the methods that torch._foreach_* has, with their arguments",
     "perflint/transforms/host_reads.py": "links of a chain that an edit takes apart",
     "perflint/transforms/capture/calls.py": "functions of other libraries that only compute, with a few of torch's",
