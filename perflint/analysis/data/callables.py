@@ -12,7 +12,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.locations import NOWHERE, Location, Locations, Origin, Summary, Write, made
+from perflint.analysis.memory.locations import NOWHERE, Location, Locations, MemorySummary, Origin, Write, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.roles import FILLS, TAKES
 from perflint.analysis.values.values import Kind
@@ -220,11 +220,11 @@ class SideEffects(Memory):
         is_method = self.program.class_of(function) is not None and not is_static(function)
         return place.origin is Origin.PARAMETER and not (is_method and place.root is first)
 
-    def _of_unknown(self, function: Function) -> Summary:
-        return Summary()
+    def _of_unknown(self, function: Function) -> MemorySummary:
+        return MemorySummary()
 
-    def _of_recursion(self, function: Function) -> Summary:
-        return Summary()
+    def _of_recursion(self, function: Function) -> MemorySummary:
+        return MemorySummary()
 
 
 def _written_name(write: Write) -> str:

@@ -19,8 +19,8 @@ from perflint.analysis.memory.locations import (
     NOWHERE,
     Location,
     Locations,
+    MemorySummary,
     Origin,
-    Summary,
     TooManyFacts,
     item,
     made,
@@ -42,7 +42,7 @@ class PointsTo(ImplicitCalls):
     result and its other arguments, and that special methods of classes not analysed write nothing.
     """
 
-    def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
+    def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], MemorySummary]) -> None:
         super().__init__(program, graph, summary_of)
         self._at: dict[ast.AST, Locations] = {}
         self._current: set[ast.AST] = set()
@@ -108,7 +108,7 @@ class PointsTo(ImplicitCalls):
         leaves = (node for node in self.graph.places if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom))
         return frozenset().union(*(self.of(each) for each in (*given, *(node.value for node in leaves)) if each))
 
-    def summary(self) -> Summary:
+    def summary(self) -> MemorySummary:
         """What a call of this function does to its callers."""
         returns = self._returns()
         yields = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.graph.places)
@@ -121,7 +121,7 @@ class PointsTo(ImplicitCalls):
             if each.is_outside
         )
         writes = frozenset(write for write in self.writes if write.to.is_outside)
-        return Summary(returns, holds, writes, keeps, yields)
+        return MemorySummary(returns, holds, writes, keeps, yields)
 
     def escaping(self) -> Locations:
         """What callers, and objects that others hold, can reach once it has run."""
