@@ -78,8 +78,7 @@ from perflint.analysis.data.batches import (
     samples,
     walks_examples,
 )
-from perflint.analysis.data.datasets import Datasets, Source
-from perflint.analysis.data.draw_order import order_changed
+from perflint.analysis.data.datasets import Datasets, Source, order_changed
 from perflint.analysis.data.loaders import OPTION as MEASURED
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State, measured_workers
 from perflint.analysis.data.origins import Origins
@@ -109,8 +108,8 @@ from perflint.analysis.modules import Optimized, Placed, Placement, optimized
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.attention import Attention, attentions
 from perflint.analysis.values.dtypes import is_integer
+from perflint.analysis.values.numbers import Numbers, is_number, numbers
 from perflint.analysis.values.operations import Move, TorchCall, move, operation
-from perflint.analysis.values.repeated import Numbers, is_number, numbers
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.fix import comments as _comments

@@ -10,8 +10,8 @@ from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.values.numbers import numbers
 from perflint.analysis.values.operations import TorchCall, operation
-from perflint.analysis.values.repeated import numbers
 from perflint.analysis.values.values import Kind
 from perflint.syntax.source import Safety
 from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from perflint.analysis.autograd.mode import TrainingModes
+from perflint.analysis.autograd.modes import TrainingModes
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, Fate, GradMode
 from perflint.analysis.links import Manner

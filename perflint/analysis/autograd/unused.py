@@ -11,7 +11,7 @@ from functools import cached_property
 
 from perflint.analysis.autograd.effects import KNOWN, Effects, runs_backward, steps_optimizer
 from perflint.analysis.autograd.graph_use import CUTTING, cuts, graph_uses
-from perflint.analysis.autograd.mode import GradModes, frozen
+from perflint.analysis.autograd.modes import GradModes, frozen
 from perflint.analysis.call_graph import callers
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, GradMode
