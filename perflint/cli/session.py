@@ -151,6 +151,10 @@ class Session:
 
     def with_gains(self, result: RunResult) -> RunResult:
         """`result` with what verifications have measured of its findings' fixes; raises UserError."""
+        from perflint.project.figures import VERDICTS, nearest
+
+        if nearest(self.settings.root.resolve(), VERDICTS) is None:  # as mostly: spare the import
+            return result
         from perflint.verify.verdicts import with_gains
 
         return with_gains(result, self.settings.root)
