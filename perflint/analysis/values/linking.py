@@ -276,15 +276,21 @@ def _may_start(program: Program) -> bool:
 
 def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
-    named = dict(named_functions(program.tree))
-    functions, summaries = tuple(named), tuple(Summary(name, _returns(program, each)) for name, each in named.items())
-    imports, says, hands_on = *_membership(program), tuple(_handed_on(program))
+    named = dict(named_functions(program.tree)).items()
+    summaries = tuple(Summary(name, _returns(program, each)) for name, each in named)
+    return replace(outline_of(program), summaries=summaries)
+
+
+def outline_of(program: Program) -> Links:
+    """The links of a file that its syntax tells, without the values of anything."""
+    functions = tuple(dict(named_functions(program.tree)))
+    imports, says = _membership(program)
     return Links(
         functions=functions,
-        summaries=summaries,
+        summaries=tuple(map(Summary, functions)),
         imports=imports,
         says=says,
-        hands_on=hands_on,
+        hands_on=tuple(_handed_on(program)),
         rebinds=rebinds_of(program),
     )
 
