@@ -117,8 +117,8 @@ class _Sources:
     def _bound(self) -> Mapping[tuple[ast.AST | None, str], list[ast.expr]]:
         """What each variable of a function, or attribute of any object, is given."""
         found: defaultdict[tuple[ast.AST | None, str], list[ast.expr]] = defaultdict(list)
-        for node in self._program.of_type(ast.Assign, ast.AugAssign, ast.For, *COMPREHENSIONS):
-            bindings: list[Any] = node.generators if isinstance(node, COMPREHENSIONS) else [node]
+        for node in self._program.of_type(ast.Assign, ast.AugAssign, ast.For, ast.With, *COMPREHENSIONS):
+            bindings: list[Any] = getattr(node, "generators", None) or getattr(node, "items", None) or [node]
             for target, value in (pair for binding in bindings for pair in bindings_of(binding)):
                 for part in [target] if isinstance(target, ast.Name) else ast.walk(target):
                     if isinstance(part, _VARIABLES):
