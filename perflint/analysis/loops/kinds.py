@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint.analysis.autograd.effects import trains
+from perflint.analysis.call_graph import is_abstract, overridden
 from perflint.analysis.facts import Program
 from perflint.analysis.found import GradMode
 from perflint.analysis.heat.freshness import brings_data, evaluates, steps_an_environment
@@ -285,7 +286,8 @@ class Loops:
 
     def _repeats_in(self, node: ast.Call) -> bool:
         callee = self._program.callee(node)
-        is_elsewhere = any(each.repeats for each in self._program.summaries(node))
+        others = overridden(self._program, node) if callee is not None and is_abstract(callee) else ()
+        is_elsewhere = any(each.repeats for each in self._program.summaries(node, others))
         return is_elsewhere or (callee is not None and self.trains_repeatedly(callee))
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
