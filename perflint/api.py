@@ -18,7 +18,8 @@ What is offered, by the question that a rule asks:
   look up a name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the
   `Summary` of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`;
   `attentions` finds each `Attention`.
-- *Where does it come from, and where does it go?* `made_on_host` tells what is `Made` on the host of numbers alone;
+- *Where does it come from, and where does it go?* `made_on_host` tells what is `Made` on the host of numbers alone,
+  `moved_made` what moves it;
   `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
   writes to it; `handlers` may handle its errors;
@@ -30,7 +31,8 @@ What is offered, by the question that a rule asks:
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`;
-  `unused_graphs` gives each `UnusedGraph`, of which nobody has a use.
+  `unused_graphs` gives each `UnusedGraph`, of which nobody has a use; `parameter_update` what a loop does to each
+  parameter.
 - *Where is a module?* `placed` tells the `Place` of its parameters, with the call that moved them, as `Placed`;
   `optimized` whose parameters an optimizer is given, as `Optimized`. `evaluations` is the code that only evaluates a
   model, though gradients are recorded.
@@ -78,8 +80,7 @@ from perflint.analysis.data.batches import (
     samples,
     walks_examples,
 )
-from perflint.analysis.data.datasets import Datasets, Source
-from perflint.analysis.data.draw_order import order_changed
+from perflint.analysis.data.datasets import Datasets, Source, order_changed
 from perflint.analysis.data.loaders import OPTION as MEASURED
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State, measured_workers
 from perflint.analysis.data.origins import Origins
@@ -99,18 +100,19 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import dependents, is_rebound, occurrences, reads, seen_elsewhere
 from perflint.analysis.links import Likelihood, Says, Summary
 from perflint.analysis.loops.samples import walked_batch
-from perflint.analysis.made import Made, made_on_host
+from perflint.analysis.made import Made, made_on_host, moved_made
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import asks_for_layout, shown_writes
 from perflint.analysis.modules import Optimized, Placed, Placement, optimized
+from perflint.analysis.parameter_loops import update_of as parameter_update
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.attention import Attention, attentions
 from perflint.analysis.values.dtypes import is_integer
+from perflint.analysis.values.numbers import Numbers, is_number, numbers
 from perflint.analysis.values.operations import Move, TorchCall, move, operation
-from perflint.analysis.values.repeated import Numbers, is_number, numbers
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.fix import comments as _comments
@@ -175,13 +177,13 @@ __all__ = [
     "flow", "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
     "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
     "is_view", "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
-    "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "number", "numbers",
-    "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins", "own_nodes", "path_of",
-    "placed", "reading", "reads", "restarts", "returned_values", "rewrite", "root_of", "runs_model_beside",
-    "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements",
-    "steps_an_environment", "steps_beside", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function",
-    "torch_method", "torch_name", "training_steps", "tried", "unused_graphs", "variables_in", "walked_batch",
-    "walks_examples", "without_gradients", "written_after",
+    "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "moved_made", "number",
+    "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
+    "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads", "restarts", "returned_values",
+    "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes",
+    "statement", "statements", "steps_an_environment", "steps_beside", "takes_keywords", "time_loop_remedy",
+    "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried", "unused_graphs",
+    "variables_in", "walked_batch", "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

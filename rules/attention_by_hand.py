@@ -53,6 +53,7 @@ sure, the time is not.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -70,7 +71,7 @@ class AttentionByHand(Rule):
     triggers = ("softmax", "Softmax")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        for found in () if program.is_test or _FUSED.search(program.text) else api.attentions(program):
+        for found in () if program.is_test or _is_fused_besides(program) else api.attentions(program):
             if any(_REFERENCE.search(getattr(each, "name", "")) for each in program.ancestors(found.softmax)):
                 continue
             fixes, blocked = api.tried(api.fused_attention, program, found)
@@ -78,3 +79,12 @@ class AttentionByHand(Rule):
             span = api.call_span(program, found.softmax)
             severity = Severity.WARNING if fixes else Severity.ADVICE
             yield self.finding(span, message, kind="attention", fixes=fixes, blocked=blocked, severity=severity)
+
+
+def _is_fused_besides(program: Program) -> bool:
+    """Does the file's code name a fused kernel, rather than a comment or a docstring?"""
+    if not _FUSED.search(program.text):
+        return False
+    nodes = (each for each in ast.walk(program.tree) if not isinstance(program.parent(each), ast.Expr))
+    words = (getattr(node, each, "") for node in nodes for each in ("id", "attr", "name", "arg", "module", "value"))
+    return any(isinstance(each, str) and _FUSED.search(each) is not None for each in words)

@@ -2,10 +2,10 @@
 
 ## What it does
 
-Reports calls of modules, and of methods of one, in code that runs in every step while gradients are recorded, of whose
-results every use begins with `detach` or `data`: `module(x).detach()`, or `fake = generator(z)` where only
-`fake.detach()` is read; a helper may do that, as in `to_numpy(actor(x))`, of another file, too. Also what a generator
-makes of noise for a step of the discriminator alone, where `zero_grad` comes before the generator's optimizer steps.
+Reports calls of modules, and of methods of one, in every step, of an environment or once a rollout, too, while
+gradients are recorded, of whose results every use begins with `detach` or `data`: `module(x).detach()`, or
+`fake = generator(z)` where only `fake.detach()` is read; a helper may do that, as in `to_numpy(actor(x))`. Also what a
+generator makes for a step of the discriminator alone, where `zero_grad` comes before the generator's optimizer steps.
 Leaves alone results that others may see, modules that differentiate themselves or are frozen, losses, tests, and
 evaluations, which `eval-without-no-grad` reports.
 
@@ -61,12 +61,9 @@ class DeadGraph(Rule):
     triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        found = [] if program.is_test else api.unused_graphs(program)
-        places = [
-            each for each in found if api.runs_often(program, each.run) or api.runs_model_beside(program, each.run)
-        ]
-        evaluations = api.evaluations(program) if places else ()
-        evaluated = {node for _, place in evaluations for node in ast.walk(place)}
+        found = () if program.is_test else api.unused_graphs(program)
+        places = [each for each in found if _runs_often(program, each.run)]
+        evaluated = {node for _, place in (api.evaluations(program) if places else ()) for node in ast.walk(place)}
         dead = [each for each in places if each.run not in evaluated]
         for each in dead:
             fixes, blocked = api.tried(_fix, program, each, dead)
@@ -75,6 +72,13 @@ class DeadGraph(Rule):
             span = api.call_span(program, cut) if cut is not None else program.span(each.run)
             by = program.hot_by(each.run)
             yield self.finding(span, message, kind="detach", fixes=fixes, blocked=blocked, hot_by=by)
+
+
+def _runs_often(program: Program, run: ast.Call) -> bool:
+    """Does it run in every step, in each iteration of a loop that runs a model, or in one that steps an environment?"""
+    loops = api.loops_around(program, run) if ".step(" in program.text else ()
+    acts = any(api.steps_an_environment(program, node) for loop in loops for node in api.own_nodes(loop))
+    return acts or api.runs_often(program, run) or api.runs_model_beside(program, run)
 
 
 def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:

@@ -53,14 +53,14 @@ class HostTensor(Rule):
     """Moves of what was made on the host just before, at places that run in every step."""
 
     group = "memory"
-    triggers = (".to(", ".cuda(", ".type(", ".type_as(")
+    triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         for call in program.of_type(ast.Call):
-            move = api.move(program, call) or _by_helper(program, call)
-            made = api.made_on_host(program, move.tensor, call) if move is not None else None
-            if move is None or made is None:
+            found = api.moved_made(program, call)
+            if found is None:
                 continue
+            move, made = found
             is_hot = api.runs_often(program, call) or _is_of_steps(program, call)
             if not is_hot and not api.computes_for_callers(program, call):
                 continue
@@ -70,25 +70,6 @@ class HostTensor(Rule):
             )
             span, by = api.call_span(program, call), program.hot_by(call)
             yield self.finding(span, message, kind=made.kind, fixes=fixes, blocked=blocked, hot_by=by)
-
-
-def _by_helper(program: Program, call: ast.Call) -> Move | None:
-    """The move by a function of the file that does nothing else with its argument, perhaps where there is a device."""
-    callee = program.callee(call) if len(call.args) == 1 and not call.keywords else None
-    parameter = program.receiver(call.args[0], call, callee) if callee is not None else None
-    if callee is None or parameter is None:
-        return None
-    found = [move for each in api.own_nodes(callee) if (move := api.move(program, each)) is not None]
-    moves = [move.call for move in found if api.path_of(_wrapped(program, move.tensor)) == parameter.arg]
-    ends = [_wrapped(program, each) for each in api.returned_values(callee)]
-    is_move = moves and all(each in moves or api.path_of(each) == parameter.arg for each in ends)
-    return Move(call, call.args[0]) if is_move else None
-
-
-def _wrapped(program: Program, node: ast.expr) -> ast.expr:
-    """The tensor in `Variable(tensor)`."""
-    is_variable = isinstance(node, ast.Call) and program.qualified(node.func).endswith(".Variable")
-    return node.args[0] if isinstance(node, ast.Call) and is_variable and len(node.args) == 1 else node
 
 
 def _is_of_steps(program: Program, call: ast.Call) -> bool:

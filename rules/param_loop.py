@@ -54,20 +54,9 @@ from perflint import api
 from perflint.api import Blocked, Finding, Fix, Options, Program, Rule
 
 _Loop = ast.For | ast.ListComp | ast.GeneratorExp
-_UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
-_CLAMPS = frozenset({"clamp_", "clip_"})
-_REDUCED = re.compile(r"norm|(?=.*'sum')(?=.*('grad'|'pow'|'square'|'abs'|Pow\(\)))")
-_NORM = re.compile(r"'norm'|'abs'.*'max'|'max'.*'abs'")
 _STEPS = re.compile(  # behind the class, if there is one
     r"[._]ema($|_)|moving_average|momentum_update|soft_update|polyak|grad_norm|clip_grad|\.zero_grad$|(EMA|ema|Average)\.update"
 )
-_COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp", "update_average"})
-_HARMLESS = _COMPUTED | frozenset("detach float to type_as view_as numel norm sum item items pow square abs".split())
-_HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isinstance")}
-_HARMLESS |= {"is_floating_point", "torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm", "torch.no_grad"}
-_PLAIN = (ast.With, ast.If, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Continue, ast.Pass)
-_TABLES = frozenset({"builtins.dict", "state_dict"})
-_WALKED = re.compile(r"param|grads|gradients|^state_dict$", re.IGNORECASE)
 
 
 class ParamLoop(Rule):
@@ -79,9 +68,8 @@ class ParamLoop(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         loops: Sequence[_Loop] = program.of_type(ast.For, ast.ListComp, ast.GeneratorExp)
         for loop in () if program.is_test or program.is_host_only else loops:
-            walked = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
-            kind = _kind(program, loop)
-            if not kind or not _walks_parameters(program, walked) or not _runs_each_step(program, loop, kind):
+            kind = api.parameter_update(program, loop)
+            if not kind or not _runs_each_step(program, loop, kind):
                 continue
             fixes, blocked = api.tried(_fix, program, loop, kind)
             message = "each operation is launched once for each parameter: torch._foreach_* launches it once for all"
@@ -94,52 +82,6 @@ def _runs_each_step(program: Program, loop: ast.AST, kind: str) -> bool:
     is_hot, is_beside = api.runs_often(program, loop), api.steps_beside(program, loop)
     names = [getattr(each, "name", "") for each in (program.class_around(loop), program.function_of(loop))]
     return (is_hot and is_beside) if kind == "copy" else bool(is_hot or is_beside or _STEPS.search(".".join(names)))
-
-
-def _walks_parameters(program: Program, walked: ast.expr) -> bool:
-    """Does it walk parameters, by what they are called, or a dictionary that is made of them?"""
-    keyed = walked.func.value if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) else walked
-    made = api.origins(program, keyed) if isinstance(keyed, ast.Name | ast.Attribute) else []
-    calls = [each for each in made if isinstance(each, ast.Call)]
-    tables = [each for each in calls if getattr(each.func, "attr", program.qualified(each.func)) in _TABLES]
-    nodes = (each for part in (walked, *tables) for each in ast.walk(part))
-    words = [str(getattr(e, "attr", getattr(e, "id", getattr(e, "value", "")))) for e in nodes]
-    return any(map(_WALKED.search, words)) and not any("emb" in word for word in words)  # embeddings have one
-
-
-def _kind(program: Program, loop: _Loop) -> str:
-    """What the loop does to each of them and nothing else; empty for other loops."""
-    if not isinstance(loop, ast.For):
-        calls = [each for each in ast.walk(loop.elt) if isinstance(each, ast.Call)]
-        names = {getattr(each.func, "attr", "") for each in calls if program.qualified(each.func) not in _HARMLESS}
-        text = ast.dump(loop.elt) if names <= _HARMLESS | {"abs", "max"} else ""
-        return "norm" if _NORM.search(text) and "'grad'" in text else ""
-    own = api.variables_in(loop.target)
-    updates, computes = set[str](), False
-    for node in (each for part in loop.body for each in ast.walk(part)):
-        computes |= isinstance(node, ast.BinOp)
-        if isinstance(node, ast.Call):
-            method = getattr(node.func, "attr", "")
-            if method not in _UPDATES | _HARMLESS and program.qualified(node.func) not in _HARMLESS:
-                return ""
-            updates |= {method} & _UPDATES
-            computes |= method in _COMPUTED
-        elif isinstance(node, ast.AugAssign):
-            is_own = not own.isdisjoint(api.path_of(node.target).split("."))
-            updates |= {"update"} if is_own else {"norm"} if _REDUCED.search(ast.dump(node.value)) else set()
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            adds = isinstance(node.value, ast.BinOp) and api.path_of(node.value.left) == node.targets[0].id
-            is_norm = adds and node.targets[0].id not in own and _REDUCED.search(ast.dump(node.value))
-            (updates if is_norm else own).add("norm" if is_norm else node.targets[0].id)
-        elif isinstance(node, ast.Assign):
-            value, target = node.value, node.targets[0]
-            computed = isinstance(value, ast.BinOp) or getattr(getattr(value, "func", None), "attr", "") in _COMPUTED
-            updates |= {"update"} if computed and getattr(target, "attr", "") == "data" else set()
-        elif isinstance(node, ast.stmt) and not isinstance(node, _PLAIN):
-            return ""
-    if not updates or updates == {"copy_"}:
-        return "" if not updates else "update" if computes else "copy"
-    return "norm" if "norm" in updates else "clip" if updates <= _CLAMPS else "update"
 
 
 def _fix(program: Program, loop: _Loop, kind: str) -> Fix:

@@ -11,7 +11,7 @@ from perflint.analysis.links import Manner
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, TRIES, Function, Loop, body_of, own_nodes, path_of, reachable
 
-Effect = Callable[..., bool]  # of a program and a call: what this does by itself, or by summaries of other files
+HasEffect = Callable[..., bool]  # of a program and a call: what this does by itself, or by summaries of other files
 
 
 def callers(program: Program, node: ast.AST) -> Iterator[ast.AST]:
@@ -51,16 +51,16 @@ class CallGraph:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._calls: dict[Function, list[ast.Call]] = {}
-        self._known: dict[tuple[Function, Effect], bool] = {}
+        self._known: dict[tuple[Function, HasEffect], bool] = {}
 
-    def has(self, call: ast.AST, effect: Effect) -> bool:
+    def has(self, call: ast.AST, effect: HasEffect) -> bool:
         """Has a call the effect, itself or through the function of this file that it runs?"""
         if not isinstance(call, ast.Call):
             return False
         callee = self.program.callee(call)
         return effect(self.program, call) or (callee is not None and self.reaches(callee, effect))
 
-    def reaches(self, function: Function, effect: Effect) -> bool:
+    def reaches(self, function: Function, effect: HasEffect) -> bool:
         """Does calling `function` have the effect?"""
         key = function, effect
         if key not in self._known:

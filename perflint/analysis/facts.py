@@ -38,7 +38,7 @@ class Asked:
     """
 
     effects: set[str] = field(default_factory=set)
-    drops: set[str] = field(default_factory=set)
+    firsts: set[str] = field(default_factory=set)
     says: Says = Says.NOTHING
     edits: set[str] = field(default_factory=set)
     manners: dict[str, Manner] = field(default_factory=dict)
@@ -205,11 +205,11 @@ class Program(Module, ABC):
         is_object = callee.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2] != named
         return tuple(each for each in found if not (is_object and each == callee.name))  # nobody builds it anew
 
-    def summaries(self, node: ast.Call) -> Iterator[Summary]:
-        """The summaries of the functions of other files that a call may reach."""
+    def summaries(self, node: ast.Call, others: Iterable[str] = ()) -> Iterator[Summary]:
+        """The summaries of the functions of other files that a call may reach, by its own targets and `others`."""
         if self._context.summaries:
             known = self._facts.summaries
-            yield from (known[target] for target in self.targets(node) if target in known)
+            yield from (known[target] for target in (*self.targets(node), *others) if target in known)
 
     def differentiates_elsewhere(self, targets: Iterable[str]) -> Likelihood | None:
         """Does one of the functions of other files, named as in `targets`, differentiate? None where none has told."""
@@ -226,8 +226,13 @@ class Program(Module, ABC):
 
     def drops_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a function of another file that lets go of the graph of its first argument?"""
-        self.asked.drops.update(self.targets(node))
+        self.asked.firsts.update(self.targets(node))
         return bool(found := [*self.summaries(node)]) and all(each.drops for each in found)
+
+    def moves_elsewhere(self, node: ast.Call) -> bool:
+        """Does a call run a function of another file that only takes its first argument to the device?"""
+        self.asked.firsts.update(self.targets(node))
+        return bool(found := [*self.summaries(node)]) and all(each.moves for each in found)
 
     def counts_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a method of another file that only adds up what it is given in attributes of its object?"""

@@ -49,6 +49,7 @@ class Manner(IntFlag):
     EVALUATED = 16  # with modules in evaluation mode
     TRAINED = 32  # with one that is in training mode, or may be
     CALLED = 64  # at all, or perhaps: by code that is given the function
+    WORKED = 128  # with a number of workers for loaders, of which it isn't said that they stay
 
 
 OF_IMPORTS = Says.COMPILES | Says.TRANSFORMS  # what holds for all that a file imports
@@ -122,8 +123,8 @@ class Summary:
     `differentiates`: a call takes gradients, or asks for some; POSSIBLE where it may, or would notice that there are
     none; None where nobody asked. `computes`: a call does nothing but compute on the device, so that a CUDA graph may
     hold it. `records`: it runs modules, and switches gradients off for none of them. `drops`: it lets go of the graph
-    of its first argument, and does nothing else with that. `counts`: it only adds up what it is given in attributes of
-    its object, which nothing else sets.
+    of its first argument, and does nothing else with that; `moves`: it takes that to the device, and gives it back.
+    `counts`: it only adds up what it is given in attributes of its object, which nothing else sets.
     """
 
     target: str
@@ -137,6 +138,7 @@ class Summary:
     computes: bool = False
     records: bool = False
     drops: bool = False
+    moves: bool = False
     counts: bool = False
     repeats: bool = False
 
@@ -144,7 +146,12 @@ class Summary:
     def is_empty(self) -> bool:
         """Does it hold nothing that a caller could use?"""
         trains = self.trains or self.repeats
-        return not (self.returns or trains or self.starts_processes or self.tells_effects or self.drops)
+        return not (self.returns or trains or self.starts_processes or self.tells_effects or self.tells_of_first)
+
+    @property
+    def tells_of_first(self) -> bool:
+        """Does it hold what only those are told who ask what becomes of the first argument?"""
+        return self.drops or self.moves
 
     @property
     def tells_effects(self) -> bool:
@@ -155,7 +162,7 @@ class Summary:
     def without_effects(self) -> Summary:
         """The summary for who doesn't ask for effects."""
         told = self.target, self.returns, self.trains, self.draws, self.starts, self.loads
-        return Summary(*told, drops=self.drops, repeats=self.repeats)
+        return Summary(*told, drops=self.drops, moves=self.moves, repeats=self.repeats)
 
     @property
     def starts_processes(self) -> bool:
@@ -193,7 +200,7 @@ class Links:
     the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
     `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients,
-    `drop_queries` whether it lets go of a graph.
+    `first_queries` what it does with its first argument.
     `imports` names what it imports at module level; `says` is where it computes; `says_query`: what it asks whether
     others say it of what they import. `edits` are the attributes that it binds or changes of objects that may be of
     classes in other files, `edit_queries` those of which it asks whether others do so. `rebinds` are the names, of
@@ -214,7 +221,7 @@ class Links:
     step_queries: tuple[str, ...] = ()
     start_queries: tuple[str, ...] = ()
     effect_queries: tuple[str, ...] = ()
-    drop_queries: tuple[str, ...] = ()
+    first_queries: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     says: Says = Says.NOTHING
     says_query: Says = Says.NOTHING
@@ -239,7 +246,7 @@ class Links:
 
     @property
     def _other_queries(self) -> tuple[tuple[str, ...], ...]:
-        return self.result_queries, self.guess_queries, self.step_queries, self.start_queries, self.drop_queries
+        return self.result_queries, self.guess_queries, self.step_queries, self.start_queries, self.first_queries
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.operations import TorchCall, operation
-from perflint.analysis.values.repeated import numbers
+from perflint.analysis.values.numbers import numbers
+from perflint.analysis.values.operations import Move, TorchCall, move, moves_first, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.source import Safety
 from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes
@@ -34,6 +34,24 @@ class Made:
     safety: Safety = Safety.EXACT
     is_plain: bool = True
     is_apart: bool = False
+
+
+def moved_made(program: Program, call: ast.Call) -> tuple[Move, Made] | None:
+    """The move by `call`, or by a helper that is given nothing else, and how what it moves is made."""
+    moved = move(program, call)
+    if moved is not None:
+        made = made_on_host(program, moved.tensor, call)
+    elif len(call.args) == 1 and not call.keywords and (made := made_on_host(program, call.args[0], call)) is not None:
+        moved = Move(call, call.args[0]) if _only_moves(program, call) else None
+    return (moved, made) if moved is not None and made is not None else None
+
+
+def _only_moves(program: Program, call: ast.Call) -> bool:
+    """Does a function, of this file or another, take the argument of `call` to the device, and do nothing else?"""
+    callee = program.callee(call)
+    if callee is None:
+        return program.moves_elsewhere(call)
+    return program.receiver(call.args[0], call, callee) is not None and moves_first(program, callee)
 
 
 def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple[ast.expr, ...] = ()) -> Made | None:

@@ -16,7 +16,7 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_rebound
 from perflint.analysis.values.operations import given
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import COMPREHENSIONS, last_name, own_nodes, path_of, returned_values
+from perflint.syntax.walk import COMPREHENSIONS, last_name, own_nodes, path_of, reachable, receiver_of, returned_values
 
 _NAMED = re.compile(r"device|gpu|cuda|(^|_)rank$", re.IGNORECASE)
 _ELSEWHERE = re.compile(r"device|gpu|cuda|rank|parallel|prepare|accelerat|fabric", re.IGNORECASE)
@@ -250,28 +250,15 @@ class Optimized:
 
 def optimized(program: Program, params: ast.expr) -> Optimized | None:
     """Whose parameters `params` holds; None where it holds other tensors, or nothing tells that it has parameters."""
-    modules, pending = dict[ast.expr, None](), dict[ast.AST, None]({params: None})
-    is_named = False
-    for each in _growing(pending):
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _GIVE:
-            modules[each.func.value] = None
-            continue
-        parts = _parts(program, each)
-        if parts is None:
-            if not _HOLDS_PARAMETERS.search(last_name(each)) or last_name(each)[:1].isupper():
-                return None
-            is_named = True
-            continue
-        pending.update(dict.fromkeys(parts))
-    return Optimized(tuple(modules), not is_named) if modules or is_named else None
-
-
-def _growing(pending: dict[ast.AST, None]) -> Iterator[ast.AST]:
-    """The nodes, those that are added on the way included."""
-    done = 0
-    while done < len(pending):
-        yield list(pending)[done]
-        done += 1
+    start: list[ast.AST] = [params]
+    nodes = [*reachable(start, lambda node: [] if receiver_of(node, *_GIVE) else _parts(program, node) or [])]
+    giving = [receiver_of(each, *_GIVE) for each in nodes]
+    modules = [each for each in giving if each is not None]
+    left = [node for node, module in zip(nodes, giving, strict=True) if module is None]
+    named = [last_name(each) for each in left if _parts(program, each) is None]
+    if not all(_HOLDS_PARAMETERS.search(each) and not each[:1].isupper() for each in named):
+        return None
+    return Optimized(tuple(modules), not named) if modules or named else None
 
 
 def _parts(program: Program, node: ast.AST) -> list[ast.AST] | None:
@@ -279,22 +266,16 @@ def _parts(program: Program, node: ast.AST) -> list[ast.AST] | None:
     if isinstance(node, ast.Name | ast.Attribute):
         found = [each for each in program.get(Origins).of(node) if each is not node]
         return [*found, *_grown(program, node)] if found else None
-    if isinstance(node, ast.AugAssign):
+    if isinstance(node, ast.AugAssign | ast.Starred | ast.Subscript):
         return [node.value]
     if isinstance(node, ast.For | ast.comprehension):
         return [node.iter]
-    if isinstance(node, COMPREHENSIONS):
-        return [node.value if isinstance(node, ast.DictComp) else node.elt]
-    if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        return list(node.elts)
-    if isinstance(node, ast.Starred):
-        return [node.value]
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set, *COMPREHENSIONS)):
+        return [*parts_of(node)]
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
-    if isinstance(node, ast.Subscript):
-        return [node.value]
     if isinstance(node, ast.Dict):
         groups = [v for k, v in zip(node.keys, node.values, strict=True) if getattr(k, "value", "") == "params"]
         return list(groups or node.values)

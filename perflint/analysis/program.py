@@ -5,7 +5,7 @@ import ast
 from perflint.analysis import facts
 from perflint.analysis.autograd.effects import Effects
 from perflint.analysis.autograd.graph_use import graph_uses, observers
-from perflint.analysis.autograd.mode import GradModes, TrainingModes, frozen
+from perflint.analysis.autograd.modes import GradModes, TrainingModes, frozen
 from perflint.analysis.found import Effect, Fate, GradMode, GraphUse, Heat
 from perflint.analysis.heat.heat import Heats
 from perflint.analysis.links import HotPlace

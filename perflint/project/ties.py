@@ -154,7 +154,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
                 or summary.repeats
                 or summary.tells_effects
                 or summary.returns == LOADERS
-                or (summary.drops and target in each.drop_queries)
+                or (summary.tells_of_first and target in each.first_queries)
                 or (summary.starts_processes and target in each.start_queries)
                 or (summary.returns_loader and target in each.result_queries)
                 or (summary.returns not in ("", _LIKELY) and target in each.guess_queries)

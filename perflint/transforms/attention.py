@@ -10,8 +10,8 @@ from perflint.analysis.links import Says
 from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
+from perflint.analysis.values.numbers import is_number
 from perflint.analysis.values.operations import operation
-from perflint.analysis.values.repeated import is_number
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.scopes import bind
 from perflint.syntax.source import Fix, Safety

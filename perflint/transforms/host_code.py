@@ -17,7 +17,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.dtypes import INTEGER, is_integer, number_kind
-from perflint.analysis.values.repeated import is_number
+from perflint.analysis.values.numbers import is_number
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perflint import torch_ops
-from perflint.analysis.autograd.mode import GradModes
+from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.call_graph import CallGraph, is_abstract, overridden
 from perflint.analysis.data.origins import Attributes
 from perflint.analysis.facts import Program

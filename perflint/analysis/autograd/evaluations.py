@@ -6,12 +6,13 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from perflint.analysis.autograd.mode import TrainingModes
+from perflint.analysis.autograd.modes import TrainingModes
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, Fate, GradMode
 from perflint.analysis.links import Manner
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import Kind
+from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import LOOPS, PlainLoop, own_nodes, path_of
 
 _EVALUATION = re.compile(
@@ -52,10 +53,11 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, ast.stmt]]:
 
 
 def _is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
-    """Does the function differentiate what models compute, but for the constants that this call gives it?"""
+    """Does the function differentiate what models compute, but for the constants that this call gives it, or leaves?"""
     function = program.callee(call)
-    given = program.arguments(call, function).given.items() if function is not None else ()
-    told = {name: each.value for name, each in given if isinstance(each, ast.Constant)}
+    bound = program.arguments(call, function) if function is not None else None
+    given = {**defaults_of(function), **bound.given} if function and bound and not bound.is_open else {}
+    told = {name: each.value for name, each in given.items() if isinstance(each, ast.Constant)}
     own = [*own_nodes(function)] if told and function is not None else []
     skipped = {node for each in own if isinstance(each, ast.If) for node in _skipped(each, told)}
     if not skipped or function is None or program.grad_mode(call) is not GradMode.ON:

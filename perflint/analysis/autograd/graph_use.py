@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import KNOWN, Effects, differentiates, runs_module
-from perflint.analysis.autograd.mode import GradModes
+from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, Fate, GradMode, GraphUse
 from perflint.analysis.ir.flow import Flow

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from perflint.analysis.autograd.effects import KNOWN, Effects, runs_backward, steps_optimizer
 from perflint.analysis.autograd.graph_use import CUTTING, cuts, graph_uses
-from perflint.analysis.autograd.mode import GradModes, frozen
+from perflint.analysis.autograd.modes import GradModes, frozen
 from perflint.analysis.call_graph import callers
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, GradMode
@@ -20,8 +20,8 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.modules import optimized
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
-from perflint.syntax.scopes import arguments_of
-from perflint.syntax.walk import FUNCTIONS, LOOPS, assigned_values, path_of, receiver_of
+from perflint.syntax.scopes import arguments_of, parameters_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, bindings_of, own_nodes, path_of, receiver_of
 
 _LIGHT = re.compile(  # torch's layers that have no weights
     r"torch\.nn\.(modules\.\w+\.)?(?!.*(Linear|Conv|Norm|Embedding|RNN|LSTM|GRU|Cell|Attention|Transformer|PReLU"
@@ -222,7 +222,7 @@ class Unstepped:
             if any(isinstance(made, ast.arg) for name in tensors for made in program.get(Flow).definitions(name)):
                 return True  # of callers
             scope = program.scope_of(each)
-            values = [value for name in names for value in assigned_values(scope, name.id) if value not in pending]
+            values = [value for name in names for value in _given(scope, name.id) if value not in pending]
             pending.update(dict.fromkeys(values))
             nodes += values
         return False
@@ -261,14 +261,40 @@ class Unstepped:
         """What a statement without blocks does to the gradients of `module`."""
         program = self._program
         for call in (each for each in ast.walk(statement) if isinstance(each, ast.Call)):
-            if (zeroed := receiver_of(call, "zero_grad")) is not None:
-                if module in {path_of(zeroed), *self._modules.get(path_of(zeroed), ())}:
-                    return "zero"
-            elif steps_optimizer(program, call):
+            if self._zeroes(call, module) or any(self._zeroes(each, module) for each in _zeroing(program, call)):
+                return "zero"
+            if steps_optimizer(program, call):
                 stepped = [path_of(each) for each in (getattr(call.func, "value", call), *call.args)]
                 modules = [self._modules[each] for each in stepped if each in self._modules]
                 if not modules or any(not each or module in each for each in modules):
                     return "step"
-            elif program.callee(call) is not None and program.get(Effects).of(call, Effect.TRAINS):
+            elif program.callee(call) is not None and not _zeroing(program, call) and self._trains(call):
                 return "step"
         return ""
+
+    def _trains(self, call: ast.Call) -> bool:
+        return bool(self._program.get(Effects).of(call, Effect.TRAINS))
+
+    def _zeroes(self, call: ast.Call, module: str) -> bool:
+        """Is it `zero_grad` of the module, or of an optimizer that steps it?"""
+        zeroed = receiver_of(call, "zero_grad")
+        return zeroed is not None and module in {path_of(zeroed), *self._modules.get(path_of(zeroed), ())}
+
+
+def _given(scope: ast.AST, name: str) -> Iterator[ast.expr]:
+    """What `scope` assigns to the variable, alone or beside others, other than the parts of a loop."""
+    for node in own_nodes(scope):
+        for target, value in bindings_of(node) if not isinstance(node, LOOPS) else ():
+            if any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(target)):
+                yield value
+
+
+def _zeroing(program: Program, call: ast.Call) -> list[ast.Call]:
+    """The calls in the method of this object, or the function without parameters, that only sets gradients to zero."""
+    callee = program.callee(call)
+    is_same = path_of(call.func).startswith("self.") or (isinstance(call.func, ast.Name) and not call.args)
+    if not isinstance(callee, ast.FunctionDef) or not is_same or [*parameters_of(callee)][1:]:
+        return []
+    calls = [each.value for each in callee.body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)]
+    zeroing = [each for each in calls if receiver_of(each, "zero_grad") is not None]
+    return zeroing if len(zeroing) == len(callee.body) else []

@@ -67,7 +67,7 @@ class Batches:
                 if isinstance(origin, ast.For) and _is_pinned_elsewhere(self._program.value(origin.iter)):
                     is_foreign = True
                     continue
-                parts = [self._whole(each) for each in _outer(self._program, origin)]
+                parts = [self._whole(each) for each in (*_outer(self._program, origin), *self._parted(origin))]
                 if not parts:
                     return None
                 wholes += [each for each in parts if each not in wholes]
@@ -88,6 +88,11 @@ class Batches:
                 for origin in self._origins.of(part.value):
                     stored[origin].add(self._program.statement_of(part))
         return stored
+
+    def _parted(self, origin: ast.AST) -> Iterator[ast.expr]:
+        """What `origin` is a part or a view of, itself."""
+        if isinstance(origin, ast.expr) and (whole := self._whole(origin)) is not origin:
+            yield whole
 
     def _whole(self, node: ast.expr) -> ast.expr:
         while True:

@@ -128,11 +128,15 @@ def _is_rewalked(program: Program, made: ast.Call) -> bool:
     origins = program.get(Origins)
     for function in program.of_type(ast.FunctionDef):
         returned = returned_values(function)
-        for value in returned if len(returned) == 1 else ():
+        for value in returned if len(returned) == 1 else filter(_is_tuple, returned):
             for part, each in enumerate(value.elts) if isinstance(value, ast.Tuple) else [(None, value)]:
                 if origins.calls(each) == [made] and program.is_called(function, Manner.REWALKED, part):
                     return True
     return False
+
+
+def _is_tuple(node: ast.expr) -> bool:
+    return isinstance(node, ast.Tuple)
 
 
 def _is_for_training(program: Program, loader: LoaderCall) -> bool:

@@ -32,6 +32,8 @@ from perflint.syntax.walk import (
     stores,
 )
 
+_UPDATING = frozenset({"step", "update", "learn", "optimize", "optimize_parameters", "update_parameters"})  # an agent
+
 
 class Switch(NamedTuple):
     """A parameter, and the truth value that it must have for the guarded code to run."""
@@ -156,6 +158,8 @@ class Heats:
             return name == "step"
         if owner.is_a("differentiable"):
             return name in ("forward", "backward")
+        if name in _UPDATING and not owner.is_a("module"):
+            return self._program.trains_once(function)
         return name in STEP_METHODS and self._program.is_module(owner) and not self._trains_in_loop(function)
 
     def _trains_in_loop(self, function: Function) -> bool:

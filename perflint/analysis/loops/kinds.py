@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint.analysis.autograd.effects import trains
+from perflint.analysis.call_graph import is_abstract, overridden
 from perflint.analysis.facts import Program
 from perflint.analysis.found import GradMode
 from perflint.analysis.heat.freshness import brings_data, evaluates, steps_an_environment
+from perflint.analysis.ir.occurrences import computed_of
 from perflint.analysis.loops.body import loop_flow
 from perflint.analysis.loops.calls import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.loops.evidence import Evidence
-from perflint.analysis.loops.exclusions import may_compute, never_over_time, solves
 from perflint.analysis.loops.flow import (
     AUTOREGRESSIVE,
     CHOICE,
@@ -23,7 +24,7 @@ from perflint.analysis.loops.flow import (
     LoopKind,
     TimeLoop,
 )
-from perflint.analysis.loops.header import read_header
+from perflint.analysis.loops.header import may_compute, never_over_time, read_header, solves
 from perflint.analysis.values.values import CONTAINER_METHODS, Kind
 from perflint.syntax.walk import (
     DEFINITIONS,
@@ -31,14 +32,11 @@ from perflint.syntax.walk import (
     Function,
     Loop,
     PlainLoop,
-    bindings_of,
     body_of,
     children,
     nodes_of_body,
     own_nodes,
-    path_of,
     receiver_of,
-    whole_of,
 )
 
 Verdict = tuple[str, str]  # a kind, and because of what
@@ -206,38 +204,15 @@ def _only_repeats(loop: Evidence) -> bool:
     """Does it iterate over nothing itself, and carry nothing but what loops over time inside of it give?"""
     nodes = list(nodes_of_body(loop.loop))
     loops = [node for node in nodes if isinstance(node, PlainLoop)]
-    inside = {id(part) for each in loops if loop.program.time_loop(each) is not None for part in ast.walk(each)}
-    if loop.flow.slices or not any(id(call.node) in inside for call in loop.models):
+    inside = {part for each in loops if loop.program.time_loop(each) is not None for part in ast.walk(each)}
+    if loop.flow.slices or not any(call.node in inside for call in loop.models):
         return False
-    own = {id(call.node) for call in loop.models if id(call.node) not in inside and call.trace.carried}
-    if own and any(each.how == "slot" and id(each.node) not in inside for each in loop.flow.collected):
+    own = {call.node for call in loop.models if call.node not in inside and call.trace.carried}
+    if own and any(each.how == "slot" and each.node not in inside for each in loop.flow.collected):
         return False  # what its own model made of the last step, the inner loop makes the next one of
-    outside = [node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign) and id(node) not in inside]
-    return not _names_reached(outside, own) & set(loop.states)
-
-
-def _names_reached(statements: list[ast.Assign | ast.AugAssign], calls: set[int]) -> set[str]:
-    """The names that are bound to what `calls` give, at once or through one another."""
-    found: set[str] = set()
-    pending = True
-    while pending:
-        reached = {
-            name
-            for node in statements
-            if any(
-                id(part) in calls or (isinstance(part, ast.expr) and path_of(part) in found) for part in ast.walk(node)
-            )
-            for name in _names_bound(node)
-        }
-        pending = not reached <= found
-        found |= reached
-    return found
-
-
-def _names_bound(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
-    for target, _ in bindings_of(node):
-        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-        yield from filter(None, map(whole_of, parts))
+    outside = (node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign) and node not in inside)
+    made = computed_of(outside, (), lambda node: node in own)
+    return made.isdisjoint(name.partition(".")[0] for name in loop.states)
 
 
 _OF_CONTAINERS = CONTAINER_METHODS | {"_replace", "_asdict"}
@@ -311,7 +286,8 @@ class Loops:
 
     def _repeats_in(self, node: ast.Call) -> bool:
         callee = self._program.callee(node)
-        is_elsewhere = any(each.repeats for each in self._program.summaries(node))
+        others = overridden(self._program, node) if callee is not None and is_abstract(callee) else ()
+        is_elsewhere = any(each.repeats for each in self._program.summaries(node, others))
         return is_elsewhere or (callee is not None and self.trains_repeatedly(callee))
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:

@@ -272,7 +272,7 @@ def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
 
 
 def _apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
-    if evaluator.summaries and (result := _summarised(evaluator, callee, arguments)) is not None:
+    if evaluator.summaries and (result := _summarised(evaluator, callee, node, arguments)) is not None:
         return result
     if callee.kind is Kind.LIBRARY:
         return _library_call(evaluator, callee, node, arguments)
@@ -296,7 +296,7 @@ def _apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argum
     return result
 
 
-def _summarised(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Value | None:
+def _summarised(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value | None:
     """The result of a call of another file's function by its summary; None if it has none."""
     info = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
     targets = targets_of(callee, info.base_names if info is not None else ())
@@ -310,7 +310,8 @@ def _summarised(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Va
     if evaluator.stays_home:
         return value_at_home(returns)
     place = common_place(arguments.tensors)
-    return _made_by(target, value_of(returns, place if place is not Place.UNKNOWN else evaluator.usual_place))
+    value = value_of(returns, place if place is not Place.UNKNOWN else evaluator.usual_place)
+    return _made_by(target, value, pinned=_is_pinned(node, arguments))
 
 
 def _items_of(walked: Value) -> Value:
@@ -318,14 +319,16 @@ def _items_of(walked: Value) -> Value:
     return walked if walked.kind is Kind.LOADER else sequence_of(element_of(walked))
 
 
-def _made_by(target: str, value: Value) -> Value:
-    """The `value` that a function of another file gives, the loaders in it with that as their owner."""
+def _made_by(target: str, value: Value, *, pinned: bool) -> Value:
+    """The `value` that a function of another file gives, the loaders in it with that as their owner.
+
+    They are `pinned` if the function is told to pin their batches.
+    """
     if value.kind is Kind.LOADER:
-        return value._replace(owner=library(target))
+        return value._replace(owner=library(target), pinned=value.pinned or pinned)
     items = value.items if value.kind is Kind.SEQUENCE and value.items is not None else ()
-    return (
-        value._replace(items=tuple(_made_by(f"{target}.{i}", each) for i, each in enumerate(items))) if items else value
-    )
+    parts = (_made_by(f"{target}.{i}", each, pinned=pinned) for i, each in enumerate(items))
+    return value._replace(items=tuple(parts)) if items else value
 
 
 def _derived(arguments: Arguments) -> Value:

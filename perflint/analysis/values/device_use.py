@@ -31,8 +31,8 @@ _FORMATS = (
     *("set_default_dtype", "matmul_precision", "mixed_precision", "--precision", "use_deterministic_algorithms"),
     *("Accelerator", "Fabric(", "deepspeed", "colossal", "megatron", "fairseq", "fastai", "torch_xla."),
 )
-_FORMAT = re.compile(  # each begins with letters of its own, which are quickly looked for
-    r"amp(?:(?<=\bamp)(?:\b|_)|(?<=_amp)\b)|half(?<=\bhalf)\(|precision=(?<=\bprecision=)"
+_FORMAT = re.compile(  # each begins with letters of its own, quickly looked for; `amp_to_db` is of amplitudes
+    r"amp(?:(?<=\bamp)(?:\b|_(?!to_))|(?<=_amp)(?<!to_amp)\b)|half(?<=\bhalf)\(|precision=(?<=\bprecision=)"
     r"|import (?:pytorch_)?lightning|from (?:pytorch_)?lightning"
 )
 _COMPILING = frozenset("script script_method script_if_tracing _script_if_tracing trace trace_module freeze".split())

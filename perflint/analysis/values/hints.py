@@ -13,7 +13,9 @@ from perflint.analysis.values.values import LIKELY_LOADER, UNKNOWN, Kind, Place,
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import FUNCTIONS, Walk, path_of, spans_an_axis
 
-_LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)$")
+_LOADER = re.compile(  # but not what is called for one
+    r"^(?!_*(get|make|create|build|init|setup|prepare)_)(.*_)?((data|train|val|valid|eval|dev|test)_?)?([Ll]oaders?|dl)$"
+)
 _OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
 _OF_CALLED = frozenset({"train", "to", "cuda", "half", "state_dict", "load_state_dict"})
 _TELLING = _OF_MODULES | _OF_CALLED | {"step", "zero_grad", "backward"}
@@ -46,7 +48,7 @@ USUAL_NAMES = {  # what a star import of a project's own module passes on
 @lru_cache(maxsize=1024)
 def by_name(name: str) -> Value | None:
     """What something likely is that people call `name`: a DataLoader."""
-    return LIKELY_LOADER if _LOADER.search(name) else None
+    return LIKELY_LOADER if _LOADER.match(name) else None
 
 
 def usages(file: Walk) -> dict[ast.AST | None, Usage]:
@@ -95,18 +97,18 @@ def roles(
     if any(role.kind is Kind.TENSOR for role in found.values()):
         objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
         found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
-    made = {path_of(target): _class_of(each.value) for each in assignments for target in each.targets}
+    made = {path_of(target): _maker_of(each.value) for each in assignments for target in each.targets}
     of_modules = {maker for path, maker in made.items() if maker and path in found and found[path].kind is Kind.MODULE}
     twins = (path for path, maker in made.items() if path and path not in found and maker in of_modules)
     return dict.fromkeys(twins, Value(Kind.MODULE, sure=False)) | found | dict.fromkeys(_trainers(calls), UNKNOWN)
 
 
-def _class_of(node: ast.expr) -> str:
-    """The class that `Net(...)`, or `Net(...).to(device)`, makes an object of, by its name; empty for others."""
+def _maker_of(node: ast.expr) -> str:
+    """What `Net(...)`, or `make_net(size).to(device)`, makes objects of one sort by: a class, or the whole call."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
         node = node.func.value
     name = path_of(node.func) if isinstance(node, ast.Call) else ""
-    return name if name.rpartition(".")[2][:1].isupper() else ""
+    return name if not name or name.rpartition(".")[2][:1].isupper() else ast.unparse(node)
 
 
 def _trainers(calls: Iterable[ast.Call]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from perflint import torch_ops
 from perflint.analysis.autograd.effects import Effects, is_loss
 from perflint.analysis.autograd.graph_use import drops_graph, needs_gradients
 from perflint.analysis.call_graph import CallGraph, handlers_in_file, overridden
-from perflint.analysis.data.loaders import Loaders
+from perflint.analysis.data.loaders import Loaders, State
 from perflint.analysis.data.origins import edits_of
 from perflint.analysis.data.restarts import rewalked
 from perflint.analysis.data.starts import Starts
@@ -27,6 +27,7 @@ from perflint.analysis.loops.kinds import Loops
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import ELSEWHERE, SHARED, argument_code, named_functions, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
+from perflint.analysis.values.operations import moves_first
 from perflint.analysis.values.values import GUESSED, Kind, Place
 from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameters_of
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, bindings_of, own_nodes, path_of, returned_values
@@ -131,8 +132,8 @@ class _Sources:
     def _bound(self) -> Mapping[tuple[ast.AST | None, str], list[ast.expr]]:
         """What each variable of a function, or attribute of any object, is given."""
         found: defaultdict[tuple[ast.AST | None, str], list[ast.expr]] = defaultdict(list)
-        for node in self._program.of_type(ast.Assign, ast.AugAssign, ast.For, *COMPREHENSIONS):
-            bindings: list[Any] = node.generators if isinstance(node, COMPREHENSIONS) else [node]
+        for node in self._program.of_type(ast.Assign, ast.AugAssign, ast.For, ast.With, *COMPREHENSIONS):
+            bindings: list[Any] = getattr(node, "generators", None) or getattr(node, "items", None) or [node]
             for target, value in (pair for binding in bindings for pair in bindings_of(binding)):
                 for part in [target] if isinstance(target, ast.Name) else ast.walk(target):
                     if isinstance(part, _VARIABLES):
@@ -177,6 +178,7 @@ class _Sources:
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool")  # without one of them, nothing starts processes
 _SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
+_STAYING = "persistent_workers"
 _DEPTH = 3  # of calls through which an action is followed
 
 
@@ -198,10 +200,11 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     unknown, guessed, steps, starts = (tuple(sorted({*targets, *answered})) for targets in needed)
     told = {summary.target for summary in context.summaries if summary.tells_effects}
     effects = tuple(sorted(program.asked.effects | told))
-    drops = tuple(sorted(program.asked.drops | {summary.target for summary in context.summaries if summary.drops}))
+    of_first = {summary.target for summary in context.summaries if summary.tells_of_first}
+    firsts = tuple(sorted(program.asked.firsts | of_first))
     imports, says = _membership(program)
     return Links(
-        *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, drops, imports, says),
+        *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, firsts, imports, says),
         says_query=program.asked.says,
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
@@ -229,6 +232,7 @@ def _summary(
         trains,
         trains and program.get(CallGraph).reaches(function, draws_data),
         drops=drops_graph(program, function),
+        moves=moves_first(program, function),
         repeats=not trains and program.get(Loops).trains_repeatedly(function),
     )
     if name in context.asked:
@@ -276,15 +280,21 @@ def _may_start(program: Program) -> bool:
 
 def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
-    named = dict(named_functions(program.tree))
-    functions, summaries = tuple(named), tuple(Summary(name, _returns(program, each)) for name, each in named.items())
-    imports, says, hands_on = *_membership(program), tuple(_handed_on(program))
+    named = dict(named_functions(program.tree)).items()
+    summaries = tuple(Summary(name, _returns(program, each)) for name, each in named)
+    return replace(outline_of(program), summaries=summaries)
+
+
+def outline_of(program: Program) -> Links:
+    """The links of a file that its syntax tells, without the values of anything."""
+    functions = tuple(dict(named_functions(program.tree)))
+    imports, says = _membership(program)
     return Links(
         functions=functions,
-        summaries=summaries,
+        summaries=tuple(map(Summary, functions)),
         imports=imports,
         says=says,
-        hands_on=hands_on,
+        hands_on=tuple(_handed_on(program)),
         rebinds=rebinds_of(program),
     )
 
@@ -339,6 +349,8 @@ def _manners(
         if heats[node] and _is_needed(program, node):
             manner |= Manner.NEEDED
         manner |= _mode_given(program, node)
+        if _gives_workers(program, node):
+            manner |= Manner.WORKED
         if not heats[node] and program.function_of(node) is None:
             manner |= Manner.CALLED
         for target in targets if manner else ():
@@ -377,6 +389,14 @@ def _mode_given(program: Program, node: ast.Call) -> Manner:
     modes = program.training_modes(node)
     is_evaluated = all(modes.get(path_of(each)) is False for each in modules)
     return Manner.EVALUATED if is_evaluated else Manner.TRAINED
+
+
+def _gives_workers(program: Program, node: ast.Call) -> bool:
+    """Does the call name a number of workers, and not say that they stay?"""
+    if not any(each.arg in ("num_workers", None) for each in node.keywords):
+        return False
+    settings = (program.get(Loaders).setting(node, each, len(node.args)) for each in ("num_workers", _STAYING))
+    return [each.state for each in settings] == [State.ON, State.ABSENT]
 
 
 def _is_needed(program: Program, node: ast.Call) -> bool:

@@ -12,8 +12,8 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.memory.library import decorators_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.scopes import Bound, bind
-from perflint.syntax.walk import integer, own_nodes, path_of, returned_values
+from perflint.syntax.scopes import Bound, bind, parameters_of
+from perflint.syntax.walk import Function, integer, own_nodes, path_of, returned_values
 
 _DEVICE = re.compile(r"(?i)dev|cuda|gpu|rank")  # what people call one
 _RECEIVERS = frozenset({Kind.TENSOR, Kind.UNKNOWN, Kind.METHOD})  # a method: an attribute of what is unknown
@@ -117,6 +117,24 @@ def _is_given_other(program: Program, path: str) -> bool:
         if given is not None and program.value(given).kind in (Kind.LIBRARY, Kind.TENSOR):
             return True
     return False
+
+
+def moves_first(program: Program, function: Function) -> bool:
+    """Does `function` take its first argument to the device, perhaps where there is one, and only give it back?"""
+    parameters = [each for each in parameters_of(function) if each.arg not in ("self", "cls")]
+    if not parameters:
+        return False
+    name = parameters[0].arg
+    found = [moved for each in own_nodes(function) if (moved := move(program, each)) is not None]
+    moves = [each.call for each in found if path_of(_wrapped(program, each.tensor)) == name]
+    ends = [_wrapped(program, each) for each in returned_values(function)]
+    return bool(moves) and all(each in moves or path_of(each) == name for each in ends)
+
+
+def _wrapped(program: Program, node: ast.expr) -> ast.expr:
+    """The tensor in `Variable(tensor)`."""
+    is_variable = isinstance(node, ast.Call) and program.qualified(node.func).endswith(".Variable")
+    return node.args[0] if isinstance(node, ast.Call) and is_variable and len(node.args) == 1 else node
 
 
 def move(program: Program, node: ast.AST) -> Move | None:

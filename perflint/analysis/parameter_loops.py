@@ -1,0 +1,97 @@
+"""Tells what a loop over parameters, gradients or states does to each of them, one after the other."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
+from perflint.syntax.walk import path_of, variables_in
+
+ParameterLoop = ast.For | ast.ListComp | ast.GeneratorExp
+_UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
+_CLAMPS = frozenset({"clamp_", "clip_"})
+_REDUCED = re.compile(r"norm|(?=.*'sum')(?=.*('grad'|'pow'|'square'|'abs'|Pow\(\)))")
+_NORM = re.compile(r"'norm'|'abs'.*'max'|'max'.*'abs'")
+_COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp", "update_average"})
+_HARMLESS = _COMPUTED | frozenset("detach float to type_as view_as numel norm sum item items pow square abs".split())
+_HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isinstance")}
+_HARMLESS |= {f"torch.{each}" for each in ("no_grad", "norm", "linalg.norm", "linalg.vector_norm")}
+_HARMLESS |= {"clone", "is_floating_point"}
+_AVERAGES = re.compile(r"(^|[._])(ema|averager?|shadow)\.update$", re.IGNORECASE)  # of one parameter
+_PLAIN = (ast.With, ast.If, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Continue, ast.Pass)
+_TABLES = frozenset({"builtins.dict", "state_dict"})
+_WALKED = re.compile(r"param|grads|gradients|^state_dict$", re.IGNORECASE)
+
+
+def update_of(program: Program, loop: ParameterLoop) -> str:
+    """What a loop over parameters does to each of them and nothing else; empty for other loops.
+
+    That is update, clip, copy or norm: an average, say, a clamp, an assignment, or a sum over all.
+    """
+    walked = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
+    kind = _kind(program, loop)
+    return kind if kind and _walks_parameters(program, walked) else ""
+
+
+def _kind(program: Program, loop: ParameterLoop) -> str:
+    if not isinstance(loop, ast.For):
+        calls = [each for each in ast.walk(loop.elt) if isinstance(each, ast.Call)]
+        names = {getattr(each.func, "attr", "") for each in calls if program.qualified(each.func) not in _HARMLESS}
+        text = ast.dump(loop.elt) if names <= _HARMLESS | {"abs", "max"} else ""
+        return "norm" if _NORM.search(text) and "'grad'" in text else ""
+    own = variables_in(loop.target)
+    updates, computes = set[str](), False
+    for node in (each for part in loop.body for each in ast.walk(part)):
+        computes |= isinstance(node, ast.BinOp)
+        if isinstance(node, ast.Call):
+            method = getattr(node.func, "attr", "")
+            if _AVERAGES.search(path_of(node.func)) and node.args:
+                updates.add("update")
+            elif method not in _UPDATES | _HARMLESS and program.qualified(node.func) not in _HARMLESS:
+                return ""
+            updates |= {method} & _UPDATES
+            computes |= method in _COMPUTED
+        elif isinstance(node, ast.AugAssign):
+            is_own = not own.isdisjoint(path_of(node.target).split("."))
+            updates |= {"update"} if is_own else {"norm"} if _REDUCED.search(ast.dump(node.value)) else set()
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            adds = isinstance(node.value, ast.BinOp) and path_of(node.value.left) == node.targets[0].id
+            is_norm = adds and node.targets[0].id not in own and _REDUCED.search(ast.dump(node.value))
+            (updates if is_norm else own).add("norm" if is_norm else node.targets[0].id)
+        elif isinstance(node, ast.Assign):
+            is_kept = getattr(node.targets[0], "attr", "") == "data" or _is_slot(node.targets[0], own)
+            updates |= {"update"} if is_kept and _is_computed(program, node.value) else set()
+        elif isinstance(node, ast.stmt) and not isinstance(node, _PLAIN):
+            return ""
+    if not updates or updates == {"copy_"}:
+        return "" if not updates else "update" if computes else "copy"
+    return "norm" if "norm" in updates else "clip" if updates <= _CLAMPS else "update"
+
+
+def _is_slot(target: ast.expr, own: set[str]) -> bool:
+    """Is it what a dictionary holds for the parameter?"""
+    return isinstance(target, ast.Subscript) and not own.isdisjoint(path_of(target.slice).split("."))
+
+
+def _is_computed(program: Program, value: ast.expr) -> bool:
+    """Is it computed of several tensors, perhaps by the line before, and copied or detached?"""
+    method = getattr(getattr(value, "func", None), "attr", "")
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and method in ("clone", "detach"):
+        return _is_computed(program, value.func.value)
+    sources = program.get(Flow).assigned(value) if isinstance(value, ast.Name) else [value]
+    methods = [getattr(getattr(each, "func", None), "attr", "") for each in sources]
+    return not _COMPUTED.isdisjoint(methods) or any(isinstance(each, ast.BinOp) for each in sources)
+
+
+def _walks_parameters(program: Program, walked: ast.expr) -> bool:
+    """Does it walk parameters, by what they are called, or a dictionary that is made of them?"""
+    keyed = walked.func.value if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) else walked
+    made = program.get(Origins).of(keyed) if isinstance(keyed, ast.Name | ast.Attribute) else []
+    calls = [each for each in made if isinstance(each, ast.Call)]
+    tables = [each for each in calls if getattr(each.func, "attr", program.qualified(each.func)) in _TABLES]
+    nodes = (each for part in (walked, *tables) for each in ast.walk(part))
+    words = [str(getattr(e, "attr", getattr(e, "id", getattr(e, "value", "")))) for e in nodes]
+    return any(map(_WALKED.search, words)) and not any("emb" in word for word in words)  # embeddings have one
