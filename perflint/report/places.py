@@ -23,6 +23,14 @@ _CODES = {
     "cyan": "36",
 }
 _UNSAFE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
+INTERNAL = "internal-error"  # likewise, where that is our fault
+_PROMISE = {
+    Safety.EXACT: "exact: the same results",
+    Safety.ROUNDING: "rounding: the same mathematics, floats in another order",
+    Safety.PRECISION: "precision: other number formats; needs --unsafe",
+    Safety.BEHAVIOUR: "behaviour: results may differ; needs --unsafe",
+}
 
 
 @dataclass(frozen=True)
@@ -54,17 +62,6 @@ def _escaped(character: str) -> str:
     if character.isprintable() or unicodedata.category(character) not in _UNSAFE_CATEGORIES:
         return character
     return character.encode("unicode_escape").decode("ascii")
-
-
-UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
-INTERNAL = "internal-error"  # likewise, where that is our fault
-
-_PROMISE = {
-    Safety.EXACT: "exact: the same results",
-    Safety.ROUNDING: "rounding: the same mathematics, floats in another order",
-    Safety.PRECISION: "precision: other number formats; needs --unsafe",
-    Safety.BEHAVIOUR: "behaviour: results may differ; needs --unsafe",
-}
 
 
 def code_of(problem: Problem) -> str:
