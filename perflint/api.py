@@ -134,7 +134,6 @@ from perflint.torch_ops import canonical as torch_name
 from perflint.torch_ops import does as torch_does
 from perflint.torch_ops import of_function as torch_function
 from perflint.torch_ops import of_method as torch_method
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.filled import filled_on_device, moved_at_once, moved_later
 from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
@@ -148,12 +147,16 @@ from perflint.transforms.operations import (
     Replace,
     ReplaceStatements,
     apart,
+    call_like,
+    expression,
+    number,
+    statement,
+    statements,
     takes_keywords,
 )
 from perflint.transforms.operations import Operation as CodeChange
 from perflint.transforms.remedy import HostRead, Remedy, TrainingStep, remedies
-from perflint.transforms.rewrite import Codemod, rewrite
-from perflint.transforms.template import call_like, expression, number, statement, statements
+from perflint.transforms.rewrite import Blocked, Codemod, rewrite
 
 __all__ = [
     "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Batch", "Blocked", "Bound",

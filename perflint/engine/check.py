@@ -19,8 +19,8 @@ from perflint.engine import suppress
 from perflint.engine.results import FILE_FAULTS, TOO_LARGE, Diagnostic, FileResult, PlacedFix, RuleCrash, problem_of
 from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.syntax.source import Source
-from perflint.transforms.capture.meters import counted
 from perflint.transforms.capture.obstacles import computed
+from perflint.transforms.host_code import counted
 
 TORCH_MARKS = (
     # A program that uses torch names it, or a library that wraps it, or does what is done to its modules and tensors.

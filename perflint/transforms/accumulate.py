@@ -26,13 +26,11 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes, path_of, receiver_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of, last_converted
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.collected import ANY_SHAPE, collection, shape_of_one
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
-from perflint.transforms.operations import InsertAfter, Replace
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import expression
-from perflint.transforms.template import statement as statement_of
+from perflint.transforms.operations import InsertAfter, Replace, expression
+from perflint.transforms.operations import statement as statement_of
+from perflint.transforms.rewrite import Blocked, rewrite
 
 _FLOAT_FORMATS = frozenset("eEfFgG%")
 _PLAIN = re.compile(r"%%|%[-+ #0-9.*]*[diueEfFgG]|\{\{|\}\}|\{[^{}:!]*:[^{}]*[eEfFgG%]\}")  # shows 0 as 0.0

@@ -14,9 +14,8 @@ from perflint.syntax.scopes import bind, bound_names
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import path_of
 from perflint.transforms.names import of_torch
-from perflint.transforms.operations import ReplaceStatements, standing_for
+from perflint.transforms.operations import ReplaceStatements, standing_for, statement
 from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import statement
 
 
 def clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt]) -> Fix | None:

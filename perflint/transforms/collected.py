@@ -22,13 +22,11 @@ from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes, path_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of, alone_in, last_converted
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read, read_of
 from perflint.transforms.names import name_of_torch, of_torch, taken_around
-from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import statement
-from perflint.transforms.template import statement as statement_of
+from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, statement
+from perflint.transforms.operations import statement as statement_of
+from perflint.transforms.rewrite import Blocked, rewrite
 
 ANY_SHAPE = ", whatever its shape is"  # which is right, but nothing to write unasked
 

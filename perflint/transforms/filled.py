@@ -17,11 +17,9 @@ from perflint.analysis.values.operations import Move, move
 from perflint.analysis.values.repeated import Numbers
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import integer, own_nodes, path_of
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch
-from perflint.transforms.operations import Replace
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import expression
+from perflint.transforms.operations import Replace, expression
+from perflint.transforms.rewrite import Blocked, rewrite
 
 _PLAIN = frozenset({"device", "dtype", "requires_grad"})
 _PYTHONS = frozenset(f"builtins.{name}" for name in "float int bool len round".split())

@@ -15,13 +15,19 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, path_of, variables_in
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.clipping import clipped
 from perflint.transforms.names import of_torch, taken_around
-from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
-from perflint.transforms.rewrite import rewrite
+from perflint.transforms.operations import (
+    InsertAfter,
+    InsertBefore,
+    ReplaceStatements,
+    expression,
+    new,
+    standing_for,
+    statement,
+)
+from perflint.transforms.rewrite import Blocked, rewrite
 from perflint.transforms.separate_lists import is_copy, shares
-from perflint.transforms.template import expression, statement
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _RESULTS = {"add": "sums", "sub": "differences", "mul": "products", "div": "quotients"}

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from perflint.analysis.links import Says
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.syntax.source import Safety
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.rewrite import Blocked
 
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
 

@@ -10,8 +10,7 @@ from perflint.analysis.program import Program
 from perflint.syntax.module import is_main_guard
 from perflint.syntax.scopes import bound_names, definition_names, used_names
 from perflint.syntax.walk import FUNCTIONS, bindings_of, own_nodes, reachable, root_of
-from perflint.transforms.operations import Operation, ReplaceStatements
-from perflint.transforms.template import statements
+from perflint.transforms.operations import Operation, ReplaceStatements, statements
 
 NOTEBOOK = "# %% perflint cell "  # how the program text of a notebook begins
 

@@ -25,11 +25,18 @@ from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.accumulator import alone_in, last_converted
 from perflint.transforms.aliases import is_made_in, names_of
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import taken_around
-from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, derived, new, standing_for
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import expression, statement
+from perflint.transforms.operations import (
+    InsertAfter,
+    InsertBefore,
+    ReplaceStatements,
+    derived,
+    expression,
+    new,
+    standing_for,
+    statement,
+)
+from perflint.transforms.rewrite import Blocked, rewrite
 
 _CAMELS = re.compile(r"[a-z]+[A-Z]\w*")
 _SWITCH = "torch.set_grad_enabled"

@@ -64,7 +64,12 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
     Rules that are advice are tried only if they name regimes, and on a GPU.
     """
     has_gpu = profile.is_gpu if profile else bool(gpu_names())
-    possible = {name: each for name, each in KNOWN.items() if has_gpu or not each.needs_gpu}
+    has_ranks = profile is not None and len(profile.ranks) > 1
+    possible = {
+        name: each
+        for name, each in KNOWN.items()
+        if (has_gpu or not each.needs_gpu) and (has_ranks or not each.needs_ranks)
+    }
     settings = {name: each.regimes for name, each in possible.items() if Safety(each.safety) in allowed}
     on_gpu = all_rules() if has_gpu else ()
     rules = {each.name: each.regimes for each in on_gpu if each.severity is Severity.ADVICE and each.regimes}

@@ -21,7 +21,7 @@ STEMS = [
     ("launch_bound_step/reported", 3),
     ("launch_bound_step/settings", 5),
     ("launch_bound_step/carried", 10),
-    ("launch_bound_step/unchecked", 1),
+    ("launch_bound_step/distributions", 1),
     ("launch_bound_step/collected", 4),
     ("launch_bound_step/partial", 10),
     ("launch_bound_step/kept", 1),

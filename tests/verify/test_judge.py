@@ -59,6 +59,13 @@ def test_an_error_of_several_times_the_originals_own_is_different_also_where_val
     assert graded(replace(NEAR, reference=1e-6, changed=2e-5)) is Grade.DIFFERENT
 
 
+def test_an_average_of_an_optimizer_may_err_by_what_single_precision_makes_of_its_rate() -> None:
+    squares = replace(NEAR, name="optimizer 0.5.exp_avg_sq", error=1.3e-5, changed=1.3e-5)
+    assert graded(squares) is Grade.ROUNDING
+    assert graded(replace(squares, changed=1e-4)) is Grade.DIFFERENT
+    assert graded(replace(squares, name="parameter 0.5")) is Grade.DIFFERENT
+
+
 def test_few_elements_or_digits_may_err_by_more() -> None:
     far = replace(NEAR, is_close=False, reference=1e-6, changed=2.5e-6)
     assert graded(far) is Grade.DIFFERENT

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
@@ -47,6 +48,12 @@ class TrainingModes:
                 modes[path] = mode
         return modes
 
+    @cached_property
+    def may_evaluate(self) -> bool:
+        """Does anything put a module into evaluation mode?"""
+        switches = (switch for each in self._program.of_type(ast.Call) for _, switch in self._switched(each))
+        return any(each.training is False for each in switches)
+
     def _reaching(self, graph: Graph, switches: list[_Switch], node: ast.AST) -> set[bool | None]:
         """The modes that one of the switches may have set last; None among them where none of them need have run."""
         before = [each for each in switches if graph.runs_after(node, each.node)]
@@ -63,7 +70,7 @@ class TrainingModes:
             calls = [each for each in own_nodes(scope) if isinstance(each, ast.Call)]
             for call in calls:
                 if isinstance(call.func, ast.Attribute) and self._program.callee(call) is None:
-                    for path, switch in self._switched(call, call.func):
+                    for path, switch in self._switched(call):
                         found[path].append(switch)
             for call in calls if found else ():
                 if _TRAINING.search(path_of(call.func).rpartition(".")[2]):
@@ -74,9 +81,12 @@ class TrainingModes:
             self._switches[scope] = found
         return self._switches[scope]
 
-    def _switched(self, call: ast.Call, method: ast.Attribute) -> Iterator[tuple[str, _Switch]]:
+    def _switched(self, call: ast.Call) -> Iterator[tuple[str, _Switch]]:
         """The modules that `model.eval()`, `model.train(flag)` and the like switch, by their paths."""
-        if method.attr not in ("eval", "train") or (method.attr == "eval" and (call.args or call.keywords)):
+        method = call.func
+        if not isinstance(method, ast.Attribute) or method.attr not in ("eval", "train"):
+            return
+        if method.attr == "eval" and (call.args or call.keywords):
             return
         flag = bind(call, ("mode",)).get("mode")
         value = self._program.value(flag).literal if flag is not None else True

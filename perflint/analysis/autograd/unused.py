@@ -92,15 +92,10 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
                 is_cut = run not in found and (_leads_to(program, cut.value, run) or uses.cuts(run))
                 if is_cut and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
-    drops: dict[Sequence[str], bool] = {}  # of the functions for which it has asked
     for call in program.of_type(ast.Call):
-        targets = program.targets(call) if _may_be_helper(program, call) else ()
-        if not targets or not drops.get(targets, True) or not _may_have_graph(program, call.args[0]):
-            continue
-        for run in _runs(program, call.args[0]):
-            if run not in found:
-                drops[targets] = program.drops_elsewhere(call)
-                if drops[targets] and uses.cuts(run) and _is_dead(program, run):
+        if _may_be_helper(program, call) and program.drops_elsewhere(call) and _may_have_graph(program, call.args[0]):
+            for run in _runs(program, call.args[0]):
+                if run not in found and uses.cuts(run) and _is_dead(program, run):
                     found[run] = UnusedGraph(run, call)
     for run in program.of_type(ast.Call) if ".zero_grad(" in program.text else ():
         backward = program.get(Unstepped).backward_of(run) if run not in found else None

@@ -18,7 +18,7 @@ from perflint.analysis.values.values import Kind, Place, Value
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import FUNCTIONS, elements_of, path_of
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked, shown
+from perflint.transforms.rewrite import Blocked, shown
 
 MODES = frozenset(  # of torch, which a program switches on around its code
     "torch.no_grad torch.inference_mode torch.enable_grad torch.set_grad_enabled torch.autocast torch.amp.autocast"

@@ -16,7 +16,6 @@ from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import (
     MODES,
     argument_names,
@@ -26,6 +25,7 @@ from perflint.transforms.capture.calls import (
     is_tensor,
     works_in_place,
 )
+from perflint.transforms.rewrite import Blocked, shown
 
 _OTHER_CODE = {
     **dict.fromkeys(TRIES, "handles errors"),

@@ -17,7 +17,6 @@ from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
 from perflint.syntax.walk import own_nodes, reachable, receiver_of, root_of
 from perflint.transforms.aliases import is_own, written_names
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late, only_reads
@@ -34,10 +33,15 @@ from perflint.transforms.operations import (
     Replace,
     ReplaceStatements,
     again,
+    assignment,
+    expression,
     in_rows,
     new,
+    reference,
+    statement,
+    tuple_of,
 )
-from perflint.transforms.template import assignment, expression, reference, statement, tuple_of
+from perflint.transforms.rewrite import Blocked, shown
 
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
@@ -322,8 +326,6 @@ class Outline:
                 yield InsertBefore(first, (assignment(name, expression("None")),))
         for number in region.kept:
             yield from number.replaced(self.program)
-        for call in region.unchecked:
-            yield AddKeywords(call, (("validate_args", expression("False")),))
         for call, tensor in region.unplaced:
             yield AddKeywords(call, (("device", expression("{tensor}.device", tensor=tensor)),))
         for read, name in self._late_values.items():

@@ -17,13 +17,13 @@ from perflint.analysis.values.operations import move, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import entry_of, works_in_place
 from perflint.transforms.capture.host_part import Around, detaches, is_within
 from perflint.transforms.capture.late import changed_by
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.names import Taken, check_alone
+from perflint.transforms.rewrite import Blocked, shown
 
 _SCOPES = (*FUNCTIONS, ast.ClassDef)
 _OF_SCOPE = frozenset("builtins.locals builtins.vars builtins.dir".split())  # without arguments

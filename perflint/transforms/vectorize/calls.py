@@ -6,15 +6,13 @@ import ast
 from dataclasses import replace
 
 from perflint import torch_ops
-from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.hooks import is_scripted
 from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import integer
-from perflint.transforms.blocked import Blocked, shown
-from perflint.transforms.template import call_like, expression
-from perflint.transforms.vectorize import inline
+from perflint.transforms.operations import call_like, expression
+from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.axes import (
     along_axis,
     applied,
@@ -27,10 +25,8 @@ from perflint.transforms.vectorize.axes import (
 )
 from perflint.transforms.vectorize.modules import (
     Module,
-    called_module,
     called_operation,
     check_invariant,
-    invariant,
     module_built,
     module_of,
 )
@@ -43,20 +39,12 @@ _OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
 _OLD_REDUCTION = frozenset({"reduce", "size_average"})
 
 
-def lift_call(scope: Scope, node: ast.Call) -> Value:
-    """The value of a call in all steps; raises Blocked."""
-    if not scope.varies(node):
-        return invariant(scope, node)
-    if rnn_kind(scope.program, node.func):
-        raise Blocked("an RNN's output and state are not kept apart", node)
-    module = called_module(scope, node)
-    if _is_loss(scope, node):
+def lift_call(scope: Scope, node: ast.Call, module: Module | None) -> Value:
+    """The value of a call of torch in all steps; raises Blocked."""
+    if is_loss(scope, node):
         return _lift_loss(scope, node, [scope.tensor(each) for each in node.args])
     if module is not None:
         return _of_module(scope, node, module)
-    function = inline.callee_of(scope, node)
-    if function is not None:
-        return inline.lift_inline(scope, node, function)
     operation = called_operation(scope, node)
     if operation is None:
         raise Blocked(f"{shown(scope.program, node.func)} is not known well enough", node)
@@ -235,7 +223,7 @@ def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Ba
     return value.computed(expression(template, torch=scope.facts.torch, x=value.code, along=along))
 
 
-def _is_loss(scope: Scope, node: ast.Call) -> bool:
+def is_loss(scope: Scope, node: ast.Call) -> bool:
     value = scope.program.value(node.func)
     is_class = value.kind is Kind.MODULE and value.sure and torch_ops.class_kind(value.name) == "loss"
     does = torch_ops.of_forward(value.name) if is_class else None

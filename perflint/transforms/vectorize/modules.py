@@ -13,7 +13,7 @@ from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import is_false, operands, path_of
-from perflint.transforms.blocked import Blocked, shown
+from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import Invariant
 
