@@ -76,7 +76,7 @@ def test_files_come_sorted_with_findings_and_problems(tmp_path: Path) -> None:
 CALLER = "import bad\nfrom other import f\nfor x in y:\n    eval(f(x))\n"
 
 
-@pytest.mark.parametrize("failing", ["links_without_torch", "_links"], ids=["outline", "links"])
+@pytest.mark.parametrize("failing", ["outline_of", "_links"], ids=["outline", "links"])
 def test_a_fault_of_ours_at_a_file_around_the_checked_one_is_told_and_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:

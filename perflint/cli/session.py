@@ -27,7 +27,7 @@ from perflint.project.figures import VERDICTS, nearest
 from perflint.project.files import Discovery, RulesByFile, discover, forced_out, in_project
 from perflint.project.run import check_files
 from perflint.project.settings import Resolved, Settings, load, reasons_off
-from perflint.report.places import Style, place, printable
+from perflint.report.places import Style, outline, place, printable
 
 if TYPE_CHECKING:
     from perflint.project.patch import Patch
@@ -195,7 +195,7 @@ def _add(file: FileResult, rules: Sequence[Rule], settings: Settings, context: C
     return len(chosen)
 
 
-_LINE = re.compile(r"\bline \d+(?: of cell \d+)?: ")  # where an obstacle is
+_LINE = re.compile(r"^line \d+(?: of cell \d+)?: ")  # where an obstacle is
 _PLACES = 3  # shown of those that were left for the same reason, unless verbose
 
 
@@ -251,17 +251,20 @@ def _left(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str
     left: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for patch in patches:
         for item in patch.remaining if applied else patch.left:  # as they are on the disk now
-            same = _LINE.sub("", item.reason)  # which many files may share
-            left.setdefault((item.rule, same), []).append((item.reason, place(patch.path, item.start)))
+            alike = left.setdefault((item.rule, outline(_LINE.sub("", item.reason))), [])
+            alike.append((printable(item.reason), place(patch.path, item.start)))
     if left:
         yield style.paint("bold", f"Left {count(sum(map(len, left.values())), 'finding')}:")
-        rows = [(rule, found[0][0] if len(found) == 1 else same, found) for (rule, same), found in left.items()]
-        yield from _table(
-            [
-                (rule, len(found), f"{printable(reason)} ({_some([where for _, where in found], style.verbose)})")
-                for rule, reason, found in sorted(rows)
-            ]
-        )
+        rows = sorted(left.items(), key=lambda row: (row[0][0], -len(row[1]), row[0][1]))
+        yield from _table([(rule, len(found), _reason(found, style.verbose)) for (rule, _), found in rows])
+
+
+def _reason(found: Sequence[tuple[str, str]], every: bool) -> str:
+    """Why what was `found` was left, in the words for the first of it where they differ in names, and its places."""
+    (first, where), *others = found
+    if len({_LINE.sub("", reason) for reason, _ in found}) > 1:
+        return f"{first} ({where}; alike: {_some([place for _, place in others], every)})"
+    return f"{_LINE.sub('', first) if others else first} ({_some([place for _, place in found], every)})"
 
 
 def _table(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perflint.documents import NOTEBOOK
+from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
-from perflint.engine import UserError
 
 INSTALLED = ("site-packages", "dist-packages")
 _IMPORTERS = ("import_module", "__import__")
@@ -160,7 +160,7 @@ class _Walk:
         try:
             text = read(path).text
             tree = ast.parse(text)
-        except (UserError, OSError, SyntaxError, ValueError, RecursionError):
+        except (Unreadable, OSError, SyntaxError, ValueError, RecursionError):
             return Module(path, None)
         self._visit(path, text, tree)
         nodes = [*(ast.walk(tree) if _SPECIAL.search(text) else _statements(tree))]

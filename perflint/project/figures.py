@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perflint.analysis.data import measured
+from perflint.analysis.data import loaders
 from perflint.analysis.links import ALONE, Context, Seen
 from perflint.documents import digest
 from perflint.documents.disk import Unreadable, read_bytes
@@ -86,7 +86,7 @@ def keep(project: Path | str, figure: LoaderFigure) -> None:
 
 
 def as_option(figures: Iterable[LoaderFigure]) -> str:
-    return measured.as_option((each.call, each.workers, each.prefetch) for each in figures)
+    return loaders.as_option((each.call, each.workers, each.prefetch) for each in figures)
 
 
 def seen_in(root: Path) -> ByFile:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perflint.analysis.data.measured import OPTION
+from perflint.analysis.data.loaders import OPTION
 from perflint.engine import UserError
 from perflint.engine.catalogue import Selection, check_selectors, rules_by_name, selected_rules
 from perflint.engine.rule import OptionValue, Rule, Severity

@@ -147,6 +147,8 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
             if summary is None and asks_effects and target.startswith("@"):  # whichever subclass it is
                 told = [each.differentiates for each in found_there if each.differentiates is not None]
                 summary = Summary(target, differentiates=max(told, default=None))
+            if summary is not None and target in each.effects_alone:
+                summary = replace(summary, returns="")
             if summary is not None and (
                 summary.trains
                 or summary.repeats

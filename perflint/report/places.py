@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _CODES = {
     "blue": "34",
     "cyan": "36",
 }
+_NAMES = re.compile(r"`[^`]*`|'[^']*'|\d+")  # of the user's code, and numbers
 _UNSAFE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
 INTERNAL = "internal-error"  # likewise, where that is our fault
@@ -56,6 +58,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(_escaped(character) for character in text)
+
+
+def outline(text: str) -> str:
+    """`text` less its names and numbers: what sentences about several places have in common."""
+    return _NAMES.sub("", text)
 
 
 def _escaped(character: str) -> str:

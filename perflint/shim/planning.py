@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perflint.analysis.data.measured import OPTION, call_text
+from perflint.analysis.data.loaders import OPTION, call_text
 from perflint.documents import digest
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.documents.document import read

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.heat.scale import Heat
+from perflint.analysis.found import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition

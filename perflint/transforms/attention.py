@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-from perflint.analysis.data.attributes import Attributes
-from perflint.analysis.data.numbers import is_number
-from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.data.origins import Attributes
+from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
+from perflint.analysis.values.numbers import is_number
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.scopes import bind

@@ -13,9 +13,8 @@ from perflint.analysis.ir.occurrences import is_empty_list, occurrences
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import ANYWHERE, Write
 from perflint.analysis.program import Program
-from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, may_be_complex, number_kind
+from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, has_no_axes, may_be_complex, number_kind
 from perflint.analysis.values.operations import operation
-from perflint.analysis.values.scalars import has_no_axes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import local_names
 from perflint.syntax.source import Fix, Safety

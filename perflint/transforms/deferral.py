@@ -6,10 +6,9 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from perflint.analysis.handlers import handlers, is_handled
-from perflint.analysis.heat.hot_syncs import is_deferred
-from perflint.analysis.heat.scale import Heat
-from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.call_graph import handlers, is_handled
+from perflint.analysis.found import Heat
+from perflint.analysis.heat.syncs import Sync, is_deferred
 from perflint.analysis.links import Says
 from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting

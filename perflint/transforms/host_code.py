@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
@@ -18,6 +17,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.dtypes import INTEGER, is_integer, number_kind
+from perflint.analysis.values.numbers import is_number
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of
 

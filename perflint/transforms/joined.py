@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perflint.analysis.autograd.effects import steps_optimizer
-from perflint.analysis.handlers import handlers
+from perflint.analysis.call_graph import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.graph import Value as IRValue

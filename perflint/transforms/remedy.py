@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from perflint import torch_ops
-from perflint.analysis.heat.hot_syncs import first_reads, hot_syncs, is_repeated
-from perflint.analysis.heat.scale import Heat
-from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.found import Heat
+from perflint.analysis.heat.syncs import Sync, first_reads, hot_syncs, is_repeated
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.links import HotPlace
 from perflint.analysis.memory.library import ARRAYS
@@ -250,7 +249,11 @@ def _advice(program: Program, sync: Sync) -> str:
     if not sync.explicit and sync.kind == "math" and isinstance(sync.node, ast.Call):
         return _of_math(program, sync.node)
     top = read_of(program, sync).top
-    return _of_value(program, sync, top) or _of_variable(program, sync, top) or _of_number(program, sync)
+    return (
+        _of_value(program, sync, top)
+        or _of_variable(program, sync, top)
+        or f"Python computes with the value: {_instead(sync)}"
+    )
 
 
 def _of_value(program: Program, sync: Sync, value: ast.expr) -> str:
@@ -295,10 +298,6 @@ def _of_variable(program: Program, sync: Sync, value: ast.expr) -> str:
     if not hot:
         return ""
     return f"line {hot[0].lineno} computes with `{target.id}`: {_instead(sync)}"
-
-
-def _of_number(program: Program, sync: Sync) -> str:
-    return f"Python computes with the value: {_instead(sync)}"
 
 
 def _is_number(sync: Sync) -> bool:

@@ -10,7 +10,11 @@ from enum import Enum
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from perflint.documents import NOTEBOOK
+from perflint.documents.disk import Unreadable
+from perflint.documents.document import read
 from perflint.engine import UserError
+from perflint.engine.results import problem_of
 from perflint.shim.plan import Plan
 from perflint.shim.session import ALSO
 from perflint.verify.agent.timeline import Timeline
@@ -44,12 +48,16 @@ class Program:
 
     @classmethod
     def named(cls, name: str, arguments: tuple[str, ...], kind: Kind) -> Program:
-        """The program of that name, to be started in the working directory; raises UserError where there is none."""
+        """The program of that name, to be started in the working directory; raises UserError where there is none, or
+        none that Python can run.
+        """
         if (kind, name) == (Kind.SCRIPT, _LAUNCHER[0]):
             kind, name = Kind.MODULE, _LAUNCHER[1]
         module = name.partition(":")[0]
         if kind is Kind.SCRIPT and not Path(name).exists():
             raise UserError(f"{name}: there is no such file to run")
+        if kind is Kind.SCRIPT:
+            _check(Path(name))
         if kind is Kind.CALL and module == name:
             raise UserError(f"{name}: name a function as PACKAGE.MODULE:FUNCTION")
         outermost = module.partition(".")[0]  # finding what lies inside would import it
@@ -156,6 +164,19 @@ class Orders(Undoable):
             variables |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": str(self.seed)}
             variables |= PATIENT if self.side_by_side else {}
         return variables
+
+
+def _check(script: Path) -> None:
+    """Raise UserError where `script` is a file of Python's that Python can't read."""
+    if script.suffix.lower() not in (".py", NOTEBOOK):  # an archive, or a folder
+        return
+    text = ""
+    try:
+        text = read(script).text
+        compile(text, str(script), "exec", dont_inherit=True)
+    except (Unreadable, SyntaxError, ValueError) as error:
+        problem = error.problem if isinstance(error, Unreadable) else problem_of(error, text)
+        raise UserError(f"{script}{f':{problem.line}' if problem.line else ''}: {problem.message}") from error
 
 
 def of_rank(folder: str, rank: int) -> str:

@@ -15,9 +15,8 @@ into the functions of the file and back to their callers. There are two kinds:
 An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
 interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
 convolution, a recurrent, linear or embedding layer (which would copy the view again), kept in an attribute, returned to
-code in other files, or passed to anything unknown; one-time setup; tests; arrays, lists and strings; einops; counts
-that are kept in a list. What is expanded in one statement and moved or cast in another is reported where it is
-expanded.
+code in other files, or passed to anything unknown; one-time setup; tests; arrays, lists and strings; einops. What is
+expanded in one statement and moved or cast in another is reported where it is expanded.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), that no count is
 negative, which `repeat` refuses and `expand` takes for the size that the axis has (unless the function handles that
@@ -65,12 +64,12 @@ tensor, what is done to it (`x.size(2)`, `x.sum(dim=1)`, `x[:, 0]`), and a resul
 
 Not fixed where unknown code may write to the tensor while the copy is in use; where other files may get hold of the
 returned copy; where it is moved or cast before something else than an elementwise operation reads it (then the move or
-cast belongs before the repeating); where only a tensor that the copy meets suggests the size of the axis; where
-`expand` needs a number of axes that can't be told; where a comment stands in the way; where the axis is one element of
-a slice, `x[:1]`, which may find none; and next to a tensor that is transposed, or may be where code of the file asks
-for the layout of the result (`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`) or returns it to other files of
-the run: there the view would give it another layout. Where only code outside of the run can ask for the layout, `exact`
-speaks of the values alone.
+cast belongs before the repeating); where only a tensor that the copy meets suggests the size of the axis; where the
+counts are kept in a list; where `expand` needs a number of axes that can't be told; where a comment stands in the way;
+where the axis is one element of a slice, `x[:1]`, which may find none; and next to a tensor that is transposed, or may
+be where code of the file asks for the layout of the result (`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`) or
+returns it to other files of the run: there the view would give it another layout. Where only code outside of the run
+can ask for the layout, `exact` speaks of the values alone.
 
 Two parameters are taken to be different tensors where all callers are in sight and give different ones. Where others
 may call, a copy of one parameter stays if the function writes to another one before it reads the copy.
@@ -92,9 +91,10 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Finding, Options, Program, Rule
 
-from .copies import Copy, is_one_time, is_worth_it, kind_of, recognise, shown_writes
-from .patch import patch
+from .copies import Copy, recognise
+from .patch import blocked_by, patch
 from .proof import proved
+from .readers import is_one_time, is_worth_it, kind_of, shown_writes
 
 
 class RepeatNotBroadcast(Rule):
@@ -117,13 +117,13 @@ class RepeatNotBroadcast(Rule):
             if any(write.is_in_sight for write in writes):
                 continue
             kind = kind_of(program, read)
-            fixes, blocked = api.tried(patch, program, shapes, copy, read, repeated, writes)
+            result = blocked_by(writes[0]) if writes else patch(program, shapes, copy, read, repeated)
             span = api.call_span(program, _reported(program, copy))
             if span in reported:  # several casts of one expansion
                 continue
             reported.add(span)
             said, by = _MESSAGES[kind], program.hot_by(call)
-            yield self.finding(span, said, kind=kind, fixes=fixes, blocked=blocked, hot_by=by)
+            yield self.finding(span, said, kind=kind, fixes=result.fixes, blocked=result.blocked, hot_by=by)
 
 
 _MESSAGES = {

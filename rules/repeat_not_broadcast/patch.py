@@ -1,14 +1,14 @@
-"""Decides what is done about a copy, what that promises, and whether it would change the layout of a result."""
+"""Decides what is done about a copy, and what that promises."""
 
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 
 from perflint import api
 from perflint.api import (
     Blocked,
     CodeChange,
-    Consumer,
     Fix,
     Kind,
     Program,
@@ -17,29 +17,47 @@ from perflint.api import (
     Role,
     Safety,
     Shapes,
-    Trait,
     Write,
     converts,
-    is_view,
 )
 
-from .copies import Copy, is_caught, may_have_gradient, other_operands
+from .copies import Copy
+from .layout import lays_out_differently
 from .proof import Repeated, is_reshaped, unproved_rank
+from .readers import is_caught, may_have_gradient
 
 Operations = tuple[CodeChange, ...]
 
-_DEPTH = 12
-_ORDERLY = frozenset({"pointwise", "reduction", "like", "restriding", "keeping", "joining", "indexing", "same_shape"})
-_DISORDERLY: tuple[Trait, ...] = ("any_strides", "permuting", "matmul")
+
+@dataclass(frozen=True)
+class Patch:
+    """What to do about a copy: a fix, or what stands in its way."""
+
+    fixes: tuple[Fix, ...] = ()
+    blocked: str = ""
 
 
-def patch(
-    program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated, writes: list[Write]
-) -> Fix:
-    """The fix of a copy; raises Blocked, which says what stands in its way."""
-    if writes:
-        raise Blocked("the repeated tensor may be written to here, which a view shows", writes[0].node)
-    _check(program, copy, reading, repeated)
+def blocked_by(write: Write) -> Patch:
+    """No rewriting, since code that can't be looked into may write to the source while the copy is in use."""
+    return Patch(blocked=str(Blocked("the repeated tensor may be written to here, which a view shows", write.node)))
+
+
+def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Patch:
+    if lays_out_differently(program, copy, reading):
+        return Patch(
+            blocked="a tensor here is transposed, or may be: the result would be laid out in memory in another way, "
+            "which `.view()` after it may not take"
+        )
+    if is_caught(program, copy):
+        return Patch(blocked="a negative count raises an error here, which is handled; a view has another use for it")
+    if reading.shown:
+        return Patch(blocked="other files may get hold of it, and write to it or reshape it")
+    if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
+        return Patch(blocked="a move or cast after it writes it out all the same: move or cast it before, then repeat")
+    if is_reshaped(program, copy):
+        return Patch(blocked="a tensor is given another shape in place on the way, so that its axes are not sure")
+    if not repeated.sure:
+        return Patch(blocked="whether the tensor lacks these axes, or has them with size 1, is not known here")
     safety = _safety(program, shapes, copy, reading, repeated)
     cast = _cast(program, copy)
     if cast is not None:
@@ -49,32 +67,18 @@ def patch(
     needed = unproved_rank(program, shapes, copy, reading)
     proviso = f", where the tensor has {needed} axes" if needed else ""
     # The operation may repeat other axes, too: the gradient is then summed over all of them at once.
-    if operations := _dropped(program, copy, reading):
+    if dropped := _dropped(program, copy, reading):
         safety = Safety.ROUNDING if may_have_gradient(program, copy) else safety
-        title = "leave the repeating to the operation, which broadcasts"
-    else:
-        operations = _rewritten(program, copy, cast, shapes.shape(copy.source).rank)
-        title = f"{'move or cast first, then ' if cast is not None else ''}use expand, which makes a view"
-    safety = Safety.BEHAVIOUR if needed else safety
-    return Fix(f"{title}{proviso}", safety, api.rewrite(program, *operations))
-
-
-def _check(program: Program, copy: Copy, reading: Reading, repeated: Repeated) -> None:
-    if lays_out_differently(program, copy, reading):
-        raise Blocked(
-            "a tensor here is transposed, or may be: the result would be laid out in memory in another way, "
-            "which `.view()` after it may not take"
-        )
-    if is_caught(program, copy):
-        raise Blocked("a negative count raises an error here, which is handled; a view has another use for it")
-    if reading.shown:
-        raise Blocked("other files may get hold of it, and write to it or reshape it")
-    if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
-        raise Blocked("a move or cast after it writes it out all the same: move or cast it before, then repeat")
-    if is_reshaped(program, copy):
-        raise Blocked("a tensor is given another shape in place on the way, so that its axes are not sure")
-    if not repeated.sure:
-        raise Blocked("whether the tensor lacks these axes, or has them with size 1, is not known here")
+        title = f"leave the repeating to the operation, which broadcasts{proviso}"
+        return Patch((Fix(title, Safety.BEHAVIOUR if needed else safety, api.rewrite(program, *dropped)),))
+    operations, blocked = _rewritten(program, copy, cast, shapes.shape(copy.source).rank)
+    first = "move or cast first, then " if cast is not None else ""
+    fix = Fix(
+        f"{first}use expand, which makes a view{proviso}",
+        Safety.BEHAVIOUR if needed else safety,
+        api.rewrite(program, *operations),
+    )
+    return Patch((fix,)) if operations else Patch(blocked=blocked)
 
 
 def _cast(program: Program, copy: Copy) -> ast.Call | None:
@@ -100,24 +104,23 @@ def _dropped(program: Program, copy: Copy, reading: Reading) -> Operations:
         or reading.measured
         or not copy.is_method
         or isinstance(program.parent(copy.call), ast.Assign)  # whose name, and comments, tell its shape
-        or api.comments(program, program.span(_receiver(copy.call))[1], program.span(copy.call)[1])
     ):
         return ()
-    return _without(copy.call)
+    return () if _comments_behind(program, _receiver(copy.call), copy.call) else _without(copy.call)
 
 
-def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety) -> Fix:
+def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety) -> Patch:
     """`x.expand(...).contiguous()` -> `x.expand(...)`; `x.expand(...).to(d)` -> `x.to(d).expand(...)`."""
     assert isinstance(copy.source, ast.Call)
-    _check_comments(program, _receiver(copy.call), cast or copy.call)
+    if _comments_behind(program, _receiver(copy.call), cast or copy.call):
+        return Patch(blocked="there is a comment inside the call")
     if cast is None:
-        return Fix("keep the view", safety, api.rewrite(program, *_without(copy.call)))
+        return Patch((Fix("keep the view", safety, api.rewrite(program, *_without(copy.call))),))
     if program.statement_of(copy.source) is not program.statement_of(cast):
-        raise Blocked("it is expanded in another statement: move or cast it there, before it is expanded")
+        return Patch(blocked="it is expanded in another statement: move or cast it there, before it is expanded")
     written_out = _without(copy.call) if cast is not copy.call else ()
-    source = _receiver(copy.source)
-    in_front = (Replace(source, _as_cast(source, cast)), *_without(cast))
-    return Fix("move or cast before it is expanded", safety, api.rewrite(program, *written_out, *in_front))
+    change = api.rewrite(program, *written_out, *_put_in_front(copy.source, cast))
+    return Patch((Fix("move or cast before it is expanded", safety, change),))
 
 
 def _safety(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Safety:
@@ -153,19 +156,23 @@ def _is_device(program: Program, node: ast.expr) -> bool:
     return program.value(node).kind is Kind.STRING or any(word in name.lower() for word in ("dev", "cuda", "gpu"))
 
 
-def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> Operations:
-    assert copy.counts is not None
-    if cast is not None:
-        _check_comments(program, copy.call, cast)
+def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> tuple[Operations, str]:
+    if copy.counts is None:
+        return (), "the counts are in a list"
+    if cast is not None and _comments_behind(program, copy.call, cast):
+        return (), "there is a comment inside the call"
     is_repeat = copy.is_method and copy.form == "repeat"
     asks_for_shape = copy.form == "stack" and copy.axis == 0 and isinstance(copy.source, ast.Name)
     if rank is None and not is_repeat and not asks_for_shape:
-        raise Blocked("how many axes the tensor has is not known here")
+        return (), "how many axes the tensor has is not known here"
     if is_repeat or (copy.form == "tile" and copy.is_method and rank is not None and rank <= len(copy.counts)):
-        return (*_renamed(copy, cast, len(copy.counts) if rank is None else rank), *_without(cast))
+        return (*_renamed(copy, cast, len(copy.counts) if rank is None else rank), *_without(cast)), ""
     if api.comments(program, *program.span(copy.call)):
-        raise Blocked("there is a comment inside the call")
-    return (Replace(copy.call, _spelled(program, copy, _as_cast(copy.source, cast), rank)), *_without(cast))
+        return (), "there is a comment inside the call"
+    view = _spelled(program, copy, _as_cast(copy.source, cast), rank)
+    if view is None:
+        return (), "it is not known that the count is a number and which axis is meant"
+    return (Replace(copy.call, view), *_without(cast)), ""
 
 
 def _renamed(copy: Copy, cast: ast.Call | None, rank: int) -> Operations:
@@ -177,7 +184,7 @@ def _renamed(copy: Copy, cast: ast.Call | None, rank: int) -> Operations:
     return Replace(copy.call.func, view), *(Replace(count, api.number(-1)) for count in ones)
 
 
-def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -> ast.expr:
+def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -> ast.expr | None:
     assert copy.counts is not None
     if copy.form == "tile":
         assert rank is not None
@@ -187,16 +194,21 @@ def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -
         return api.expression("{x}.expand({*sizes})", x=source, sizes=sizes)
     count = copy.counts[0]
     if program.value(count).kind is not Kind.NUMBER or copy.axis is None:
-        raise Blocked("it is not known that the count is a number and which axis is meant")
+        return None
     if rank is None:
         return api.expression("{x}.expand({n}, *{y}.shape)", x=source, n=count, y=copy.source)
     axes = rank + (copy.form == "stack")
     if not -axes <= copy.axis < axes:
-        raise Blocked("it is not known that the count is a number and which axis is meant")
+        return None
     sizes = [api.number(-1)] * axes
     sizes[copy.axis] = count
     template = "{x}.unsqueeze({axis}).expand({*sizes})" if copy.form == "stack" else "{x}.expand({*sizes})"
     return api.expression(template, x=source, axis=copy.axis, sizes=sizes)
+
+
+def _put_in_front(call: ast.Call, cast: ast.Call) -> Operations:
+    source = _receiver(call)
+    return Replace(source, _as_cast(source, cast)), *_without(cast)
 
 
 def _without(call: ast.Call | None) -> Operations:
@@ -215,123 +227,5 @@ def _as_cast(source: ast.expr, cast: ast.Call | None) -> ast.expr:
     return api.call_like(cast, api.expression("{x}.{name}", x=source, name=cast.func.attr))
 
 
-def _check_comments(program: Program, inner: ast.expr, outer: ast.expr) -> None:
-    if api.comments(program, program.span(inner)[1], program.span(outer)[1]):
-        raise Blocked("there is a comment inside the call")
-
-
-def lays_out_differently(program: Program, copy: Copy, reading: Reading) -> bool:
-    """Would a result have another layout, next to a transposed tensor, or where code in sight asks for it?
-
-    A repeated axis of a view decides nothing: the next operand does, or the order of the source's axes, which the copy
-    sorts. What the file doesn't show to be in order may be transposed.
-    """
-    layouts = _Layouts(program)
-    return any(_is_laid_out_differently(program, layouts, copy, consumer) for consumer in reading.consumers)
-
-
-def _is_laid_out_differently(program: Program, layouts: _Layouts, copy: Copy, consumer: Consumer) -> bool:
-    node, decides = consumer.node, _decides(program, consumer)
-    tensors = [copy.source, consumer.operand, *other_operands(consumer)]
-    if decides and any(_is_permuted(program, tensor, _DEPTH) for tensor in tensors):
-        return True
-    follows = isinstance(node, ast.Subscript) or consumer.role in (Role.ELEMENTWISE, Role.REDUCTION)
-    if consumer.in_place or not follows or not isinstance(node, ast.expr):
-        return False
-    met = other_operands(consumer) if decides else []
-    return not all(map(layouts.is_in_order, [copy.source, *met])) and api.asks_for_layout(program, node)
-
-
-class _Layouts:
-    """Proves that tensors have their axes in order."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._proving: set[ast.AST] = set()
-
-    def is_in_order(self, node: ast.expr) -> bool:
-        """Do the strides of the tensor surely not grow from one axis to the next?"""
-        if self._program.value(node).kind in (Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE, Kind.LIBRARY):
-            return True
-        return all(map(self._is_made_in_order, api.origins(self._program, node)))
-
-    def _is_made_in_order(self, node: ast.AST) -> bool:
-        if node in self._proving:
-            return False
-        self._proving.add(node)
-        try:
-            if isinstance(node, ast.Constant):
-                return True
-            if isinstance(node, ast.BinOp):
-                return not isinstance(node.op, ast.MatMult) and all(map(self.is_in_order, (node.left, node.right)))
-            if isinstance(node, ast.UnaryOp):
-                return self.is_in_order(node.operand)
-            if isinstance(node, ast.Compare):
-                return all(map(self.is_in_order, (node.left, *node.comparators)))
-            if isinstance(node, ast.Subscript):
-                return self._keeps_order(node.slice) and self.is_in_order(node.value)
-            if isinstance(node, ast.Attribute):
-                return node.attr in ("data", "grad") and self.is_in_order(node.value)
-            return isinstance(node, ast.Call) and self._gives_order(node)
-        finally:
-            self._proving.discard(node)
-
-    def _keeps_order(self, index: ast.expr) -> bool:
-        """Is it a slice, a number, or the like; or a tensor for the first axis alone?"""
-        parts = index.elts if isinstance(index, ast.Tuple) else []
-        return all(
-            isinstance(each, ast.Slice | ast.Constant | ast.UnaryOp) or self._program.value(each).kind is Kind.NUMBER
-            for each in parts
-        )
-
-    def _gives_order(self, call: ast.Call) -> bool:
-        if self._program.qualified(call.func) == "torch.nn.Parameter" and call.args:
-            return self.is_in_order(call.args[0])
-        found = api.operation(self._program, call)
-        if found is None or any(each.arg in ("memory_format", "out", None) for each in call.keywords):
-            return False
-        if found.does.does("in_order"):
-            return True
-        if any(map(found.does.does, _DISORDERLY)):
-            return False
-        parts = [found.tensor, *found.arguments, *(each.value for each in call.keywords)]
-        if found.tensor is not None and not found.traits & _ORDERLY:
-            return False
-        if found.tensor is None or found.does.does("taking_sizes"):
-            parts = parts[:1]
-        return all(self._are_in_order(each) for each in parts if each is not None)
-
-    def _are_in_order(self, node: ast.expr) -> bool:
-        parts = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
-        return all(map(self.is_in_order, parts))
-
-
-def _decides(program: Program, consumer: Consumer) -> bool:
-    if consumer.in_place:
-        return False
-    if isinstance(consumer.node, ast.Subscript):
-        return True
-    if consumer.role is not Role.ELEMENTWISE:
-        return False
-    behind = isinstance(consumer.node, ast.BinOp) and consumer.operand is consumer.node.right
-    return not (
-        behind and isinstance(consumer.node, ast.BinOp) and program.value(consumer.node.left).kind is Kind.TENSOR
-    )
-
-
-def _is_permuted(program: Program, node: ast.expr, depth: int) -> bool:
-    if isinstance(node, ast.Name) and depth:
-        return any(_is_permuted(program, each, depth - 1) for each in api.assigned(program, node))
-    if isinstance(node, ast.Attribute):
-        return node.attr in ("T", "mT")
-    if isinstance(node, ast.Subscript):
-        return _is_permuted(program, node.value, depth)
-    if isinstance(node, ast.BinOp):
-        return _is_permuted(program, node.left, depth) or _is_permuted(program, node.right, depth)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        name = node.func.attr
-        entry = api.torch_method(name)
-        stays = converts(name) or is_view(name) or (entry is not None and "pointwise" in entry.traits)
-        is_permuting = api.torch_does(name, "permuting") or any(each.arg == "memory_format" for each in node.keywords)
-        return is_permuting or (stays and _is_permuted(program, node.func.value, depth))
-    return False
+def _comments_behind(program: Program, inner: ast.expr, outer: ast.expr) -> bool:
+    return bool(api.comments(program, program.span(inner)[1], program.span(outer)[1]))

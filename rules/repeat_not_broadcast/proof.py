@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from perflint import api
 from perflint.api import Consumer, Program, Reading, Role, Shape, Shapes
 
-from .copies import Copy, is_elementwise, other_operands
+from .copies import Copy
+from .readers import is_elementwise, other_operands
 
 _DEPTH = 4
 
@@ -35,7 +36,8 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     if copy.form in ("interleave", "cat"):
         return Repeated((copy.axis,), new=False) if copy.axis is not None and shape.size(copy.axis) == "1" else None
     if copy.counts is None:
-        return None
+        axes = (0,) if filled_in_turn(program, copy) else spread(shapes, copy)
+        return Repeated(axes, new=False) if axes else None
     counts = copy.counts
     repeated = [position for position, count in enumerate(counts) if api.integer(count) != 1]
     if all(shapes.size(counts[position]) == "1" for position in repeated):
@@ -55,7 +57,10 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     unproved = [position for position in unproved if not result_shows(program, shapes, reading, counts[position])]
     if not unproved:
         return Repeated(tuple(repeated), new, sure=not _is_sliced(program, shapes, copy.source))
-    if all(result_suggests(program, shapes, reading, counts[position], loosely=True) for position in unproved):
+    has_room = shape.rank is None and min(ranks) <= len(counts) - len(repeated)
+    if (has_room and _adds_axes(program, copy, repeated)) or all(
+        result_suggests(program, shapes, reading, counts[position], loosely=True) for position in unproved
+    ):
         return Repeated(tuple(repeated), new, sure=False)
     return None
 
@@ -121,6 +126,26 @@ def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading
     ]
     refuted = all(any(not _is_single(shape, position, len(numbers), rank) for position in shown) for rank in ranks)
     return 0 if refuted else needed
+
+
+def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
+    """Do counts in front look like new axes: several variables or ones at the end, or one moved away?"""
+    assert copy.counts is not None
+    if repeated != list(range(len(repeated))) or len(repeated) == len(copy.counts):
+        return False
+    method = program.parent(copy.call)
+    moved = isinstance(method, ast.Attribute) and method.attr in ("permute", "transpose")
+    if any(api.integer(copy.counts[i]) is not None for i in repeated):  # else it may be a tiling of images
+        order = [api.integer(axis) for axis in _arguments(program, method)]
+        return len(repeated) > 1 and moved and order[-len(repeated) :] == repeated
+    return len(repeated) > 1 or moved
+
+
+def _arguments(program: Program, method: ast.AST | None) -> list[ast.expr]:
+    call = program.parent(method) if method is not None else None
+    arguments = call.args if isinstance(call, ast.Call) and call.func is method else []
+    only = arguments[0] if len(arguments) == 1 else None
+    return only.elts if isinstance(only, ast.Tuple | ast.List) else arguments
 
 
 def _is_below_one(program: Program, count: ast.expr) -> bool:
@@ -250,3 +275,56 @@ def _leaves(program: Program, node: ast.expr, depth: int = _DEPTH) -> Iterator[a
         parts = values
     for each in parts if depth else ():
         yield from _leaves(program, each, depth - 1)
+
+
+def filled_in_turn(program: Program, copy: Copy) -> bool:
+    """Is it `x.view(sizes).repeat(counts)`, with `sizes[1:] = [1] * n` and `counts[0] = 1`, or the other way round?"""
+    view = copy.source
+    if not (
+        isinstance(view, ast.Call)
+        and isinstance(view.func, ast.Attribute)
+        and view.func.attr in ("view", "reshape")
+        and len(view.args) == 1
+    ):
+        return False
+    sizes, counts = view.args[0], copy.call.args[-1]
+    function = program.function_of(copy.call)
+    if not isinstance(sizes, ast.Name) or not isinstance(counts, ast.Name) or function is None:
+        return False
+    ones = [_ones(function, name.id) for name in (sizes, counts)]
+    if None in ones:
+        return False
+    fronts = sorted(ones, key=lambda part: part != "front")
+    return fronts == ["front", "back"]
+
+
+def spread(shapes: Shapes, copy: Copy) -> tuple[int, ...]:
+    """The axes that `x.repeat(1, *sizes)` repeats, if they all have size 1; none if that is not so."""
+    *front, last = copy.call.args
+    shape = shapes.shape(copy.source)
+    if not isinstance(last, ast.Starred) or any(isinstance(each, ast.Starred) for each in front):
+        return ()
+    ones = all(api.integer(count) == 1 for count in front)
+    behind = tuple(range(len(front), shape.rank or 0))
+    return behind if ones and all(shape.size(axis) == "1" for axis in behind) else ()
+
+
+def _ones(function: ast.AST, name: str) -> str | None:
+    """Which part of the list is filled with ones: "front" is [0], "back" is [1:]; None for anything else."""
+    found = [
+        statement for statement in ast.walk(function)
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
+        and isinstance(statement.targets[0].value, ast.Name) and statement.targets[0].value.id == name
+    ]  # fmt: skip
+    if len(found) != 1 or not isinstance(found[0].targets[0], ast.Subscript):
+        return None
+    index, value = found[0].targets[0].slice, found[0].value
+    if api.integer(index) == 0 and api.integer(value) == 1:
+        return "front"
+    is_tail = (
+        isinstance(index, ast.Slice) and api.integer(index.lower) == 1 and index.upper is None and index.step is None
+    )
+    if not is_tail or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
+        return None
+    is_one = isinstance(value.left, ast.List) and [api.integer(each) for each in value.left.elts] == [1]
+    return "back" if is_one else None

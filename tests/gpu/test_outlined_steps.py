@@ -20,7 +20,7 @@ from tests.fixture_cases import FIXTURES, load  # noqa: E402
 STEMS = [
     ("launch_bound_step/steps", 15),
     ("launch_bound_step/reported", 3),
-    ("launch_bound_step/settings", 5),
+    ("launch_bound_step/settings", 6),
     ("launch_bound_step/carried", 10),
     ("launch_bound_step/distributions", 1),
     ("launch_bound_step/collected", 4),

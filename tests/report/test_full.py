@@ -98,6 +98,14 @@ def test_what_breaks_comes_before_what_costs_and_launches_before_memory(diagnose
     assert order == ["missing-main-guard", "decode-loop", "item-in-loop", "cat-in-loop"]
 
 
+def test_sentences_are_folded_at_the_width_of_the_terminal_and_lose_no_word(diagnose: Diagnose) -> None:
+    found = diagnose(blocked="line 12: the value decides what runs next: test it every few steps, or use torch.where")
+    narrow = render("full", _run(found), Style(width=50))
+    assert max(map(len, narrow.splitlines())) <= 50
+    assert narrow.split() == render("full", _run(found), Style()).split()
+    assert "  = not fixed: line 12: the value decides what\n    runs next: test it every few steps" in narrow
+
+
 def test_every_file_that_could_not_be_checked_is_named(run: RunResult) -> None:
     text = render("full", run, Style())
     assert "error: is not Python 3: invalid syntax\n --> broken.py:7\n" in text

@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from perflint.analysis.autograd.found import Effect, Fate, GradMode
-from perflint.analysis.autograd.training import TrainingModes
+from perflint.analysis.autograd.modes import TrainingModes
 from perflint.analysis.facts import Program
+from perflint.analysis.found import Effect, Fate, GradMode
 from perflint.analysis.links import Manner
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import Kind

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.heat.scale import Heat
+from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Says

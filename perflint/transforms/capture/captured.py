@@ -56,11 +56,8 @@ def _is_captured_here(program: Program, node: ast.AST, function: Function | None
             names = {program.qualified(called(item.context_expr)) for item in parent.items}
             if names & _CAPTURES:
                 return True
-    return function is not None and "capture_begin" in program.text and _begins_a_capture(function)
-
-
-def _begins_a_capture(function: Function) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr == "capture_begin" for node in own_nodes(function))
+    nodes = own_nodes(function) if function is not None and "capture_begin" in program.text else ()
+    return any(isinstance(each, ast.Attribute) and each.attr == "capture_begin" for each in nodes)
 
 
 def _is_called_captured(program: Program, function: Function, seen: set[ast.AST]) -> bool:

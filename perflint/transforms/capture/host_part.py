@@ -12,8 +12,8 @@ from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.program import Program
+from perflint.analysis.values.dtypes import has_no_axes
 from perflint.analysis.values.operations import move
-from perflint.analysis.values.scalars import has_no_axes
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import (
@@ -112,7 +112,12 @@ def early(program: Program, statement: ast.stmt) -> bool:
                 continue
             if not (name.startswith(_MAKERS) or of_tensor) or name == "builtins.next":
                 return False
-            if is_method and isinstance(func, ast.Attribute) and func.attr.endswith("_") and not owner_is_new(func):
+            if (
+                is_method
+                and isinstance(func, ast.Attribute)
+                and func.attr.endswith("_")
+                and not isinstance(func.value, ast.Call)
+            ):
                 return False
     return True
 
@@ -126,11 +131,6 @@ def draws_on_device(program: Program, node: ast.AST) -> bool:
     """Does a call draw random numbers of torch, which a model may draw, too?"""
     entry = entry_of(program, node) if isinstance(node, ast.Call) else None
     return entry is not None and entry.does("random")
-
-
-def owner_is_new(func: ast.Attribute) -> bool:
-    """Is the method called on what a call has just made?"""
-    return isinstance(func.value, ast.Call)
 
 
 def _names_alone(target: ast.expr) -> bool:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.heat.hot_syncs import LATER
 from perflint.analysis.heat.rarity import CLOCKS
-from perflint.analysis.heat.syncs import storage_of
+from perflint.analysis.heat.syncs import LATER, storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.handlers import is_handled
+from perflint.analysis.call_graph import is_handled
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import ModuleCalls, runs_backward, steps_optimizer
-from perflint.analysis.heat.scale import Heat
+from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.roles import FILLS, TAKES, scaler_of
 from perflint.analysis.program import Program
@@ -146,7 +146,7 @@ class StepObstacles(Obstacles):
             raise Blocked(f"{shown(program, func)} puts out what a replay would not: do that behind the step", node)
         elif self.trains and self._is_criterion(node, value):
             pass  # so is that
-        elif value.kind is Kind.LIBRARY and not (name.partition(".")[0] in _KNOWN or program.computes_elsewhere(node)):
+        elif value.kind is Kind.LIBRARY and not (name.partition(".")[0] in _KNOWN or program.computes_elsewhere(name)):
             raise Blocked(
                 f"what {shown(program, func)} does isn't known: call it in front of the step, or {_BY_HAND}", node
             )

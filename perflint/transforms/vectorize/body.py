@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Set
 from dataclasses import replace
 
-from perflint.analysis.memory.hooks import may_be_wrapped
+from perflint.analysis.memory.dispatch import may_be_wrapped
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind

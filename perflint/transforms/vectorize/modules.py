@@ -6,8 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from perflint import torch_ops
-from perflint.analysis.memory.dispatch import Modules, as_built
-from perflint.analysis.memory.hooks import may_be_hooked
+from perflint.analysis.memory.dispatch import Modules, as_built, may_be_hooked
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind

@@ -1,4 +1,4 @@
-"""What calling a value runs, also where one callable is composed of others, and what that does."""
+"""What calling a value runs, also where one callable is composed of others, what that changes, and whether it draws."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.locations import NOWHERE, Location, Locations, Origin, Summary, Write, made
+from perflint.analysis.memory.locations import NOWHERE, Location, Locations, MemorySummary, Origin, Write, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.roles import FILLS, TAKES
 from perflint.analysis.values.values import Kind
@@ -198,7 +198,7 @@ class OptimisticPointsTo(PointsTo):
         return frozenset({made(call)})
 
 
-class Effects(Memory):
+class SideEffects(Memory):
     """The effects of one program's functions, as far as they are known, by points-to analysis."""
 
     analysis = OptimisticPointsTo
@@ -220,11 +220,11 @@ class Effects(Memory):
         is_method = self.program.class_of(function) is not None and not is_static(function)
         return place.origin is Origin.PARAMETER and not (is_method and place.root is first)
 
-    def _of_unknown(self, function: Function) -> Summary:
-        return Summary()
+    def _of_unknown(self, function: Function) -> MemorySummary:
+        return MemorySummary()
 
-    def _of_recursion(self, function: Function) -> Summary:
-        return Summary()
+    def _of_recursion(self, function: Function) -> MemorySummary:
+        return MemorySummary()
 
 
 def _written_name(write: Write) -> str:
@@ -275,3 +275,82 @@ def _mentions(node: ast.AST, name: str) -> bool:
         name in (getattr(each, "id", ""), getattr(each, "attr", ""), getattr(each, "value", ""))
         for each in ast.walk(node)
     )
+
+
+_DRAWING = frozenset("choice permutation shuffle normal uniform integers rand randn random sample rvs".split())
+
+
+class Draws:
+    """Random draws in the functions, classes and transforms of one program."""
+
+    def __init__(self, program: Program, callables: Callables | None = None) -> None:
+        self._program = program
+        self._callables = callables or program.get(Callables)
+        self._callees = program.get(Callees)
+        self._known: dict[Function, bool] = {}
+
+    def of_object(self, call: ast.Call) -> Draws:
+        """Those of the object that `call` makes, whatever other objects of the class are given."""
+        return Draws(self._program, self._callables.made_at(call))
+
+    def may_call(self, node: ast.AST) -> bool:
+        """May calling the value of `node`, a transform or a function, draw random numbers?"""
+        return any(map(self._part_draws, self._callables.of(node)))
+
+    def _part_draws(self, part: Part) -> bool:
+        if isinstance(part, FUNCTIONS):
+            return self.may_run(part)
+        return part is None or library_draws(part)
+
+    def may_run(self, function: Function) -> bool:
+        """May running the body of `function` draw random numbers?"""
+        if function not in self._known:
+            self._known[function] = True  # while it is being computed, for transforms that run one another
+            calls = (call for each in self._callees.reached([function]) for call in self._callees.calls(each))
+            self._known[function] = any(map(self._may_draw, calls))
+        return self._known[function]
+
+    def _may_draw(self, call: ast.Call) -> bool:
+        """May a call draw random numbers, other than in the functions of this file that it runs?"""
+        value = self._program.value(call.func)
+        if self._program.callee(call) is not None:
+            return False
+        if value.kind is Kind.LIBRARY:
+            return library_draws(value.name)
+        if value.kind is Kind.CLASS:
+            return False  # without an __init__ of its own
+        if isinstance(call.func, ast.Attribute):
+            return self._method_draws(call.func)
+        return self._may_call_unseen(call.func)
+
+    def _may_call_unseen(self, node: ast.AST) -> bool:
+        parts = self._callables.of(node)
+        return any(self._part_draws(part) for part in parts if not isinstance(part, FUNCTIONS))
+
+    def _method_draws(self, function: ast.Attribute) -> bool:
+        owner = self._program.value(function.value)
+        if self._callables.is_generator(function.value):
+            return function.attr not in libraries.OF_STATE
+        if owner.kind is Kind.TENSOR:
+            entry = torch_ops.of_method(function.attr)
+            return entry is not None and "random" in entry.traits
+        if owner.kind in (Kind.NUMPY, Kind.STRING, Kind.SEQUENCE, Kind.MAPPING, Kind.NUMBER):
+            return function.attr in _DRAWING
+        is_of_base = isinstance(function.value, ast.Call) and (
+            self._program.qualified(function.value.func) == "builtins.super"
+        )
+        if is_of_base or function.attr in HARMLESS_METHODS:
+            return is_of_base
+        if self._callables.is_made_by_library(function.value):
+            return function.attr in _DRAWING
+        return self._may_call_unseen(function)
+
+
+def library_draws(name: str) -> bool:
+    """May calling the library function, or class, called `name` draw random numbers? True where it is unknown."""
+    if not name.startswith("torch."):
+        return libraries.may_draw(name)
+    if (entry := torch_ops.of_function(name)) is not None:
+        return "random" in entry.traits
+    is_known = name == "torch.load" or torch_ops.class_kind(name) == "tensor-type" or name.endswith(".default_collate")
+    return "rand" in name or not is_known

@@ -1,4 +1,4 @@
-"""Where the parameters of a module are at a point of the program: on a device, on the host, or not known."""
+"""Where the parameters of modules are, on a device or on the host, and which of them an optimizer is given."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_rebound
+from perflint.analysis.values.operations import given
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import own_nodes, path_of, returned_values
+from perflint.syntax.walk import COMPREHENSIONS, last_name, own_nodes, path_of, reachable, receiver_of, returned_values
 
 _NAMED = re.compile(r"device|gpu|cuda|(^|_)rank$", re.IGNORECASE)
 _ELSEWHERE = re.compile(r"device|gpu|cuda|rank|parallel|prepare|accelerat|fabric", re.IGNORECASE)
@@ -115,30 +116,15 @@ class Placement:
         found = self._flow.graph(name).definitions(name)
         if not found and function is not None:
             found = tuple(self._flow.graph_of(self._program.tree).bindings.get(name.id, ()))
-        places = [self._of_definition(each, name, depth) for each in found if isinstance(each, Definition)]
+        places = [self._of_definition(each, depth) for each in found if isinstance(each, Definition)]
         made = _joined(places)
         return _UNKNOWN if made.place is Place.HOST and self._is_handed_on(name, point) else made
 
-    def _of_definition(self, definition: Definition, name: ast.Name, depth: int) -> Placed:
-        source, steps, node = definition.source, definition.steps, definition.node
-        if isinstance(node, ast.arg):
-            return self._of_parameter(node, depth)
-        if source is None or definition.updates is not None:
-            return _UNKNOWN
-        if len(steps) == 1 and isinstance(steps[0], int):
-            return self._part(source, steps[0], depth)
-        return self._of(source, source, depth - 1) if not steps else _UNKNOWN
-
-    def _part(self, source: ast.expr, index: int, depth: int) -> Placed:
-        if isinstance(source, ast.Tuple | ast.List):
-            return self._of(source.elts[index], source, depth - 1) if index < len(source.elts) else _UNKNOWN
-        callee = self._program.callee(source) if isinstance(source, ast.Call) else None
-        parts = [each.elts for each in returned_values(callee) if isinstance(each, ast.Tuple)]
-        return _joined([self._of(each[index], each[index], depth - 1) for each in parts if index < len(each)])
-
-    def _of_parameter(self, parameter: ast.arg, depth: int) -> Placed:
-        given = self._program.given(parameter)
-        return _joined([self._of(each, site, depth - 1) if each is not None else _UNKNOWN for site, each in given])
+    def _of_definition(self, definition: Definition, depth: int) -> Placed:
+        if not isinstance(definition.node, ast.arg):
+            return _joined([self._of(each, each, depth - 1) for each in given(self._program, definition)])
+        known = self._program.given(definition.node)
+        return _joined([self._of(each, site, depth - 1) if each is not None else _UNKNOWN for site, each in known])
 
     def _of_attribute(self, node: ast.Attribute, point: ast.AST, depth: int) -> Placed:
         path = path_of(node)
@@ -204,7 +190,7 @@ class Placement:
     def _is_handed_on(self, name: ast.Name, point: ast.AST) -> bool:
         """Is the module given before `point` to what may move it: by its name, or as what is moved then?"""
         graph = self._flow.graph(point)
-        calls = own_nodes(self._program.function_of(point) or self._program.tree)
+        calls = own_nodes(self._program.scope_of(point))
         return any(
             isinstance(call, ast.Call)
             and call is not point
@@ -215,11 +201,9 @@ class Placement:
         )
 
     def _is_moved(self, call: ast.Call) -> bool:
-        """Is what the call builds moved to a device, in place or as it is assigned?"""
-        statement = self._program.statement_of(call)
+        """Is what the call builds moved to a device at once?"""
         chain = (each for each in self._program.ancestors(call) if isinstance(each, ast.Call))
-        paths = [path_of(each) for each in getattr(statement, "targets", ())]
-        return any(self.target(each) is Place.DEVICE for each in chain) or any(self._moved.get(each) for each in paths)
+        return any(self.target(each) is Place.DEVICE for each in chain)
 
 
 def _joined(places: Iterable[Placed]) -> Placed:
@@ -247,3 +231,85 @@ def _last(node: ast.expr) -> str:
     if isinstance(node, ast.Call):
         return _last(node.func)
     return getattr(node, "attr", getattr(node, "id", ""))
+
+
+_GIVE = frozenset("parameters named_parameters modules named_modules children named_children".split())
+_PASS = frozenset("builtins.list builtins.tuple builtins.set builtins.dict builtins.iter builtins.sorted".split())
+_HAND_ON = frozenset("items values copy union".split())
+_GROW = frozenset({"append", "extend", "add", "update", "insert"})
+_HOLDS_PARAMETERS = re.compile(r"param|group|weights|vars$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """The `modules` whose parameters a collection holds; `complete` where it surely holds nothing else."""
+
+    modules: tuple[ast.expr, ...]
+    complete: bool
+
+
+def optimized(program: Program, params: ast.expr) -> Optimized | None:
+    """Whose parameters `params` holds; None where it holds other tensors, or nothing tells that it has parameters."""
+    start: list[ast.AST] = [params]
+    nodes = [*reachable(start, lambda node: [] if receiver_of(node, *_GIVE) else _parts(program, node) or [])]
+    giving = [receiver_of(each, *_GIVE) for each in nodes]
+    modules = [each for each in giving if each is not None]
+    left = [node for node, module in zip(nodes, giving, strict=True) if module is None]
+    named = [last_name(each) for each in left if _parts(program, each) is None]
+    if not all(_HOLDS_PARAMETERS.search(each) and not each[:1].isupper() for each in named):
+        return None
+    return Optimized(tuple(modules), not named) if modules or named else None
+
+
+def _parts(program: Program, node: ast.AST) -> list[ast.AST] | None:
+    """What a collection is made of; None where that isn't known."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        found = [each for each in program.get(Origins).of(node) if each is not node]
+        return [*found, *_grown(program, node)] if found else None
+    if isinstance(node, ast.AugAssign | ast.Starred | ast.Subscript):
+        return [node.value]
+    if isinstance(node, ast.For | ast.comprehension):
+        return [node.iter]
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set, *COMPREHENSIONS)):
+        return [*parts_of(node)]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.Dict):
+        groups = [v for k, v in zip(node.keys, node.values, strict=True) if getattr(k, "value", "") == "params"]
+        return list(groups or node.values)
+    return _given(program, node) if isinstance(node, ast.Call) else None
+
+
+def _given(program: Program, call: ast.Call) -> list[ast.AST] | None:
+    name = program.qualified(call.func)
+    if name == "builtins.dict" and (given := [each.value for each in call.keywords if each.arg == "params"]):
+        return list(given)
+    if name in _PASS or name.startswith("itertools.chain"):
+        return list(call.args)
+    if name in ("builtins.filter", "builtins.map"):
+        return list(call.args[1:])
+    if name == "builtins.enumerate":
+        return list(call.args[:1])
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _HAND_ON:
+        return [call.func.value]
+    found = [each for each in program.get(Origins).of(call) if each is not call]
+    return found or None
+
+
+def _grown(program: Program, node: ast.expr) -> list[ast.AST]:
+    """What is added to the collection by methods or `+=`, wherever in the same function."""
+    path, scope = path_of(node), program.scope_of(node)
+    found: list[ast.AST] = []
+    for each in own_nodes(scope):
+        if isinstance(each, ast.AugAssign) and path_of(each.target) == path:
+            found.append(each)
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _GROW:
+            found += each.args[-1:] if path_of(_whole(each.func.value)) == path else []
+    return found
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    """The collection that a subscript takes a part of."""
+    return _whole(node.value) if isinstance(node, ast.Subscript) else node

@@ -1,10 +1,18 @@
-"""What the analysis of gradients finds: modes, effects, and the ends of a graph."""
+"""What analyses find, in their common terms: how often code runs, gradient modes, effects, and the ends of a graph."""
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
+
+
+class Heat(IntEnum):
+    """How often a place in the program runs."""
+
+    ONCE = 0  # once, or now and then
+    STEP = 1  # every training or evaluation step
+    TIME = 2  # every time step
 
 
 class GradMode(Enum):

@@ -1,4 +1,4 @@
-"""Recognises data of Python's numbers that no step changes: a number, the same one many times, a table, a range."""
+"""Proves that an expression is one of Python's numbers, or data of them that no step changes: a table, a range."""
 
 from __future__ import annotations
 
@@ -6,12 +6,72 @@ import ast
 import re
 from dataclasses import dataclass
 
-from perflint.analysis.data.attributes import Attributes
-from perflint.analysis.data.numbers import default_of, is_number
-from perflint.analysis.data.origins import Origins
+from perflint.analysis.data.origins import Attributes, Origins
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import path_of, variables_in
+from perflint.syntax.walk import own_nodes, path_of, variables_in
+
+_CALLS = re.compile(r"(math\.(?!prod)|builtins\.(float|int|len)$|numpy\.sqrt$)")
+_LAYERS = re.compile(r"torch\.nn\.(modules\.\w+\.)?(Linear|Conv\dd|LayerNorm|Embedding)$")
+_DEPTH = 6
+
+
+def is_number(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
+    """Is `node` surely a number of Python: computed of numbers, annotated as one, or the size of a layer?"""
+    if isinstance(node, ast.Attribute) and path_of(node.value) == "self" and not program.get(Attributes).is_own(node):
+        return False
+    value = program.value(node)
+    if value.kind is Kind.NUMBER and value.sure:
+        return True
+    if not depth or value.kind not in (Kind.UNKNOWN, Kind.NUMBER, Kind.METHOD, Kind.TENSOR):
+        return False
+    if isinstance(node, ast.BinOp):
+        return all(is_number(program, each, depth - 1) for each in (node.left, node.right))
+    if isinstance(node, ast.UnaryOp):
+        return is_number(program, node.operand, depth - 1)
+    if isinstance(node, ast.BoolOp):
+        return all(is_number(program, each, depth - 1) or _is_left_out(program, each) for each in node.values)
+    if isinstance(node, ast.IfExp):
+        return all(is_number(program, each, depth - 1) for each in (node.body, node.orelse))
+    if isinstance(node, ast.Call):
+        return bool(_CALLS.match(program.qualified(node.func)))
+    if isinstance(node, ast.arg):
+        return _is_given_number(program, node)
+    if isinstance(node, ast.Name):
+        bound = program.get(Flow).graph(node).reaching(node)
+        if bound and all(isinstance(each, ast.arg) and _is_given_number(program, each) for each in bound):
+            return True
+    found = program.get(Origins).of(node) if isinstance(node, ast.Name | ast.Attribute) else []
+    if all(each is node for each in found):
+        return isinstance(node, ast.Attribute) and _is_size(program, node)
+    given = [each for each in found if not _is_left_out(program, each)]
+    return bool(given) and all(is_number(program, each, depth - 1) for each in given)
+
+
+def _is_left_out(program: Program, node: ast.AST) -> bool:
+    """Is it an argument that is None unless it is given, in whose place a number stands?"""
+    found = program.get(Origins).of(node) if isinstance(node, ast.Name) else [node]
+    defaults = [program.default(each) if isinstance(each, ast.arg) else each for each in found]
+    return bool(found) and all(isinstance(each, ast.Constant) and each.value is None for each in defaults)
+
+
+def _is_given_number(program: Program, parameter: ast.arg) -> bool:
+    if isinstance(parameter.annotation, ast.Name) and parameter.annotation.id in ("int", "float"):
+        return True
+    return _is_size(program, parameter)
+
+
+def _is_size(program: Program, node: ast.arg | ast.Attribute) -> bool:
+    """Is what is called so given to a layer of torch as its size, in the same function?"""
+    function, path = program.function_of(node), node.arg if isinstance(node, ast.arg) else path_of(node)
+    if function is None or not path:
+        return False
+    calls = (each for each in own_nodes(function) if isinstance(each, ast.Call))
+    layers = (each for each in calls if _LAYERS.match(program.qualified(each.func)))
+    sizes = (part for layer in layers for size in layer.args[:2] for part in ast.walk(size))
+    return any(isinstance(each, ast.Name | ast.Attribute) and path_of(each) == path for each in sizes)
+
 
 _FIXED = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.Attribute, ast.Name, ast.expr_context)
 _OF_NUMPY = re.compile(r"numpy\.(log(2|10|1p)?|exp(m1)?|sqrt|square|abs|sin|cos|tan|tanh|floor|ceil|prod|float(32|64))")
@@ -45,8 +105,8 @@ def numbers(program: Program, data: ast.expr) -> Numbers | None:
             return Numbers(None, None)
     if isinstance(data, ast.ListComp) and len(data.generators) == 1:
         return _of_comprehension(program, data)
-    if isinstance(data, ast.Call) and program.qualified(data.func) in ("builtins.list", "builtins.range") and data.args:
-        inner = _of_range(program, data if program.qualified(data.func) == "builtins.range" else data.args[0])
+    if (made := program.call_of(data, "builtins.list", "builtins.range")) is not None and made.args:
+        inner = _of_range(program, made if program.call_of(made, "builtins.range") else made.args[0])
         return Numbers(None, inner, is_range=True) if inner is not None else None
     if is_option(program, data) or _is_constant(program, data):
         return Numbers(None, None)
@@ -94,7 +154,7 @@ def _is_constant(program: Program, data: ast.expr) -> bool:
     Or what the methods of a class keep, such as the default of a parameter, and only read.
     """
     sources = program.get(Origins).of(data) if isinstance(data, ast.Name | ast.Attribute) else []
-    defaults = [default_of(program, each) if isinstance(each, ast.arg) else each for each in sources]
+    defaults = [program.default(each) if isinstance(each, ast.arg) else each for each in sources]
     if isinstance(data, ast.Attribute):
         attributes = program.get(Attributes)
         is_flat = not any(isinstance(each, ast.List) for table in defaults for each in getattr(table, "elts", ()))
@@ -145,8 +205,8 @@ def _of_comprehension(program: Program, data: ast.ListComp) -> Numbers | None:
 
 def _of_range(program: Program, node: ast.expr) -> ast.expr | None:
     """`n` of `range(n)`."""
-    is_range = isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.range"
-    return node.args[0] if is_range and isinstance(node, ast.Call) and len(node.args) == 1 else None
+    made = program.call_of(node, "builtins.range")
+    return made.args[0] if made is not None and len(made.args) == 1 else None
 
 
 def _may_be_number(program: Program, node: ast.expr) -> bool:

@@ -1,0 +1,132 @@
+"""Tells whether a view in the place of a copy would give a result another layout that matters."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint import api
+from perflint.api import Consumer, Kind, Program, Reading, Role, Trait, converts, is_view
+
+from .copies import Copy
+from .readers import other_operands
+
+_DEPTH = 12
+_ORDERLY = frozenset({"pointwise", "reduction", "like", "restriding", "keeping", "joining", "indexing", "same_shape"})
+_DISORDERLY: tuple[Trait, ...] = ("any_strides", "permuting", "matmul")
+
+
+def lays_out_differently(program: Program, copy: Copy, reading: Reading) -> bool:
+    """Would a result have another layout, next to a transposed tensor, or where code in sight asks for it?
+
+    A repeated axis of a view decides nothing: the next operand does, or the order of the source's axes, which the copy
+    sorts. What the file doesn't show to be in order may be transposed.
+    """
+    layouts = _Layouts(program)
+    return any(_is_laid_out_differently(program, layouts, copy, consumer) for consumer in reading.consumers)
+
+
+def _is_laid_out_differently(program: Program, layouts: _Layouts, copy: Copy, consumer: Consumer) -> bool:
+    node, decides = consumer.node, _decides(program, consumer)
+    tensors = [copy.source, consumer.operand, *other_operands(consumer)]
+    if decides and any(_is_permuted(program, tensor, _DEPTH) for tensor in tensors):
+        return True
+    follows = isinstance(node, ast.Subscript) or consumer.role in (Role.ELEMENTWISE, Role.REDUCTION)
+    if consumer.in_place or not follows or not isinstance(node, ast.expr):
+        return False
+    met = other_operands(consumer) if decides else []
+    return not all(map(layouts.is_in_order, [copy.source, *met])) and api.asks_for_layout(program, node)
+
+
+class _Layouts:
+    """Proves that tensors have their axes in order."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._proving: set[ast.AST] = set()
+
+    def is_in_order(self, node: ast.expr) -> bool:
+        """Do the strides of the tensor surely not grow from one axis to the next?"""
+        if self._program.value(node).kind in (Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE, Kind.LIBRARY):
+            return True
+        return all(map(self._is_made_in_order, api.origins(self._program, node)))
+
+    def _is_made_in_order(self, node: ast.AST) -> bool:
+        if node in self._proving:
+            return False
+        self._proving.add(node)
+        try:
+            if isinstance(node, ast.Constant):
+                return True
+            if isinstance(node, ast.BinOp):
+                return not isinstance(node.op, ast.MatMult) and all(map(self.is_in_order, (node.left, node.right)))
+            if isinstance(node, ast.UnaryOp):
+                return self.is_in_order(node.operand)
+            if isinstance(node, ast.Compare):
+                return all(map(self.is_in_order, (node.left, *node.comparators)))
+            if isinstance(node, ast.Subscript):
+                return self._keeps_order(node.slice) and self.is_in_order(node.value)
+            if isinstance(node, ast.Attribute):
+                return node.attr in ("data", "grad") and self.is_in_order(node.value)
+            return isinstance(node, ast.Call) and self._gives_order(node)
+        finally:
+            self._proving.discard(node)
+
+    def _keeps_order(self, index: ast.expr) -> bool:
+        """Is it a slice, a number, or the like; or a tensor for the first axis alone?"""
+        parts = index.elts if isinstance(index, ast.Tuple) else []
+        return all(
+            isinstance(each, ast.Slice | ast.Constant | ast.UnaryOp) or self._program.value(each).kind is Kind.NUMBER
+            for each in parts
+        )
+
+    def _gives_order(self, call: ast.Call) -> bool:
+        if self._program.qualified(call.func) == "torch.nn.Parameter" and call.args:
+            return self.is_in_order(call.args[0])
+        found = api.operation(self._program, call)
+        if found is None or any(each.arg in ("memory_format", "out", None) for each in call.keywords):
+            return False
+        if found.does.does("in_order"):
+            return True
+        if any(map(found.does.does, _DISORDERLY)):
+            return False
+        parts = [found.tensor, *found.arguments, *(each.value for each in call.keywords)]
+        if found.tensor is not None and not found.traits & _ORDERLY:
+            return False
+        if found.tensor is None or found.does.does("taking_sizes"):
+            parts = parts[:1]
+        return all(self._are_in_order(each) for each in parts if each is not None)
+
+    def _are_in_order(self, node: ast.expr) -> bool:
+        parts = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
+        return all(map(self.is_in_order, parts))
+
+
+def _decides(program: Program, consumer: Consumer) -> bool:
+    if consumer.in_place:
+        return False
+    if isinstance(consumer.node, ast.Subscript):
+        return True
+    if consumer.role is not Role.ELEMENTWISE:
+        return False
+    behind = isinstance(consumer.node, ast.BinOp) and consumer.operand is consumer.node.right
+    return not (
+        behind and isinstance(consumer.node, ast.BinOp) and program.value(consumer.node.left).kind is Kind.TENSOR
+    )
+
+
+def _is_permuted(program: Program, node: ast.expr, depth: int) -> bool:
+    if isinstance(node, ast.Name) and depth:
+        return any(_is_permuted(program, each, depth - 1) for each in api.assigned(program, node))
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("T", "mT")
+    if isinstance(node, ast.Subscript):
+        return _is_permuted(program, node.value, depth)
+    if isinstance(node, ast.BinOp):
+        return _is_permuted(program, node.left, depth) or _is_permuted(program, node.right, depth)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        entry = api.torch_method(name)
+        stays = converts(name) or is_view(name) or (entry is not None and "pointwise" in entry.traits)
+        is_permuting = api.torch_does(name, "permuting") or any(each.arg == "memory_format" for each in node.keywords)
+        return is_permuting or (stays and _is_permuted(program, node.func.value, depth))
+    return False
