@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from perflint.verify.runs import Course
     from perflint.verify.verdict import Verdict
 
+DONE, UNPROVED, FAILED = 0, 1, 2
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "rounds", "horizon"))
+
 
 def _command(short_help: str) -> Callable[[Callable[..., Any]], click.Command]:
     """A command that runs a program: what stands behind its name is for that."""
@@ -166,10 +170,6 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
     return DONE
 
 
-DONE, UNPROVED, FAILED = 0, 1, 2
-_UNITS = {"s": 1, "m": 60, "h": 3600}
-
-
 class _Duration(click.ParamType):  # type: ignore[type-arg]
     """Seconds, such as 90s, 5m or 1h."""
 
@@ -268,9 +268,6 @@ def _examined(
     least = typed["fail_under"]
     is_enough = least is None or (verdict.speed is not None and verdict.speed.low >= least)
     return DONE if verdict.outcome is Outcome.FASTER and is_enough else UNPROVED
-
-
-_NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "rounds", "horizon"))
 
 
 @_command("Race what an expert would try, and keep the best that is proved.")

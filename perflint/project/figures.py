@@ -25,6 +25,9 @@ FILE = "loaders.json"
 VERDICTS = "verdicts.json"  # what `verify` has found
 PROFILES = "profiles.json"  # what `profile` has
 _VERSION = 1
+_TENSOR = re.compile(r"\w+ tensor of rank (\d+) on ")
+_OF_TORCH = re.compile(r"torch\.nn\.modules\.\w+\.(\w+)")
+ByFile = Mapping[str, tuple[Seen, ...]]  # by real paths
 
 
 class LoaderFigure(NamedTuple):
@@ -84,12 +87,6 @@ def keep(project: Path | str, figure: LoaderFigure) -> None:
 
 def as_option(figures: Iterable[LoaderFigure]) -> str:
     return loaders.as_option((each.call, each.workers, each.prefetch) for each in figures)
-
-
-_TENSOR = re.compile(r"\w+ tensor of rank (\d+) on ")
-_OF_TORCH = re.compile(r"torch\.nn\.modules\.\w+\.(\w+)")
-
-ByFile = Mapping[str, tuple[Seen, ...]]  # by real paths
 
 
 def seen_in(root: Path) -> ByFile:

@@ -25,6 +25,14 @@ _CODES = {
 }
 _NAMES = re.compile(r"`[^`]*`|'[^']*'|\d+")  # of the user's code, and numbers
 _UNSAFE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
+INTERNAL = "internal-error"  # likewise, where that is our fault
+_PROMISE = {
+    Safety.EXACT: "exact: the same results",
+    Safety.ROUNDING: "rounding: the same mathematics, floats in another order",
+    Safety.PRECISION: "precision: other number formats; needs --unsafe",
+    Safety.BEHAVIOUR: "behaviour: results may differ; needs --unsafe",
+}
 
 
 @dataclass(frozen=True)
@@ -61,17 +69,6 @@ def _escaped(character: str) -> str:
     if character.isprintable() or unicodedata.category(character) not in _UNSAFE_CATEGORIES:
         return character
     return character.encode("unicode_escape").decode("ascii")
-
-
-UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
-INTERNAL = "internal-error"  # likewise, where that is our fault
-
-_PROMISE = {
-    Safety.EXACT: "exact: the same results",
-    Safety.ROUNDING: "rounding: the same mathematics, floats in another order",
-    Safety.PRECISION: "precision: other number formats; needs --unsafe",
-    Safety.BEHAVIOUR: "behaviour: results may differ; needs --unsafe",
-}
 
 
 def code_of(problem: Problem) -> str:

@@ -28,6 +28,11 @@ _KEEP_S = 30 * 86_400
 # What is damaged, or was written by another version:
 UNREADABLE = (OSError, ValueError, TypeError, AttributeError, ImportError, EOFError, pickle.UnpicklingError)
 COMPILE = "compile"  # stands for a rule, where modules are left that --compile asks for
+_MOST_WORDS = 16  # before the program's own; longer command lines are not cached
+_MARKS = (".git", ".gitignore", "pyvenv.cfg")  # files that decide which files around them belong to a project
+_TICK_NS = 50_000_000  # a file changed twice within this time may keep its time stamp
+_SECOND_NS = 1_000_000_000
+Stamp = tuple[int, ...]
 
 
 class Change(NamedTuple):
@@ -191,14 +196,6 @@ def launched(arguments: Sequence[str]) -> tuple[str, ...]:
 def folder_of(path: str) -> Path:
     real = Path(os.path.realpath(path))
     return real if real.is_dir() else real.parent
-
-
-_MOST_WORDS = 16  # before the program's own; longer command lines are not cached
-_MARKS = (".git", ".gitignore", "pyvenv.cfg")  # files that decide which files around them belong to a project
-_TICK_NS = 50_000_000  # a file changed twice within this time may keep its time stamp
-_SECOND_NS = 1_000_000_000
-
-Stamp = tuple[int, ...]
 
 
 class Tree(NamedTuple):

@@ -37,6 +37,10 @@ from perflint.verify.variants import FixKey, Variants
 from perflint.verify.verdict import FixVerdict, Verdict, weakest
 
 _LEAST = 0.1  # of a step: what shortens less can't gain more than that
+TUNED = "tuned.json"
+_VERSION = 1
+_OPEN = (Outcome.UNSURE, Outcome.UNCHECKED, Outcome.FAILED)  # of which nobody knows what they gain
+_STEPS, _WARM_UP = 5, 5  # that are traced, and before those
 
 
 @dataclass(frozen=True)
@@ -105,11 +109,6 @@ def _is_of_here(profile: Profile) -> bool:
     return profile.device in (gpu_names() or {host()}) and profile.versions.get("torch") == version("torch")
 
 
-TUNED = "tuned.json"
-_VERSION = 1
-_OPEN = (Outcome.UNSURE, Outcome.UNCHECKED, Outcome.FAILED)  # of which nobody knows what they gain
-
-
 def keep(root: Path, program: str, fixes: Iterable[FixVerdict]) -> Path:
     """Keep the fixes that won for a program of the project at `root`; return the file; raises UserError."""
     file = made(root) / TUNED
@@ -175,9 +174,6 @@ def ladder(verdict: Verdict, allowed: Collection[Safety]) -> Iterator[str]:
 
 def _gain(estimate: Estimate | None) -> str:
     return ratio_with_interval(estimate) if estimate else "not timed alone"
-
-
-_STEPS, _WARM_UP = 5, 5  # that are traced, and before those
 
 
 def profiled(course: Course, root: Path) -> Profile | None:

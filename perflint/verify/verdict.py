@@ -17,6 +17,9 @@ from perflint.verify import statistics
 from perflint.verify.agent.timeline import Timeline
 from perflint.verify.statistics import ORIGINALS, PATCHED, Estimate, Outcome, Samples
 
+NO_TIME = "there was no time to record what it computes"
+QUIET = 0.2  # the share of the cores that others may keep busy
+
 
 class Grade(str, Enum):
     """How alike results are, the most alike first."""
@@ -35,7 +38,6 @@ class Grade(str, Enum):
         return self in _SAME
 
 
-NO_TIME = "there was no time to record what it computes"
 _SAME = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE)
 _PROMISED = {Safety.EXACT: Grade.BITWISE, Safety.ROUNDING: Grade.ROUNDING}  # others: statistically alike
 
@@ -70,7 +72,6 @@ def worst(likenesses: Iterable[Likeness]) -> Likeness:
     return max(likenesses, key=lambda each: grades.index(each.grade))
 
 
-QUIET = 0.2  # the share of the cores that others may keep busy
 _UNCHECKED = Likeness(Grade.UNKNOWN)
 
 

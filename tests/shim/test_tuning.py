@@ -116,4 +116,4 @@ def test_later_runs_and_fixes_have_what_was_measured(tuned: Path, tmp_path: Path
         r"tunes\.py:32 loader: num_workers=1(, prefetch_factor=\d+)?\n", patched(tmp_path, "tunes.py").stderr
     )
     python(tmp_path, "-m", "perflint", "fix", "--apply", "tunes.py")
-    assert re.search(r"shuffle=True, num_workers=1, (\w+=\w+, )*pin_memory=True", (tmp_path / "tunes.py").read_text())
+    assert re.search(r"shuffle=True,\s+num_workers=1, (\w+=\w+, )*pin_memory=True", (tmp_path / "tunes.py").read_text())

@@ -37,6 +37,13 @@ _USUAL = ("numpy", "torch", "torch._dynamo")  # the last is imported by whoever 
 _ROOM = 65_536  # bytes that the environment of a fork may have
 _PATIENCE = 60.0  # seconds for all imports
 _READY = b"!"
+_Kind = tuple[tuple[str, str], ...]
+_OURS = ("perflint", "numpy", "torch")  # these are imported anyway
+_STARTS = ("run", "call", "check_call", "check_output", "Popen", "system", "popen")
+_WRITERS_IN_C = frozenset(
+    ("apsw", "av", "ctypes", "duckdb", "imageio", "leveldb", "lmdb", "moviepy", "netCDF4", "plyvel", "tables")
+)
+_WRITERS = ("setdefault", "update", "pop", "clear")
 
 
 class Popen(subprocess.Popen[Any]):
@@ -136,9 +143,6 @@ def address(environment: Mapping[str, str], libraries: Sequence[str] | None = ()
     return _served(kind, tuple(libraries)).address or _served(kind, ()).address
 
 
-_Kind = tuple[tuple[str, str], ...]
-
-
 def _kind(environment: Mapping[str, str]) -> _Kind:
     names = {name for name in environment if name.startswith(AT_START)} - {*_LATER}
     if environment.get("OMP_NUM_THREADS") == "1":
@@ -177,14 +181,6 @@ class _Server:
 
 
 _served = cache(_Server)
-
-
-_OURS = ("perflint", "numpy", "torch")  # these are imported anyway
-_STARTS = ("run", "call", "check_call", "check_output", "Popen", "system", "popen")
-_WRITERS_IN_C = frozenset(
-    ("apsw", "av", "ctypes", "duckdb", "imageio", "leveldb", "lmdb", "moviepy", "netCDF4", "plyvel", "tables")
-)
-_WRITERS = ("setdefault", "update", "pop", "clear")
 
 
 class Notes:
