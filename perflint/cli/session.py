@@ -16,23 +16,22 @@ import click
 from perflint.analysis.links import ALONE, Context
 from perflint.cli import options
 from perflint.documents.disk import Unreadable, Unwritable
-from perflint.documents.document import read
-from perflint.engine import UserError, suppress
+from perflint.documents.document import decode, read
+from perflint.engine import UserError, baseline, count, suppress
 from perflint.engine.check import find
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.engine.unused_ignore import UnusedIgnore
-from perflint.project.files import Discovery, discover, forced_out, in_project
-from perflint.project.root import project_around
-from perflint.project.settings import Resolved, RulesByFile, Settings, load, reasons_off
-from perflint.report.places import place
-from perflint.report.style import Style, printable
-from perflint.report.words import count, outline
+from perflint.project import project_around
+from perflint.project.figures import VERDICTS, nearest
+from perflint.project.files import Discovery, RulesByFile, discover, forced_out, in_project
+from perflint.project.run import check_files
+from perflint.project.settings import Resolved, Settings, load, reasons_off
+from perflint.report.places import Style, outline, place, printable
 
 if TYPE_CHECKING:
     from perflint.project.patch import Patch
     from perflint.verify.verdicts import Won
-
 
 Progress = Callable[[int, int], None]
 STDIN = Path("-")
@@ -99,9 +98,6 @@ class Session:
 
     def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
         """The result of standard input that holds `data`, with the edits of fixes if these are asked for."""
-        from perflint.engine.results import FileResult, RunResult
-        from perflint.project.run import check_files
-
         if reason := self.excluded():
             return RunResult((FileResult(str(self.stdin_name), skipped=reason),), 0.0)
         return check_files(self._stdin(), self.settings, edits=edits, held={self.stdin_name: data})
@@ -115,10 +111,7 @@ class Session:
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
         """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
-        from perflint.analysis.links import ALONE
-        from perflint.documents.disk import Unreadable
-        from perflint.documents.document import decode
-        from perflint.project.patch import Patch, patch_document
+        from perflint.project.patch import Patch, patch_document  # here: a check does without processes that share work
 
         path = self.stdin_name
         if reason := self.excluded():
@@ -134,7 +127,6 @@ class Session:
 
     def won(self) -> Won:
         """The fixes that verifications have found worth it; raises UserError where none are known."""
-        from perflint.project.figures import VERDICTS, nearest
         from perflint.verify.verdicts import Won
 
         file = nearest(self.settings.root.resolve(), VERDICTS)
@@ -149,27 +141,8 @@ class Session:
         settings = replace(self.settings, extend_select=(*self.settings.extend_select, *rules))
         return replace(self, settings=settings, rules=RulesByFile(settings))
 
-    def with_gains(self, result: RunResult) -> RunResult:
-        """`result` with what verifications have measured of its findings' fixes; raises UserError."""
-        from perflint.verify.verdicts import with_gains
-
-        return with_gains(result, self.settings.root)
-
-    def with_costs(self, result: RunResult) -> RunResult:
-        """`result` with what profiles have measured of its findings, where their code is unchanged."""
-        from perflint.project.figures import PROFILES, nearest
-
-        if nearest(self.settings.root.resolve(), PROFILES) is None:  # as mostly: spare the import
-            return result
-        from perflint.profile.result import with_known_costs
-
-        return with_known_costs(result, self.settings.root)
-
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
-        from perflint.engine import baseline
-        from perflint.report.words import count
-
         path = self.settings.baseline
         if not path:
             return result, ()

@@ -95,11 +95,6 @@ def of_program(
     return walk.closure(first) if first else None
 
 
-def _holds_installed(folder: Path) -> bool:
-    """Whether packages are installed in a folder."""
-    return folder.name in INSTALLED or any(folder.glob("*.dist-info"))
-
-
 @cache
 def is_installed(name: str) -> bool:
     """Whether this Python has a module, by its outermost name, where packages are installed."""
@@ -118,7 +113,7 @@ def _joined(top: Path) -> Iterator[Path]:
     joined = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     links = (Path(each) for each in sys.path if each)  # of packages that are installed as links
     folders = (*joined, *(each for each in links if each.is_relative_to(top)))
-    yield from (each for each in folders if not _holds_installed(each))
+    yield from (each for each in folders if not (each.name in INSTALLED or any(each.glob("*.dist-info"))))
 
 
 class _Walk:

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from textwrap import wrap
 
+from perflint.engine import count
 from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import GROUPS, Rule, Severity
-from perflint.report.places import is_fixable, notes, place, problem_place
-from perflint.report.style import Style, printable
-from perflint.report.words import count, outline
+from perflint.report.places import Style, is_fixable, notes, outline, place, printable, problem_place
 
 _PLACES = 5  # of a defect's others that are named, unless verbose
 

@@ -15,8 +15,8 @@ from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
 from perflint.engine import UserError
 from perflint.engine.results import problem_of
-from perflint.shim.joining import ALSO
 from perflint.shim.plan import Plan
+from perflint.shim.session import ALSO
 from perflint.verify.agent.timeline import Timeline
 
 # What counts as a step:
@@ -122,27 +122,40 @@ class Recording:
     loops: tuple[Loop, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Undoable:
+    """For each process of a program, how what it writes can be undone.
+
+    Files below the folders `roots` are kept in the folder `journal`, if there is one, before they change, except those
+    in the folders `ours`; below those to `cover`, nothing is written where that can be had.
+    """
+
+    journal: str = ""
+    roots: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
+    cover: tuple[str, ...] = ()
+
+    def place(self, run: Path) -> Path:
+        """Where what is written below a cover is kept, of a run of that folder."""
+        return run
+
+
 @dataclass(frozen=True)
-class Orders:
+class Orders(Undoable):
     """For each process of a program: the kind of step that counts, the seed, the recording.
 
-    `unit` is "" where every kind counts. The program runs to step `until` before it asks for leave. Files below the
-    folders `roots` are kept in the folder `journal` before they change, except those in the folders `ours`; below those
-    to `cover`, nothing is written where that can be had. Recordings may run `side_by_side` with others.
+    `unit` is "" where every kind counts. The program runs to step `until` before it asks for leave. Recordings may run
+    `side_by_side` with others.
     """
 
     unit: str = ""
     seed: int = 0
     recording: Recording | None = None
     until: int = 0
-    journal: str = ""
-    roots: tuple[str, ...] = ()
-    ours: tuple[str, ...] = ()
     side_by_side: bool = False
-    cover: tuple[str, ...] = ()
 
     def place(self, run: Path) -> Path:
-        """Where what is written below a cover is kept, of a run of that folder: with its recording, if there is one."""
+        """With the recording, if there is one."""
         return Path(self.recording.folder) if self.recording else run
 
     def environment(self) -> dict[str, str]:

@@ -18,9 +18,9 @@ from perflint.cli.programs import tune
 from perflint.project.figures import VERDICTS
 from perflint.verify import verdicts
 from perflint.verify.agent.timeline import HOST, LOADER
-from perflint.verify.grade import Grade
 from perflint.verify.messages import CALLS
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
+from perflint.verify.verdict import Grade
 from tests.verify.courses import PROGRAMS, verify
 
 WORKLOADS = PROGRAMS.parent / "workloads"
