@@ -50,13 +50,31 @@ _TOKENIZING = re.compile(
     r"(.*_)?tokenizer(\.\w*(encode|tokenize)\w*)?|processor(\.tokenizer|\.preprocess)?|(.*\.)?text_to_sequence|nltk\.\w+ize"
 )
 _NUMBERS = frozenset({"builtins.int", "builtins.ord"})
-_MESSAGES = {
-    "device": "each sample is moved to the device by itself, which a batch would be at once, behind the loader",
-    "file": "a file that is the same for all samples is opened for each of them",
-    "parse": "a text file is parsed anew in each epoch",
-    "tokenize": "the text is tokenized anew in each epoch",
-    "resize": "the picture is resized to the same size again in each epoch",
-    "loop": "a Python loop goes over the elements of a sample",
+_ADVICE = {  # of each kind of work what is slow, and what to do instead
+    "device": (
+        "each sample is moved to the device by itself, which a batch would be at once, behind the loader",
+        "what else reads the sample isn't known: return it as it is, and move the batch in the training loop",
+    ),
+    "file": (
+        "a file that is the same for all samples is opened for each of them",
+        "each worker needs a file of its own: open it at a worker's first sample, and keep it",
+    ),
+    "parse": (
+        "a text file is parsed anew in each epoch",
+        "whether memory holds the result isn't known: if so, parse it once, in `__init__`",
+    ),
+    "tokenize": (
+        "the text is tokenized anew in each epoch",
+        "whether memory holds the tokens isn't known: if so, tokenize once, in `__init__`; if not, store them",
+    ),
+    "resize": (
+        "the picture is resized to the same size again in each epoch",
+        "whether the disk holds them isn't known: if so, store the pictures in that size once",
+    ),
+    "loop": (
+        "a Python loop goes over the elements of a sample",
+        "what it computes for all of them isn't known: let numpy or torch do it at once, or once for all epochs",
+    ),
 }
 
 
@@ -75,7 +93,8 @@ class HeavyGetitem(Rule):
             for kind, node in found.items():
                 if kind and isinstance(node, ast.Call | ast.For | ast.ListComp):
                     span = api.call_span(program, node) if isinstance(node, ast.Call) else _span(program, node)
-                    yield self.finding(span, _MESSAGES[kind], kind=kind, blocked="what can be kept depends on memory")
+                    message, instead = _ADVICE[kind]
+                    yield self.finding(span, message, kind=kind, blocked=instead)
 
 
 def _span(program: Program, node: ast.For | ast.ListComp) -> tuple[int, int]:

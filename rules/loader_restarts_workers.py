@@ -74,7 +74,7 @@ class LoaderRestartsWorkers(Rule):
             fixes, blocked = api.tried(_fix, program, loader, found)
             line = found.loops[0].lineno if found.loops else 0
             when = f"iteration of the loop in line {line}" if line else "epoch"
-            message = f"the loader starts its workers again in every {when}"
+            message = f"the loader starts its workers again in every {when}: `persistent_workers=True` keeps them"
             span = program.span(loader.call)
             yield self.finding(span, message, kind="epochs", fixes=fixes, blocked=blocked)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
 from collections.abc import Iterator
@@ -39,6 +40,16 @@ def test_every_command_that_is_shown_has_its_options(where: str, command: str) -
 
 def test_a_newcomer_reads_the_readme_in_five_minutes() -> None:
     assert len(README.split()) < 1200
+
+
+def test_the_picture_shows_the_patch_that_the_first_command_prints() -> None:
+    picture = html.unescape((ROOT / "perflint/docs/picture.svg").read_text(encoding="utf-8"))
+    shown = re.findall(r">([+-] {8}.*?)</text>", picture)
+    workload = str(ROOT / "fixtures/workloads/seq2seq.py")
+    diff = CliRunner().invoke(cli, ["fix", "--isolated", "--no-cache", workload]).stdout
+    assert [line for line in diff.splitlines() if re.match(r"[+-] ", line)] == shown
+    concise = ["check", "--isolated", "--no-cache", "--output-format", "concise", workload]
+    assert "decode-loop [*] each time step launches its own kernels" in CliRunner().invoke(cli, concise).stdout
 
 
 def test_the_readme_names_every_rule_and_every_document() -> None:

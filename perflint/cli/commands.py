@@ -31,6 +31,8 @@ _OF_RUFF = {  # what those who come from ruff type, and what does it here
     "--unsafe-fixes": "--unsafe",
     "--fix-only": "perflint fix --apply",
     "--show-fixes": "perflint fix",
+    "--diff": "perflint fix",
+    "--preview": "--select ALL reports advice, too",
     "--no-fix": "check writes nothing without --fix",
     "--add-noqa": "--add-ignore",
     "--format": "--output-format",

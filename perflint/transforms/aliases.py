@@ -33,10 +33,10 @@ def is_own(program: Program, region: ast.AST, node: ast.expr) -> bool:
 
 
 def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
-    """Is it made by the function, or anew in each iteration of the loop, `region`?"""
+    """Is it made by the function or module, or anew in each iteration of the loop, `region`?"""
     if place.is_outside or not isinstance(place.root, ast.AST):
         return False
-    return isinstance(region, FUNCTIONS) or graph.is_within(place.root, region)
+    return isinstance(region, (*FUNCTIONS, ast.Module)) or graph.is_within(place.root, region)
 
 
 def written_names(program: Program, part: ast.AST, *, filled: bool = False) -> Iterator[ast.Name]:

@@ -128,7 +128,7 @@ class RepeatNotBroadcast(Rule):
 
 _MESSAGES = {
     "broadcast": "this copies a tensor for operations that broadcast anyway",
-    "expand": "this copies a tensor although everything that reads the copy accepts a view",
+    "expand": "this copies a tensor although everything that reads the copy accepts a view: `expand` makes one",
 }
 
 
