@@ -50,7 +50,7 @@ def _known(argv: list[str]) -> Callable[[], None] | None:
     """The program that is asked for by words that asked for one before: it starts without the command line's import."""
     if argv[1:2] != ["run"]:
         return None
-    from perflint.shim.receipts import find
+    from perflint.shim.plan import find
     from perflint.shim.running import launcher
 
     found = find(argv[2:])

@@ -70,27 +70,30 @@ from typing import ParamSpec
 from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.autograd.evaluations import evaluations
 from perflint.analysis.autograd.unused import UnusedGraph, unused_graphs
-from perflint.analysis.call_graph import callers, loops_around
-from perflint.analysis.data.batches import Batch, Batches, Sample, samples
-from perflint.analysis.data.datasets import Datasets, Source
-from perflint.analysis.data.draw_order import order_changed
-from perflint.analysis.data.examples import is_hf_dataset, is_hf_tokenizer, walks_examples
-from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
-from perflint.analysis.data.measured import OPTION as MEASURED
-from perflint.analysis.data.measured import measured_workers
-from perflint.analysis.data.numbers import is_number
+from perflint.analysis.call_graph import callers, handlers, loops_around
+from perflint.analysis.data.batches import (
+    Batch,
+    Batches,
+    Sample,
+    is_hf_dataset,
+    is_hf_tokenizer,
+    samples,
+    walks_examples,
+)
+from perflint.analysis.data.datasets import Datasets, Source, order_changed
+from perflint.analysis.data.loaders import OPTION as MEASURED
+from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State, measured_workers
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.restarts import Restarts, restarts
 from perflint.analysis.data.starts import Start, Starts
-from perflint.analysis.handlers import handlers
-from perflint.analysis.heat.beside import (
+from perflint.analysis.heat.freshness import steps_an_environment
+from perflint.analysis.heat.heat import (
     computes_for_callers,
     made_before_steps,
     runs_model_beside,
     runs_often,
     steps_beside,
 )
-from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.rarity import asks_for_setting, makes_rare
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
@@ -103,14 +106,13 @@ from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import asks_for_layout, shown_writes
-from perflint.analysis.optimized import Optimized, optimized
+from perflint.analysis.modules import Optimized, Placed, Placement, optimized
 from perflint.analysis.parameter_loops import update_of as parameter_update
-from perflint.analysis.placement import Placed, Placement
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.attention import Attention, attentions
 from perflint.analysis.values.dtypes import is_integer
+from perflint.analysis.values.numbers import Numbers, is_number, numbers
 from perflint.analysis.values.operations import Move, TorchCall, move, operation
-from perflint.analysis.values.repeated import Numbers, numbers
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.fix import comments as _comments
@@ -137,7 +139,6 @@ from perflint.torch_ops import canonical as torch_name
 from perflint.torch_ops import does as torch_does
 from perflint.torch_ops import of_function as torch_function
 from perflint.torch_ops import of_method as torch_method
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.filled import filled_on_device, moved_at_once, moved_later
 from perflint.transforms.gradients import without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
@@ -151,12 +152,16 @@ from perflint.transforms.operations import (
     Replace,
     ReplaceStatements,
     apart,
+    call_like,
+    expression,
+    number,
+    statement,
+    statements,
     takes_keywords,
 )
 from perflint.transforms.operations import Operation as CodeChange
 from perflint.transforms.remedy import HostRead, Remedy, TrainingStep, remedies
-from perflint.transforms.rewrite import Codemod, rewrite
-from perflint.transforms.template import call_like, expression, number, statement, statements
+from perflint.transforms.rewrite import Blocked, Codemod, rewrite
 
 __all__ = [
     "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Batch", "Blocked", "Bound",

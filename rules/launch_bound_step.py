@@ -42,10 +42,9 @@ for images, labels in loader:
 
 ## Fix safety
 A candidate that waits for `--unsafe`, because the program then depends on perflint-torch: `exact` with SGD, `rounding`
-with other optimizers, which step in their capturable form, `precision` where numbers that are annealed are given as
-tensors, of torch's default type, and `behaviour` where distributions no longer check their arguments. The first steps
-run eagerly and are watched; where a replay would do something else than the function, all steps stay eager, and a
-warning says why (`perflint docs tuning`).
+with other optimizers, which step in their capturable form, and `precision` where numbers that are annealed are given as
+tensors, of torch's default type. The first steps run eagerly and are watched; where a replay would do something else
+than the function, all steps stay eager, and a warning says why (`perflint docs tuning`).
 
 A step that is a function or a method without a decorator becomes another one in front of it, which it calls. What the
 step sets and is read later is returned. Values that the host reads in the middle of the step, as by
@@ -54,21 +53,22 @@ every hundred steps, and what is added up or kept in a list or a meter on the de
 front of it. A report stays where it is if it raises for some numbers, as `math.exp(loss.item())` does, and the error is
 handled. A number that only the next step reads, such as `log_alpha.exp().item()`, stays on the device; an annealed one
 that only scales tensors is given as a tensor. A state that each step hands to the next one, which detaches it, is an
-argument and a result. A distribution of torch.distributions is told not to check its arguments, which the host would
-do: what it would have raised an error for, such as NaN, goes on unnoticed.
+argument and a result. Whether a distribution of torch.distributions has valid arguments is checked on the device, for
+which the host doesn't wait: NaN raises the ValueError a step or two later than in eager mode.
 
 Where the optimizer can't step in a graph, or something that can't be moved stands between the backward pass and its
 step, the forward and backward passes are one, `exact` with any optimizer, and the rest stays as it was: with a
 GradScaler, LBFGS called without a closure, an optimizer that the file defines, a count that says when a step is due, a
 print, a list that is filled, a number that is read. A step that calls a closure isn't captured. With DataParallel over
-several devices, and with several processes, the step stays eager.
+several devices the step stays eager. With DistributedDataParallel all processes capture and replay it, or none does.
 
 Not captured, with the line and what to do: other numbers of the host that differ in each iteration, such as counts;
 tests of tensors; prints, logs and lists that can't go behind the step; random numbers of the host that are drawn behind
 a forward pass; variables that are read where the step fails, or by `locals()`, `eval` or `exec`; attributes that are
-assigned; losses that callers compute; sparse gradients, hooks; programs that always train by several processes;
-compiled modules; functions of other files, unless torch's or known to only compute. What modules and criteria of other
-files assign, draw or read on the host shows when the step is watched; what they print is printed by eager steps only.
+assigned; losses that callers compute; sparse gradients, hooks; programs whose processes exchange anything but gradients
+by DistributedDataParallel; compiled modules; functions of other files, unless torch's or known to only compute. What
+modules and criteria of other files assign, draw or read on the host shows when the step is watched; what they print is
+printed by eager steps only.
 
 ## Measured
 One H100, torch 2.11.0, 2026-11-23. By `perflint tune`, which tries this fix and adds workers, on whole programs with

@@ -40,9 +40,9 @@ if params:
 `torch.nn.utils.clip_grad_value_` clips them. All else is `behaviour`, a candidate for `--unsafe` and for `tune`,
 because `torch._foreach_*` are functions that torch calls private, though its optimizers rest on them. The operations
 are those of the loop, in its order, but for division by a number, which a single tensor of CUDA does by the reciprocal.
-What has to hold besides is named: that a factor is a number, that two modules are one and its `copy.deepcopy` (of one
-type), that no memory is shared, that no error is caught half-way, and that there is memory for a copy of all
-parameters. There is no fix where a tensor may come twice, or is given new memory. It needs torch 2.1.
+There has to be memory for a copy of all parameters, and what has to hold besides is named: that no memory is shared,
+that the tensors of several modules are of the same types, that a factor is a number, that no error is caught half-way.
+There is no fix where a tensor may come twice, or is given new memory. It needs torch 2.1.
 """
 
 from __future__ import annotations

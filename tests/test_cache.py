@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from perflint.project import CACHE
 from perflint.project.cache import KEEP_DAYS, Cache, keys_for, source_digest
-from perflint.project.root import CACHE
 from tests.stub_rules import CRASH, EVAL
 
 KEY, OTHER = b"k" * 16, b"o" * 16

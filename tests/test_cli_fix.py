@@ -12,7 +12,7 @@ import pytest
 from perflint.cli.session import fix_report
 from perflint.documents.disk import Position
 from perflint.project.patch import Patch, Unfixed
-from perflint.report.style import Style
+from perflint.report.places import Style
 from tests.call_rules import Project, project
 
 __all__ = ["project"]
@@ -265,8 +265,12 @@ def test_only_what_was_verified_needs_verdicts_that_can_be_read(project: Project
     assert project.run("fix", "--apply").exit_code == 0
 
 
-def test_obstacles_that_differ_by_their_line_alone_are_told_together() -> None:
-    reasons = ("no: line 3: it waits", "no: line 9 of cell 2: it waits", "line 5: else")
+def test_obstacles_that_differ_by_lines_or_names_alone_are_told_together() -> None:
+    reasons = ("line 3: it waits", "line 9 of cell 2: it waits", "line 5: `a` goes", "line 5: `b` goes", "goes")
     left = tuple(Unfixed("slow", Position(None, 0, line, 1), "", reason) for line, reason in enumerate(reasons, 1))
     told = fix_report([Patch("a.py", left=left)], Style(False, None, False, False), applied=False)
-    assert _without_blanks(told)[2:] == ["slow 1 line 5: else (a.py:3:1)", "slow 2 no: it waits (a.py:1:1, a.py:2:1)"]
+    assert _without_blanks(told)[2:] == [
+        "slow 2 line 5: `a` goes (a.py:3:1; alike: a.py:4:1)",
+        "slow 2 it waits (a.py:1:1, a.py:2:1)",
+        "slow 1 goes (a.py:5:1)",
+    ]

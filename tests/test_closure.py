@@ -88,8 +88,9 @@ def test_a_file_that_would_be_imported_instead_is_looked_for(tmp_path: Path) -> 
     assert str(tmp_path.resolve() / "scripts" / "a.py") in found.looked_at
 
 
-def test_a_file_that_cannot_be_parsed_belongs_to_the_program(tmp_path: Path) -> None:
-    written(tmp_path, {"train.py": "import a\n", "a.py": "this is no Python\n"})
+@pytest.mark.parametrize("text", ["this is no Python\n", "# coding: of-nobody\n"])
+def test_a_file_that_cannot_be_parsed_belongs_to_the_program(tmp_path: Path, text: str) -> None:
+    written(tmp_path, {"train.py": "import a\n", "a.py": text})
     found = closure(tmp_path)
     assert found and [module.imports is None for module in found.modules] == [False, True]
 

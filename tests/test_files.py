@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from perflint.engine import UserError
-from perflint.project import files
+from perflint.project import files, project_around
 from perflint.project.files import discover, in_project
-from perflint.project.root import project_around
 from perflint.project.settings import Settings
 
 

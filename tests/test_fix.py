@@ -71,6 +71,15 @@ def test_of_fixes_of_two_rules_that_collide_the_larger_goes_first_and_the_smalle
     assert settle("a(b)\n", find).text == "wrapped(c(b))\n"
 
 
+def test_a_fix_that_rewrites_a_whole_goes_before_one_of_many_small_edits_within_it() -> None:
+    def find(text: str) -> Sequence[Finding]:
+        small = fix(*(Edit(at, at + 1, "many") for at in (2, 4, 6)))
+        whole = re.match(r"f\(a,b,c\)", text)
+        return [finding(whole, small), finding(whole, fix(Edit(0, 8, "g")), rule="whole")] if whole else []
+
+    assert settle("f(a,b,c)\n", find).text == "g\n"
+
+
 def test_the_same_insertion_by_several_fixes_is_made_once() -> None:
     def change(match: re.Match[str]) -> list[Edit]:
         found = [Edit(*match.span(), "new")]

@@ -15,7 +15,7 @@ LAYERS = (  # each may import itself and those above it in this list
 )
 ANYWHERE = {"perflint", "perflint.rules"}  # the version, and the opener of the rules' folder, which import nothing
 LOOSE = {"__init__.py", "__main__.py", "api.py", "api.md", "rules.py", "py.typed", "docs"}
-FROM_RUNTIME = {"perflint.project.cores"}  # all that programs with our patches import of perflint besides its runtime
+FROM_RUNTIME = {"perflint.project"}  # all that programs with our patches import of perflint besides its runtime
 
 
 @cache

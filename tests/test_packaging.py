@@ -100,7 +100,7 @@ def test_a_wheel_holds_every_rule_and_template_and_nothing_of_the_tests(built: P
     names = zipfile.ZipFile(wheel).namelist()
     rules = {f"perflint/{path.relative_to(ROOT)}" for path in (ROOT / "rules").rglob("*.py")}
     assert rules <= set(names)
-    assert {f"perflint/verify/{name}" for name in ("page.html", "macros.html", "style.css")} <= set(names)
+    assert {f"perflint/verify/{name}" for name in ("page.html", "macros.html")} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "fixtures/", "rules/")) or "/generate/" in name]
 
 

@@ -19,8 +19,7 @@ from perflint.analysis.program import Program
 from perflint.engine import check
 from perflint.engine.results import FileResult, InternalProblem, RunResult
 from perflint.engine.rule import Rule
-from perflint.project import run, workers
-from perflint.project.cores import available_cores
+from perflint.project import available_cores, run, workers
 from perflint.project.files import Discovery, discover, in_project
 from perflint.project.settings import Settings
 from tests.stub_rules import BOTTOMLESS, CRASH, EVAL, KILLED
@@ -77,7 +76,7 @@ def test_files_come_sorted_with_findings_and_problems(tmp_path: Path) -> None:
 CALLER = "import bad\nfrom other import f\nfor x in y:\n    eval(f(x))\n"
 
 
-@pytest.mark.parametrize("failing", ["links_without_torch", "_links"], ids=["outline", "links"])
+@pytest.mark.parametrize("failing", ["outline_of", "_links"], ids=["outline", "links"])
 def test_a_fault_of_ours_at_a_file_around_the_checked_one_is_told_and_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
@@ -252,7 +251,7 @@ def test_the_cache_is_beside_the_configuration_unless_a_folder_is_given(tmp_path
 
 
 def test_the_cores_are_those_that_this_process_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perflint.project.cores._CGROUP_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr("perflint.project._CGROUP_QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert available_cores() == 8
     for content, cores in (("max 100000", 8), ("150000 100000", 2), ("1000 100000", 1), ("nonsense", 8)):

@@ -1,14 +1,17 @@
-"""The call graph of one program, and the effects of functions: what they do themselves, or through what they call."""
+"""The call graph of one program: who calls what, what effects that has, and who handles the errors."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from perflint.analysis.facts import Program
-from perflint.syntax.walk import LOOPS, Function, Loop, body_of, own_nodes, path_of, reachable
+from perflint.analysis.ir.flow import may_swallow
+from perflint.analysis.links import Manner
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import FUNCTIONS, LOOPS, TRIES, Function, Loop, body_of, own_nodes, path_of, reachable
 
-Effect = Callable[..., bool]  # of a program and a call: what this does by itself, or by summaries of other files
+HasEffect = Callable[..., bool]  # of a program and a call: what this does by itself, or by summaries of other files
 
 
 def callers(program: Program, node: ast.AST) -> Iterator[ast.AST]:
@@ -48,16 +51,16 @@ class CallGraph:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._calls: dict[Function, list[ast.Call]] = {}
-        self._known: dict[tuple[Function, Effect], bool] = {}
+        self._known: dict[tuple[Function, HasEffect], bool] = {}
 
-    def has(self, call: ast.AST, effect: Effect) -> bool:
+    def has(self, call: ast.AST, effect: HasEffect) -> bool:
         """Has a call the effect, itself or through the function of this file that it runs?"""
         if not isinstance(call, ast.Call):
             return False
         callee = self.program.callee(call)
         return effect(self.program, call) or (callee is not None and self.reaches(callee, effect))
 
-    def reaches(self, function: Function, effect: Effect) -> bool:
+    def reaches(self, function: Function, effect: HasEffect) -> bool:
         """Does calling `function` have the effect?"""
         key = function, effect
         if key not in self._known:
@@ -80,3 +83,75 @@ class CallGraph:
         """The functions of this file that a call may run."""
         callee = self.program.callee(call)
         return () if callee is None else (callee,)
+
+
+_OTHERS = frozenset(
+    f"builtins.{each}" for each in "KeyboardInterrupt SystemExit GeneratorExit ImportError ModuleNotFoundError".split()
+)  # than errors of the code that computes
+
+
+def handlers_in_file(program: Program, node: ast.AST) -> Iterator[ast.AST]:
+    """What may handle an error of `node`, in its function and in those of this file that lead to it."""
+    blocks = program.get(_handling)
+    for site in callers(program, node) if blocks else ():
+        yield from _around(program, site, blocks)
+
+
+def handlers(program: Program, node: ast.AST) -> Iterator[ast.AST]:
+    """What may handle an error of `node`: handlers, managers, and functions that other files call where they do.
+
+    Nothing is known of those who call these in turn, in yet other files.
+    """
+    blocks = program.get(_handling)
+    for site in callers(program, node):
+        yield from _around(program, site, blocks)
+        function = program.function_of(site)
+        if function is not None and program.is_called(function, Manner.HANDLED):
+            yield function
+
+
+def is_handled(program: Program, node: ast.AST) -> bool:
+    """May any code run when `node` has raised an error: a handler, what is to be done finally, a manager's own?"""
+    blocks = program.get(_finishing)
+    sites = callers(program, node) if blocks else ()
+    return any(handlers(program, node)) or any(True for site in sites for _ in _around(program, site, blocks))
+
+
+def _around(program: Program, node: ast.AST, blocks: Mapping[ast.AST, Sequence[ast.AST]]) -> Iterator[ast.AST]:
+    child = node
+    for parent in program.ancestors(node) if blocks else ():
+        if isinstance(parent, FUNCTIONS):
+            return
+        if parent in blocks and child in parent.body:  # type: ignore[attr-defined]
+            yield from blocks[parent]
+        child = parent
+
+
+def _finishing(program: Program) -> Mapping[ast.AST, Sequence[ast.AST]]:
+    """The statements after whose bodies something runs in any case, each with that: managers, where of this file."""
+    found: dict[ast.AST, list[ast.AST]] = {each: [*getattr(each, "finalbody", ())] for each in program.of_type(*TRIES)}
+    entries: Sequence[ast.With | ast.AsyncWith] = program.of_type(ast.With, ast.AsyncWith)
+    for entered in entries:
+        managers = [item.context_expr for item in entered.items]
+        kinds = [program.value(getattr(each, "func", each)).kind for each in managers]
+        found[entered] = [each for each, kind in zip(managers, kinds, strict=True) if kind is not Kind.LIBRARY]
+    return {block: each for block, each in found.items() if each}
+
+
+def _handling(program: Program) -> Mapping[ast.AST, Sequence[ast.AST]]:
+    """The statements that handle errors of their bodies, each with what does."""
+    found: dict[ast.AST, list[ast.AST]] = {}
+    for block in program.of_type(*TRIES):
+        found[block] = [each for each in getattr(block, "handlers", ()) if not _lets_through(program, each)]
+    entries: Sequence[ast.With | ast.AsyncWith] = program.of_type(ast.With, ast.AsyncWith)
+    for entered in entries:
+        managers = [item.context_expr for item in entered.items]
+        found[entered] = [each for each in managers if may_swallow(program, each)]
+    return {block: each for block, each in found.items() if each}
+
+
+def _lets_through(program: Program, handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return False
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return all(program.qualified(each) in _OTHERS for each in kinds)

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
-from perflint.analysis.heat.scale import Heat
-from perflint.analysis.heat.test_files import holds_tests
+from perflint.analysis.found import Effect, GradMode, GraphUse, Heat
 from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
@@ -22,8 +20,8 @@ from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
-from perflint.syntax.module import Module, is_main_guard
-from perflint.syntax.scopes import Bound, bind, is_of_class, is_static, parameters_of
+from perflint.syntax.module import Module, holds_tests, is_main_guard
+from perflint.syntax.scopes import Bound, bind, defaults_of, is_of_class, is_static, parameters_of
 from perflint.syntax.walk import Function, Loop, own_nodes, path_of
 
 Fact = TypeVar("Fact")
@@ -169,7 +167,11 @@ class Program(Module, ABC):
         value = self.value(node)
         return value.name if value.kind is Kind.LIBRARY else ""
 
-    def callee(self, node: ast.Call) -> Function | None:
+    def call_of(self, node: ast.AST | None, *names: str) -> ast.Call | None:
+        """`node`, if it calls what has one of these qualified names in a library."""
+        return node if isinstance(node, ast.Call) and self.qualified(node.func) in names else None
+
+    def callee(self, node: ast.AST) -> Function | None:
         """The function of this file that a call runs: the method, a class's __init__, a module's forward."""
         info = self._facts.callees.get(node)
         return info.node if info is not None else None
@@ -242,17 +244,15 @@ class Program(Module, ABC):
         """Is it known of any function of another file that it lets go of the graph of its first argument?"""
         return any(each.drops for each in self._context.summaries)
 
-    def computes_elsewhere(self, node: ast.Call) -> bool:
-        """Does a call run a function, or the forward of a module, of another file that only computes on the device?"""
-        is_plain = self.value(node.func).kind is Kind.LIBRARY
-        targets = {each for each in self.targets(node) if is_plain or each.endswith(".forward")}
-        self.asked.effects.update(targets)
-        found = [each for each in self.summaries(node) if each.target in targets]
-        return bool(found) and all(each.computes for each in found)
+    def computes_elsewhere(self, target: str) -> bool:
+        """Does the function of another file, or the method of a module there, only compute on the device?"""
+        self.asked.effects.add(target)
+        found = self._facts.summaries.get(target) if self._context.summaries else None
+        return found is not None and found.computes
 
-    def is_called(self, function: Function, manner: Manner, part: int | None = None) -> bool:
+    def is_called(self, function: Function | None, manner: Manner, part: int | None = None) -> bool:
         """Do other files call `function` in this manner, or use the part of its result so?"""
-        name = self._names.get(function)
+        name = self._names.get(function) if function is not None else None
         if name is None:
             return False
         name = name if part is None else f"{name}.{part}"
@@ -282,6 +282,11 @@ class Program(Module, ABC):
         is_derived = owner is not None and any(each is base for each in owner.lineage())
         return callee is function or (is_derived and getattr(callee, "name", "") == getattr(function, "name", None))
 
+    def default(self, parameter: ast.arg) -> ast.expr | None:
+        """The parameter's default, if it has one."""
+        function = self.function_of(parameter)
+        return defaults_of(function).get(parameter.arg) if function is not None else None
+
     def given(self, parameter: ast.arg) -> list[tuple[ast.Call, ast.expr | None]]:
         """The calls in this file that run the function of `parameter`, with what each gives for it, if known."""
         function = self.function_of(parameter)
@@ -291,9 +296,9 @@ class Program(Module, ABC):
             if function is not None
         ]
 
-    def class_of(self, function: Function) -> ClassInfo | None:
+    def class_of(self, function: Function | None) -> ClassInfo | None:
         """The class of which `function` is a method."""
-        info = self._facts.functions.get(function)
+        info = self._facts.functions.get(function) if function is not None else None
         return info.owner if info is not None else None
 
     def is_module(self, owner: ClassInfo) -> bool:

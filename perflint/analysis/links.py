@@ -237,8 +237,16 @@ class Links:
     @property
     def queries(self) -> frozenset[str]:
         """Every target that the file queries."""
-        named = (self.result_queries, self.guess_queries, self.step_queries, self.start_queries)
-        return frozenset(self.effect_queries).union(self.first_queries, *named)
+        return frozenset(self.effect_queries).union(*self._other_queries)
+
+    @property
+    def effects_alone(self) -> frozenset[str]:
+        """The targets of which the file asks for effects and nothing else."""
+        return frozenset(self.effect_queries).difference(*self._other_queries)
+
+    @property
+    def _other_queries(self) -> tuple[tuple[str, ...], ...]:
+        return self.result_queries, self.guess_queries, self.step_queries, self.start_queries, self.first_queries
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.scale import Heat
+from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.values.numbers import numbers
 from perflint.analysis.values.operations import Move, TorchCall, move, moves_first, operation
-from perflint.analysis.values.repeated import numbers
 from perflint.analysis.values.values import Kind
 from perflint.syntax.source import Safety
 from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes
@@ -181,10 +181,8 @@ def _counts(program: Program, node: ast.AST, around: tuple[ast.AST, ...] = ()) -
     if node in around:
         return False
     if isinstance(node, ast.For):
-        walked = node.iter
-        is_zip = isinstance(walked, ast.Call) and program.qualified(walked.func) == "builtins.zip"
-        parts = walked.args if is_zip and isinstance(walked, ast.Call) else [walked]
-        return all(isinstance(each, ast.Call) and program.qualified(each.func) in _COUNTING for each in parts)
+        zipped = program.call_of(node.iter, "builtins.zip")
+        return all(program.call_of(each, *_COUNTING) for each in (zipped.args if zipped else [node.iter]))
     if program.value(node).kind is Kind.NUMBER:
         return True
     sources: list[ast.AST] = []
@@ -249,7 +247,7 @@ def _puts_number(program: Program, node: ast.AST) -> bool:
 
 def _is_handed_on(program: Program, name: ast.Name, move: ast.Call) -> bool:
     """Is what the variable holds given, before `move`, to a function that is none of torch's, which may fill it?"""
-    scope, flow = program.function_of(name) or program.tree, program.get(Flow)
+    scope, flow = program.scope_of(name), program.get(Flow)
     calls = (each for each in own_nodes(scope) if isinstance(each, ast.Call) and program.stands_before(each, move))
     same = (
         call

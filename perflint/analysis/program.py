@@ -4,12 +4,10 @@ import ast
 
 from perflint.analysis import facts
 from perflint.analysis.autograd.effects import Effects
-from perflint.analysis.autograd.found import Effect, Fate, GradMode, GraphUse
-from perflint.analysis.autograd.graph_use import GraphUses, observers
-from perflint.analysis.autograd.mode import GradModes
-from perflint.analysis.autograd.training import TrainingModes, frozen
+from perflint.analysis.autograd.graph_use import graph_uses, observers
+from perflint.analysis.autograd.modes import GradModes, TrainingModes, frozen
+from perflint.analysis.found import Effect, Fate, GradMode, GraphUse, Heat
 from perflint.analysis.heat.heat import Heats
-from perflint.analysis.heat.scale import Heat
 from perflint.analysis.links import HotPlace
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.loops.kinds import Loops
@@ -72,7 +70,7 @@ class Program(facts.Program):
         return path_of(module).rpartition(".")[2] in self.get(frozen)
 
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
-        return self.get(GraphUses).of(place)
+        return graph_uses(self, place)
 
     def graph_observers(self, place: ast.AST) -> list[GraphUse]:
         return list(observers(self, place))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perflint.cli import options
+from perflint.cli import console, options
 from perflint.engine import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ def explain(rule: str | None, color: str) -> int:
 
     Without RULE: the rules by group, and the words used for severity and safety.
     """
-    from perflint.cli import console
     from perflint.engine.catalogue import rules_by_name
     from perflint.project.settings import unknown
     from perflint.report import pages
@@ -51,7 +50,6 @@ def docs(topic: str | None, color: str) -> int:
 
     Without TOPIC: what there is to read.
     """
-    from perflint.cli import console
     from perflint.project.settings import unknown
 
     known = options.documents()
@@ -65,7 +63,6 @@ def docs(topic: str | None, color: str) -> int:
 @click.option("--output-format", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True)
 def rules(output_format: str) -> int:
     """List the rules."""
-    from perflint.cli import console
     from perflint.engine.catalogue import all_rules
     from perflint.report import pages
 
@@ -84,7 +81,6 @@ def rules(output_format: str) -> int:
 @options.UNSAFE
 def config(paths: tuple[Path, ...], **typed: Any) -> int:
     """Show every setting for PATHS, and where it came from."""
-    from perflint.cli import console
     from perflint.cli.session import resolve
 
     console.show(_listing(resolve(paths, typed)))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perflint import __version__
-from perflint.cli import about, options
+from perflint.cli import about, console, options
 from perflint.cli.programs import profile, run, tune, verify
-from perflint.engine import UserError
-from perflint.project.cores import collect_seldom
+from perflint.engine import UserError, count
+from perflint.project import collect_seldom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perflint.documents.disk import Problem
     from perflint.engine.results import RunResult
     from perflint.project.patch import Patch
-    from perflint.report.style import Style
+    from perflint.report.places import Style
 
 CLEAN, FOUND, FAILED = 0, 1, 2
 INTERRUPTED = 130  # what shells say of a command that Ctrl-C ended
@@ -89,7 +89,6 @@ def check(
 
     Exits with 1 if there are findings, with 2 if there is a file that could not be checked.
     """
-    from perflint.cli import console
     from perflint.cli.session import Session
 
     collect_seldom()
@@ -130,7 +129,7 @@ def _check(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
     failed = _fix(session, typed, apply=True) == FAILED if fixes else False
     result, notes = _run(session, typed)
     result, accepted = session.less_baseline(result)
-    code = _report(session.with_costs(_with_gains(session, result)), session, (*notes, *accepted), typed)
+    code = _report(_measured(session, result), session, (*notes, *accepted), typed)
     return FAILED if failed else code
 
 
@@ -147,7 +146,6 @@ def fix(paths: tuple[Path, ...], apply: bool, verified: bool, exit_zero: bool, *
 
     Exits with 1 if there is a diff, with 2 if there is a file that could not be read, fixed or written.
     """
-    from perflint.cli import console
     from perflint.cli.session import Session
 
     collect_seldom()
@@ -164,7 +162,6 @@ def fix(paths: tuple[Path, ...], apply: bool, verified: bool, exit_zero: bool, *
 
 def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool = False) -> int:
     """Show the fixes, or write them, and tell what became of them; the exit code."""
-    from perflint.cli import console
     from perflint.project.patch import patch_files, write_all
 
     won = session.won() if verified else None
@@ -188,7 +185,6 @@ for command in (*_ABOUT, run, verify, profile, tune):
 
 
 def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str, ...]]:
-    from perflint.cli import console
     from perflint.project.run import check_files
     from perflint.report import WITH_EDITS
 
@@ -200,18 +196,27 @@ def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str,
         return check_files(discovery, session.settings, edits=edits, progress=progress), notes
 
 
-def _with_gains(session: Session, result: RunResult) -> RunResult:
-    try:
-        return session.with_gains(result)
-    except UserError as error:  # findings count without them, too
-        fail(f"no gains are shown: {error}")
-        return result
+def _measured(session: Session, result: RunResult) -> RunResult:
+    """`result` with what verifications have measured of its fixes, and profiles of its findings."""
+    from perflint.project.figures import PROFILES, VERDICTS, nearest
+
+    root = session.settings.root
+    if nearest(root.resolve(), VERDICTS):  # mostly there is none: spare the import
+        from perflint.verify.verdicts import with_gains
+
+        try:
+            result = with_gains(result, root)
+        except UserError as error:  # findings count without them, too
+            fail(f"no gains are shown: {error}")
+    if nearest(root.resolve(), PROFILES):
+        from perflint.profile.result import with_known_costs
+
+        result = with_known_costs(result, root)
+    return result
 
 
 def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: dict[str, Any]) -> int:
     from perflint import report
-    from perflint.cli import console
-    from perflint.report.words import count
 
     name, file = session.settings.output_format, typed["output_file"]
     render = report.render_statistics if typed["statistics"] else report.render
@@ -232,7 +237,6 @@ def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: 
 
 def _write_baseline(result: RunResult, path: Path) -> int:
     from perflint.engine import baseline
-    from perflint.report.words import count
 
     number = baseline.write(path, result)
     click.echo(f"Accepted {count(number, 'finding')}: {path}")
@@ -241,7 +245,6 @@ def _write_baseline(result: RunResult, path: Path) -> int:
 
 def _add_ignores(result: RunResult, session: Session) -> int:
     from perflint.cli.session import add_ignores
-    from perflint.report.words import count
 
     ignored = add_ignores(result, session.settings)
     click.echo(f"Added comments for {count(ignored.findings, 'finding')} to {count(ignored.files, 'file')}.")
@@ -261,7 +264,6 @@ def _tell_problems(result: RunResult) -> int:
 
 
 def _show_diffs(patches: Sequence[Patch], typed: dict[str, Any]) -> None:
-    from perflint.cli import console
     from perflint.cli.session import colored
     from perflint.project.patch import readable_diff, unified_diff
 
@@ -275,7 +277,6 @@ def _show_diffs(patches: Sequence[Patch], typed: dict[str, Any]) -> None:
 
 def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *, written: bool) -> int:
     """Print what became of `patches`; the exit code that goes with it."""
-    from perflint.cli import console
     from perflint.cli.session import fix_report
 
     # What standard output holds is a diff, or the filtered program; a report stands beside it.
@@ -288,7 +289,6 @@ def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *
 
 def _tell_defects(problems: Iterable[Problem | None]) -> None:
     """Print where each defect of perflint's own came to light."""
-    from perflint.cli import console
     from perflint.engine.results import InternalProblem
 
     for traceback in sorted({problem.traceback for problem in problems if isinstance(problem, InternalProblem)}):
@@ -296,8 +296,7 @@ def _tell_defects(problems: Iterable[Problem | None]) -> None:
 
 
 def _style(typed: dict[str, Any], notes: tuple[str, ...] = (), *, err: bool = False, to_file: bool = False) -> Style:
-    from perflint.cli import console
-    from perflint.report.style import Style
+    from perflint.report.places import Style
 
     color = not to_file and console.wants_color(typed["color"], err=err)
     return Style(color, None if to_file else console.width(), typed["quiet"], typed["verbose"], notes)
@@ -314,6 +313,4 @@ def _message(error: click.ClickException) -> str:
 
 
 def fail(message: str) -> None:
-    from perflint.cli import console
-
     console.show(f"perflint: {' '.join(message.split())}\n", err=True)

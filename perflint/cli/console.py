@@ -6,7 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,32 +125,20 @@ def progress(enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
     if not enabled or not sys.stderr.isatty():
         yield None
         return
-    bar = _Bar()
-    try:
-        yield bar.advance
-    finally:
-        bar.close()
+    appears = time.monotonic() + _PATIENCE
+    with ExitStack() as stack:
 
-
-class _Bar:
-    def __init__(self) -> None:
-        self._appears = time.monotonic() + _PATIENCE
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-
-    def advance(self, done: int, total: int) -> None:
-        if self._progress is None:
-            if time.monotonic() < self._appears:
-                return
+        @cache
+        def bar() -> tuple[Progress, TaskID]:
             from rich.console import Console
             from rich.progress import Progress
 
-            self._progress = Progress(console=Console(stderr=True), transient=True)
-            self._task = self._progress.add_task("Checking", total=total)
-            self._progress.start()
-        assert self._task is not None
-        self._progress.update(self._task, completed=done, total=total)
+            shown = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+            return shown, shown.add_task("Checking")
 
-    def close(self) -> None:
-        if self._progress:
-            self._progress.stop()
+        def advance(done: int, total: int) -> None:
+            if time.monotonic() >= appears:
+                shown, task = bar()
+                shown.update(task, completed=done, total=total)
+
+        yield advance

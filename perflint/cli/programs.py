@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
+import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from perflint.cli import options
+from perflint.cli import console, options
+from perflint.engine import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from perflint.cli.verify_session import Session
+    from perflint.cli.sessions import VerifySession
     from perflint.engine.rule import Safety
-    from perflint.tune.trials import Trials
+    from perflint.shim.plan import Plan, Program
+    from perflint.tune import Trials
     from perflint.verify.recordings import Tell
     from perflint.verify.runs import Course
     from perflint.verify.verdict import Verdict
 
 
-@click.command(
-    short_help="Run a program with the fixes applied in memory.", context_settings={"allow_interspersed_args": False}
-)
+def _command(short_help: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command that runs a program: what stands behind its name is for that."""
+    return click.command(short_help=short_help, context_settings={"allow_interspersed_args": False})
+
+
+@_command("Run a program with the fixes applied in memory.")
 @options.MODULE
 @click.option("--dry-run", is_flag=True, help="Print what would be applied, and run nothing.")
 @click.option("--tune-loader", is_flag=True, help="Measure how many workers loaders need; later runs have them.")
@@ -45,15 +52,63 @@ def run(
 
     These are the exact and rounding ones, unless --unsafe. With PERFLINT_DISABLE=1 the program runs unchanged.
     """
-    from perflint.cli import run_request
-    from perflint.shim.running import Program
+    from perflint.shim import running
+    from perflint.shim.plan import Program
 
     if last:
-        return _printed(run_request.last_lines(program[0] if program else ""))
+        return _printed(_last_lines(program[0] if program else ""))
     if not program:
         raise click.UsageError("Missing argument 'SCRIPT [ARGS]...'.")
+    if not is_module and not Path(program[0]).exists():
+        raise UserError(f"{program[0]}: there is no such file to run")
     named = Program(program[0], program[1:], is_module, quiet)
-    return _printed(run_request.preview(named, typed)) if dry_run else run_request.launcher(named, typed)
+    if dry_run:
+        return _printed(running.preview(_plan(named, typed, keeps=False)))
+    return running.launcher(named, lambda: _plan(named, typed, keeps=True))
+
+
+def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
+    """The plan of a program, with the options that were typed, which a run with the same words need not make again."""
+    from perflint.cli.session import configured
+    from perflint.project import project_of
+    from perflint.project.closure import of_program
+    from perflint.shim import running
+    from perflint.shim.plan import COMPILE, keep, launched
+    from perflint.shim.planning import Project, plan_for
+
+    start, words = program.folder, launched(program.arguments)
+    root = project_of(start)
+    config, tunes, whole = typed["config"], typed["tune_loader"], (COMPILE,) if typed["compile"] else ()
+    closure = of_program(program.name, words, is_module=program.is_module, folder=Path.cwd(), top=root)
+    project = Project(start, root, configured(start, typed).settings, config, tunes, whole, closure)
+    if typed["tuned"]:
+        from perflint.tune import plan_of  # here: few runs are tuned
+
+        return plan_of(project, program.name)
+    planned = plan_for(project)
+    if keeps:
+        running.sweep()
+        end = len(sys.argv) - len(program.arguments)  # of the words that asked for the program, up to its name
+        is_named = sys.argv[max(end - 1, 0) :] == [program.name, *program.arguments]
+        if is_named and sys.argv[1:2] == ["run"] and planned.holds:
+            keep(sys.argv[2:end], program, planned)
+    return planned.plan
+
+
+def _last_lines(name: str) -> Iterator[str]:
+    """The summary of the latest run in the project of the program `name`, or of the working directory, that is left.
+
+    Raises UserError where there is none.
+    """
+    from perflint.project import project_of
+    from perflint.shim import running
+    from perflint.shim.plan import folder_of
+
+    root = project_of(folder_of(name or os.curdir))
+    found = running.latest(root)
+    if found is None:
+        raise UserError(f"{root}: no run goes on there, and none was ended from outside")
+    return running.summary(found[1], found[0])
 
 
 def _printed(lines: Iterable[str]) -> int:
@@ -61,10 +116,7 @@ def _printed(lines: Iterable[str]) -> int:
     return DONE
 
 
-@click.command(
-    short_help="Measure where the time of a program's steps goes.",
-    context_settings={"allow_interspersed_args": False},
-)
+@_command("Measure where the time of a program's steps goes.")
 @options.MODULE
 @click.option("--steps", type=click.IntRange(1, 1000), default=10, show_default=True, help="Steps that are traced.")
 @click.option("--warm-up", type=click.IntRange(1), default=10, show_default=True, help="Steps before the first one.")
@@ -88,19 +140,17 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
     profiled.
     """
     options.check_environment("profile")
-    from perflint.cli import console
-    from perflint.cli.profile_session import Session
-    from perflint.engine import UserError
+    from perflint.cli.sessions import ProfileSession
     from perflint.profile.result import as_json
     from perflint.profile.summary import summary
-    from perflint.report.style import Style
+    from perflint.report.places import Style
 
     def tell(line: str) -> None:
         if not typed["quiet"]:
             click.echo(f"perflint: {line}", err=True)
 
     trace: Path | None = typed["trace"]
-    session = Session(program[0], program[1:], typed)
+    session = ProfileSession(program[0], program[1:], typed)
     try:
         report = session.report(tell, str(trace.absolute()) if trace else "")
     except UserError:
@@ -137,10 +187,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
         return seconds
 
 
-@click.command(
-    short_help="Prove on this machine that the fixes keep the results and gain time.",
-    context_settings={"allow_interspersed_args": False},
-)
+@_command("Prove on this machine that the fixes keep the results and gain time.")
 @options.MODULE
 @click.option("--call", is_flag=True, help="Call PACKAGE.MODULE:FUNCTION, without arguments, each call a step.")
 @click.option(
@@ -166,11 +213,15 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     What won is kept in .perflint/verdicts.json, and `perflint fix --apply --verified` applies it. Exits with 0 if the
     program is the same and faster, with 1 if not, with 2 if it could not be run.
     """
-    from perflint.shim.plan import COMPILE
-    from perflint.tune.trials import Trials
+    options.check_environment("verify")
 
-    trials = Trials((COMPILE,) if typed["compile"] else ())
-    return _examined(program, typed, lambda *_: trials)
+    def chosen(*_: object) -> Trials:
+        from perflint.shim.plan import COMPILE
+        from perflint.tune import Trials
+
+        return Trials((COMPILE,) if typed["compile"] else ())
+
+    return _examined(program, typed, chosen)
 
 
 def _examined(
@@ -179,7 +230,7 @@ def _examined(
     trials: Callable[[Course, Path, Tell], Trials],
     *,
     allowed: Collection[Safety] | None = None,
-    to_do: Callable[[Session, Verdict], str] | None = None,
+    to_do: Callable[[VerifySession, Verdict], str] | None = None,
     tail: Callable[[Verdict], Iterable[str]] | None = None,
 ) -> int:
     """Verify a program, print the summary, and return the exit code; raises UserError.
@@ -188,12 +239,10 @@ def _examined(
     `to_do` says what to do now, and `tail` what comes after the summary; each class is raced then.
     """
     begin = time.monotonic()  # what is imported here takes its time as well
-    options.check_environment("verify")
-    from perflint.cli import console
-    from perflint.cli.verify_session import Session
+    from perflint.cli.sessions import VerifySession
     from perflint.engine.rule import Safety
-    from perflint.report.style import Style
-    from perflint.verify.grade import Outcome
+    from perflint.report.places import Style
+    from perflint.verify.statistics import Outcome
     from perflint.verify.summary import spent, summary
 
     def tell(line: str) -> None:
@@ -202,7 +251,7 @@ def _examined(
 
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch can do without
     kinds = frozenset(Safety) if allowed is None else allowed
-    session = Session(program[0], program[1:], typed, trials, kinds, by_class=tail is not None)
+    session = VerifySession(program[0], program[1:], typed, trials, kinds, by_class=tail is not None)
     verdict = session.verdict(tell, begin)
     style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
     console.show(summary(verdict, style, to_do=to_do(session, verdict) if to_do else ""))
@@ -224,10 +273,7 @@ def _examined(
 _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "rounds", "horizon"))
 
 
-@click.command(
-    short_help="Race what an expert would try, and keep the best that is proved.",
-    context_settings={"allow_interspersed_args": False},
-)
+@_command("Race what an expert would try, and keep the best that is proved.")
 @options.MODULE
 @click.option("--budget", type=_Duration(), default="5m", help="The time that it may take; 5m is the default.")
 @click.option(
@@ -249,20 +295,17 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     `perflint run --tuned SCRIPT` then runs the best, without touching a file. Exits with 0 if the program is the same
     and faster, with 1 if not, with 2 if it could not be run.
     """
+    options.check_environment("tune")
     from perflint.engine.rule import Safety
-    from perflint.tune.kept import keep, ladder
-    from perflint.tune.trials import Trials, fresh, trials
-    from perflint.verify.grade import Outcome
+    from perflint.tune import Trials, fresh, keep, ladder, profiled, trials
+    from perflint.verify.statistics import Outcome
     from perflint.verify.summary import advice
 
     allowed = frozenset({Safety.EXACT, Safety.ROUNDING, *map(Safety, allow)})
-
     chosen = Trials()
 
     def choose(course: Course, root: Path, tell: Tell) -> Trials:
         nonlocal chosen
-        from perflint.tune.profiled import profiled  # here: once its packages are known to be there
-
         profile = fresh(root, str(course.program))
         if profile is None:
             tell("profiling a few steps")
@@ -270,7 +313,7 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
         chosen = trials(allowed, profile)
         return chosen
 
-    def to_do(session: Session, verdict: Verdict) -> str:
+    def to_do(session: VerifySession, verdict: Verdict) -> str:
         if verdict.outcome is not Outcome.FASTER:
             return advice(verdict).replace("Verify again", "Tune again")
         keep(session.root, program[0], verdict.fixes)

@@ -16,23 +16,22 @@ import click
 from perflint.analysis.links import ALONE, Context
 from perflint.cli import options
 from perflint.documents.disk import Unreadable, Unwritable
-from perflint.documents.document import read
-from perflint.engine import UserError, suppress
+from perflint.documents.document import decode, read
+from perflint.engine import UserError, baseline, count, suppress
 from perflint.engine.check import find
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.engine.unused_ignore import UnusedIgnore
-from perflint.project.files import Discovery, discover, forced_out, in_project
-from perflint.project.root import project_around
-from perflint.project.settings import Resolved, RulesByFile, Settings, load, reasons_off
-from perflint.report.places import place
-from perflint.report.style import Style, printable
-from perflint.report.words import count
+from perflint.project import project_around
+from perflint.project.figures import VERDICTS, nearest
+from perflint.project.files import Discovery, RulesByFile, discover, forced_out, in_project
+from perflint.project.run import check_files
+from perflint.project.settings import Resolved, Settings, load, reasons_off
+from perflint.report.places import Style, outline, place, printable
 
 if TYPE_CHECKING:
     from perflint.project.patch import Patch
     from perflint.verify.verdicts import Won
-
 
 Progress = Callable[[int, int], None]
 STDIN = Path("-")
@@ -99,9 +98,6 @@ class Session:
 
     def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
         """The result of standard input that holds `data`, with the edits of fixes if these are asked for."""
-        from perflint.engine.results import FileResult, RunResult
-        from perflint.project.run import check_files
-
         if reason := self.excluded():
             return RunResult((FileResult(str(self.stdin_name), skipped=reason),), 0.0)
         return check_files(self._stdin(), self.settings, edits=edits, held={self.stdin_name: data})
@@ -115,10 +111,7 @@ class Session:
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
         """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
-        from perflint.analysis.links import ALONE
-        from perflint.documents.disk import Unreadable
-        from perflint.documents.document import decode
-        from perflint.project.patch import Patch, patch_document
+        from perflint.project.patch import Patch, patch_document  # here: a check does without processes that share work
 
         path = self.stdin_name
         if reason := self.excluded():
@@ -134,7 +127,6 @@ class Session:
 
     def won(self) -> Won:
         """The fixes that verifications have found worth it; raises UserError where none are known."""
-        from perflint.project.figures import VERDICTS, nearest
         from perflint.verify.verdicts import Won
 
         file = nearest(self.settings.root.resolve(), VERDICTS)
@@ -149,27 +141,8 @@ class Session:
         settings = replace(self.settings, extend_select=(*self.settings.extend_select, *rules))
         return replace(self, settings=settings, rules=RulesByFile(settings))
 
-    def with_gains(self, result: RunResult) -> RunResult:
-        """`result` with what verifications have measured of its findings' fixes; raises UserError."""
-        from perflint.verify.verdicts import with_gains
-
-        return with_gains(result, self.settings.root)
-
-    def with_costs(self, result: RunResult) -> RunResult:
-        """`result` with what profiles have measured of its findings, where their code is unchanged."""
-        from perflint.project.figures import PROFILES, nearest
-
-        if nearest(self.settings.root.resolve(), PROFILES) is None:  # as mostly: spare the import
-            return result
-        from perflint.profile.result import with_known_costs
-
-        return with_known_costs(result, self.settings.root)
-
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
-        from perflint.engine import baseline
-        from perflint.report.words import count
-
         path = self.settings.baseline
         if not path:
             return result, ()
@@ -222,7 +195,7 @@ def _add(file: FileResult, rules: Sequence[Rule], settings: Settings, context: C
     return len(chosen)
 
 
-_LINE = re.compile(r"\bline \d+(?: of cell \d+)?: ")  # where an obstacle is
+_LINE = re.compile(r"^line \d+(?: of cell \d+)?: ")  # where an obstacle is
 _PLACES = 3  # shown of those that were left for the same reason, unless verbose
 
 
@@ -278,17 +251,20 @@ def _left(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str
     left: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for patch in patches:
         for item in patch.remaining if applied else patch.left:  # as they are on the disk now
-            same = _LINE.sub("", item.reason)  # which many files may share
-            left.setdefault((item.rule, same), []).append((item.reason, place(patch.path, item.start)))
+            alike = left.setdefault((item.rule, outline(_LINE.sub("", item.reason))), [])
+            alike.append((printable(item.reason), place(patch.path, item.start)))
     if left:
         yield style.paint("bold", f"Left {count(sum(map(len, left.values())), 'finding')}:")
-        rows = [(rule, found[0][0] if len(found) == 1 else same, found) for (rule, same), found in left.items()]
-        yield from _table(
-            [
-                (rule, len(found), f"{printable(reason)} ({_some([where for _, where in found], style.verbose)})")
-                for rule, reason, found in sorted(rows)
-            ]
-        )
+        rows = sorted(left.items(), key=lambda row: (row[0][0], -len(row[1]), row[0][1]))
+        yield from _table([(rule, len(found), _reason(found, style.verbose)) for (rule, _), found in rows])
+
+
+def _reason(found: Sequence[tuple[str, str]], every: bool) -> str:
+    """Why what was `found` was left, in the words for the first of it where they differ in names, and its places."""
+    (first, where), *others = found
+    if len({_LINE.sub("", reason) for reason, _ in found}) > 1:
+        return f"{first} ({where}; alike: {_some([place for _, place in others], every)})"
+    return f"{_LINE.sub('', first) if others else first} ({_some([place for _, place in found], every)})"
 
 
 def _table(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from perflint.analysis.links import ALONE, NONE, Context, HotCall, HotPlace, Likelihood, Links, ParameterEffect, Summary
 from perflint.analysis.program import Heat, Program
 from perflint.analysis.values.codes import named_functions, receives_tensors
-from perflint.analysis.values.linking import links_of, links_without_torch
+from perflint.analysis.values.linking import links_of, links_without_torch, outline_of
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, decode
 from perflint.engine import suppress
 from perflint.engine.results import FILE_FAULTS, TOO_LARGE, Diagnostic, FileResult, PlacedFix, RuleCrash, problem_of
 from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.syntax.source import Source
-from perflint.transforms.capture.meters import counted
 from perflint.transforms.capture.obstacles import computed
+from perflint.transforms.host_code import counted
 
 TORCH_MARKS = (
     # A program that uses torch names it, or a library that wraps it, or does what is done to its modules and tensors.
@@ -176,7 +176,7 @@ def links_in(document: Document, context: Context = ALONE, *, outline: bool = Fa
         with warnings.catch_warnings(), _blamed("", FILE_FAULTS):
             warnings.simplefilter("ignore")
             program = Program(document.text, context)
-            links = links_without_torch(program) if outline else _links(program, context)
+            links = outline_of(program) if outline else _links(program, context)
     except FILE_FAULTS:
         return FileResult(document.path), NONE
     except RuleCrash as error:

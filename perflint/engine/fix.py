@@ -180,7 +180,7 @@ class _Pass:
         self.left.append(Left(finding, reasons[0] if reasons else finding.blocked or "there is no fix for it"))
 
     def batch(self) -> list[Applied]:
-        """The chosen fixes that go together: of those of two rules that collide the larger, and the others wait.
+        """The chosen fixes that go together: of two rules' that collide that with the larger edit; the others wait.
 
         A small fix may still be due within what a large one rewrites; in the way of the large one it would stay.
         """
@@ -210,7 +210,7 @@ class _Pass:
 
 
 def _size(fix: Fix) -> int:
-    return sum(edit.end - edit.start + len(edit.text) for edit in fix.edits)
+    return max(edit.end - edit.start + len(edit.text) for edit in fix.edits)
 
 
 def _sound(text: str, batch: Sequence[Applied]) -> list[Applied]:

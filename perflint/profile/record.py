@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perflint.verify.agent.timeline import has, is_work, lag_of
-from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER
+from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER, Undoable
 
-AGENT = "perflint.profile.agent.join"
+AGENT = "perflint.profile.join"
 STEPS = "steps"  # the kind of tallies that count steps
 KINDS = (OPTIMIZER, BATCH, BACKWARD, CALLS)  # of what may be a step, the best first
 OPERATION_STEPS = 2  # whose operations are looked at in the end
@@ -33,12 +33,10 @@ _SHOWN = 8  # dimensions of an argument
 
 
 @dataclass(frozen=True)
-class Orders:
+class Orders(Undoable):
     """Profile `steps` steps after `warm_up` others and `timed` ones; write a trace of some to a file, if one is named.
 
     Lines are those of files below none of the folders `libraries`. Steps are of the kind `unit`, if that is known.
-    Where there is a folder `journal`, files below the folders `roots` are kept in it before they change; below those to
-    `cover`, they don't, if that can be had.
     """
 
     steps: int
@@ -47,14 +45,6 @@ class Orders:
     libraries: tuple[str, ...] = ()
     trace: str = ""
     unit: str = ""
-    journal: str = ""
-    roots: tuple[str, ...] = ()
-    cover: tuple[str, ...] = ()
-    ours: tuple[str, ...] = ()
-
-    def place(self, run: Path) -> Path:
-        """Where a run in that folder keeps what is written below a cover."""
-        return run
 
     @property
     def needed(self) -> int:

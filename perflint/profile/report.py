@@ -12,11 +12,11 @@ from markupsafe import Markup
 
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
+from perflint.engine import count
 from perflint.engine.results import figure
 from perflint.profile.result import LineCost, Profile
 from perflint.profile.roofline import Point, Regime, Roofline
 from perflint.profile.summary import Report, finding_place, place
-from perflint.report.words import count
 from perflint.verify import report
 from perflint.verify.report import Axis, drawing, element
 
@@ -154,7 +154,6 @@ def page(profiled: Report) -> str:
         profile=profile,
         lines=lines,
         regimes=[regime.value for regime in Regime],
-        style=report.style() + Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
         look=look,
         shares=shares,
         bars=_bars(lines),

@@ -26,8 +26,8 @@ from perflint.profile.record import AGENT, STEPS, Fetches, Node, Orders, Record
 from perflint.profile.result import Fact, LineCost, Profile, Rank
 from perflint.profile.roofline import Regime, roofline
 from perflint.shim.counts import tallied
-from perflint.shim.joining import ALSO
 from perflint.shim.plan import Plan
+from perflint.shim.session import ALSO
 from perflint.verify import forks, processes
 from perflint.verify.messages import Program
 from perflint.verify.processes import Guardian

@@ -29,7 +29,7 @@ from perflint.documents import NOTEBOOK
 from perflint.documents.disk import Problem
 from perflint.engine.results import FileResult, InternalProblem
 from perflint.engine.rule import Options, Rule
-from perflint.project.root import make_cache
+from perflint.project import make_cache
 
 _WORDS = re.compile(r"\.?[^\W\d]\w*")
 _CLASSES = re.compile(r"^\s*class\s+(\w+)\s*\(", re.MULTILINE)

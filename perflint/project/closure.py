@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perflint.documents import NOTEBOOK
+from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
-from perflint.engine import UserError
 
 INSTALLED = ("site-packages", "dist-packages")
 _IMPORTERS = ("import_module", "__import__")
@@ -95,11 +95,6 @@ def of_program(
     return walk.closure(first) if first else None
 
 
-def _holds_installed(folder: Path) -> bool:
-    """Whether packages are installed in a folder."""
-    return folder.name in INSTALLED or any(folder.glob("*.dist-info"))
-
-
 @cache
 def is_installed(name: str) -> bool:
     """Whether this Python has a module, by its outermost name, where packages are installed."""
@@ -118,7 +113,7 @@ def _joined(top: Path) -> Iterator[Path]:
     joined = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     links = (Path(each) for each in sys.path if each)  # of packages that are installed as links
     folders = (*joined, *(each for each in links if each.is_relative_to(top)))
-    yield from (each for each in folders if not _holds_installed(each))
+    yield from (each for each in folders if not (each.name in INSTALLED or any(each.glob("*.dist-info"))))
 
 
 class _Walk:
@@ -165,7 +160,7 @@ class _Walk:
         try:
             text = read(path).text
             tree = ast.parse(text)
-        except (UserError, OSError, SyntaxError, ValueError, RecursionError):
+        except (Unreadable, OSError, SyntaxError, ValueError, RecursionError):
             return Module(path, None)
         self._visit(path, text, tree)
         nodes = [*(ast.walk(tree) if _SPECIAL.search(text) else _statements(tree))]

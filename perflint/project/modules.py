@@ -28,13 +28,14 @@ class Modules:
             if parts:
                 self._paths[parts[-1]].append((parts, path))
         self._module = cache(self._find_module)
+        self._places = cache(self._find_places)
         self._defined = {(path, summary.target) for path, each in links.items() for summary in each.summaries}
         self._methods = _by_name(self._defined)
         self._owners = {(path, name.partition(".")[0]) for path, name in self._defined}
         self._owners |= {(path, name) for path, each in links.items() for name, _ in each.bases}
         self._starred = {path: [*_starred(each)] for path, each in links.items()}
         self._offered = {(path, name) for path, each in links.items() for name in each.functions}
-        self._hands_on = {path: each.hands_on for path, each in links.items() if each.hands_on}
+        self._hands_on = {path: _by_alias(each) for path, each in links.items()}
         self._bases: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         self._subclasses: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for path, each in links.items():
@@ -44,21 +45,22 @@ class Modules:
                     self._bases[path, name].append(found)
                     self._subclasses[found].append((path, name))
 
-    def reached(self, path: str, target: str) -> Iterable[tuple[str, str]]:
+    def reached(self, path: str, target: str) -> Sequence[tuple[str, str]]:
         """The files in which `target`, as the file at `path` knows it, may be defined, and its name there.
 
         What a package hands on is found where it is defined.
         """
-        if target.startswith("?"):
-            yield from self._offered & {*self.methods(target[1:])}
-        elif target.startswith("@"):
-            owner, _, method = target[1:].partition(".")
-            for place, name in _closure((path, owner), self._subclasses):
-                yield place, f"{name}.{method}"
-        else:
-            yield from map(self._inherited, map(self._origin, self.definitions(path, target)))
+        return self._places(path, target)
 
-    def answering(self, path: str, target: str) -> Iterable[tuple[str, str]]:
+    def _find_places(self, path: str, target: str) -> Sequence[tuple[str, str]]:
+        if target.startswith("?"):
+            return [*self._offered & {*self.methods(target[1:])}]
+        if target.startswith("@"):
+            owner, _, method = target[1:].partition(".")
+            return [(place, f"{name}.{method}") for place, name in _closure((path, owner), self._subclasses)]
+        return [self._inherited(self._origin(place)) for place in self.definitions(path, target)]
+
+    def answering(self, path: str, target: str) -> Sequence[tuple[str, str]]:
         """As `reached`, but also the methods for which it does not matter who calls them."""
         return self.methods(target[1:]) if target.startswith("?") else self.reached(path, target)
 
@@ -69,9 +71,9 @@ class Modules:
                 break
             path, name = place
             first, dot, rest = name.partition(".")
-            given = [target for alias, target in self._hands_on.get(path, ()) if alias == first]
-            given += [f"{target}.{first}" for alias, target in self._hands_on.get(path, ()) if alias == "*"]
-            found = (each for target in given for each in self.definitions(path, f"{target}{dot}{rest}"))
+            given = self._hands_on[path]
+            targets = [*given.get(first, ()), *(f"{target}.{first}" for target in given.get("*", ()))]
+            found = (each for target in targets for each in self.definitions(path, f"{target}{dot}{rest}"))
             place = next(found, place)
         return place
 
@@ -144,6 +146,14 @@ class Modules:
 
 def _starred(links: Links) -> Iterator[str]:
     return (name[:-2] for name in links.imports if name.endswith(".*"))
+
+
+def _by_alias(links: Links) -> Mapping[str, Sequence[str]]:
+    """What a module hands on, by the name that it has there."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for alias, target in links.hands_on:
+        found[alias].append(target)
+    return found
 
 
 def _by_name(places: set[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:

@@ -16,10 +16,10 @@ from perflint.engine.edits import Lines, apply_fixes, line_map, original_line
 from perflint.engine.fix import Applied, DefectError, FixResult, fix_text
 from perflint.engine.results import FILE_FAULTS, InternalProblem, RuleCrash, RunResult, problem_of
 from perflint.engine.rule import Finding, Fix, Options, Rule
-from perflint.project.cores import available_cores
+from perflint.project import available_cores
+from perflint.project.figures import seen_in, with_seen
+from perflint.project.files import RulesByFile
 from perflint.project.run import check_files
-from perflint.project.seen import seen_in, with_seen
-from perflint.project.settings import RulesByFile
 from perflint.project.workers import work
 from perflint.syntax.source import Source
 

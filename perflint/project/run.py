@@ -14,6 +14,7 @@ from perflint.analysis.links import ALONE, Context
 from perflint.documents.disk import Problem, Unreadable, read_bytes
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Options, Rule
+from perflint.project import CACHE, available_cores
 from perflint.project.cache import (
     Cache,
     Keys,
@@ -23,15 +24,14 @@ from perflint.project.cache import (
     decode_outline,
     encode,
     encode_contexts,
+    encode_outline,
     in_context,
     key_of_all,
     keys_for,
     source_digest,
 )
-from perflint.project.files import Discovery
-from perflint.project.root import CACHE
-from perflint.project.seen import ByFile, seen_in, with_seen
-from perflint.project.settings import RulesByFile
+from perflint.project.figures import ByFile, seen_in, with_seen
+from perflint.project.files import Discovery, RulesByFile
 from perflint.project.ties import Surroundings, contexts_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ class Linker:
         """Read the file; one that can't be read has no links."""
         from perflint.documents.document import decode
         from perflint.engine.check import links_in
-        from perflint.project.cache import encode, encode_outline
 
         try:
             data = task.read()
@@ -125,7 +124,6 @@ class Checker:
     def __call__(self, task: Task) -> Checked:
         """Read the file and check it; whatever goes wrong is its result."""
         from perflint.engine.check import check_bytes  # here, because a run whose files are all known does without
-        from perflint.project.cache import encode
 
         try:
             data = task.read()
@@ -328,7 +326,6 @@ def _do_each(work: _Work, todo: Mapping[str, _Seen], jobs: int | None) -> Genera
         return
     import perflint.engine.check  # noqa: F401  # which forked workers share rather than import it each
     from perflint.project import workers  # here: a commit hook's few files do without
-    from perflint.project.cores import available_cores
 
     with closing(workers.work(work, tasks, min(jobs or available_cores(), useful))) as results:
         for number, checked in results:

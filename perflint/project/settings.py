@@ -7,18 +7,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from perflint.analysis.data.measured import OPTION
+from perflint.analysis.data.loaders import OPTION
 from perflint.engine import UserError
-from perflint.engine.catalogue import rules_by_name, selected_rules
+from perflint.engine.catalogue import Selection, check_selectors, rules_by_name, selected_rules
 from perflint.engine.rule import OptionValue, Rule, Severity
 from perflint.project import figures
-from perflint.project.exclude import layer
-
-if TYPE_CHECKING:
-    from perflint.engine.catalogue import Selection
-
+from perflint.report import FORMATS
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"
@@ -153,8 +149,6 @@ def _sequence(value: object) -> tuple[object, ...]:
 
 def _rule_options(file: _File, measured: Path | None) -> tuple[dict[str, dict[str, OptionValue]], dict[str, str]]:
     """The options of each rule that has any, those `measured` in runs too, and where each of these came from."""
-    from perflint.engine.catalogue import rules_by_name
-
     rules = rules_by_name()
     for name in file.subtable("rules"):
         if name not in rules:
@@ -188,8 +182,6 @@ def _strings(value: object) -> tuple[str, ...]:
 
 
 def _selectors(value: object) -> tuple[str, ...]:
-    from perflint.engine.catalogue import check_selectors
-
     selectors = tuple("all" if each == "ALL" else each for each in _strings(value))  # as ruff spells it
     check_selectors(selectors)
     return selectors
@@ -220,8 +212,6 @@ def _path(value: object) -> Path:
 
 
 def _format(value: object) -> str:
-    from perflint.report import FORMATS
-
     if isinstance(value, str) and value in FORMATS:
         return value
     raise ValueError(f"expected one of {', '.join(FORMATS)}, got {_shown(value)}")
@@ -318,33 +308,7 @@ class Settings:
 
     @property
     def selection(self) -> Selection:
-        from perflint.engine.catalogue import Selection
-
         return Selection(self.select, self.extend_select, self.ignore)
-
-
-class RulesByFile:
-    """The rules that settings leave on, and those of them that `per-file-ignores` leave on in a file.
-
-    Raises UserError where no rule is on at all, which must not pass for a clean run.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self.selected = selected_rules(settings.selection)
-        if not self.selected:
-            raise UserError("no rule is on: everything selected is also ignored; `perflint config` shows where")
-        root = settings.root.resolve()
-        try:
-            self._off = [(layer([pattern], root, ""), words) for pattern, words in settings.per_file_ignores]
-        except ValueError as error:
-            raise UserError(f"per-file-ignores: {error}") from error
-
-    def at(self, path: Path) -> tuple[Rule, ...]:
-        if not self._off:
-            return self.selected
-        real = path.resolve()
-        off = {word for pattern, words in self._off if pattern.covers(real) for word in words}
-        return tuple(rule for rule in self.selected if off.isdisjoint(("all", rule.group, rule.name)))
 
 
 def reasons_off(settings: Settings) -> Iterator[str]:

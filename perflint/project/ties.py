@@ -54,20 +54,18 @@ def _asked(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str,
 def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tuple[str, Manner], ...]]:
     found: defaultdict[str, defaultdict[str, Manner]] = defaultdict(lambda: defaultdict(lambda: Manner.PLAIN))
     asked = {path: dict(each.manner_queries) for path, each in links.items()}
-    for manner in Manner:
-        named = {path: _used(each, manner) for path, each in links.items()}
-        for path, names in _named(modules, named).items():
-            for name in names:
-                if asked[path].get(name, Manner.PLAIN) & manner:
-                    found[path][name] |= manner
+    for path, each in links.items():
+        for target, manner in _used(each).items():
+            for place, name in modules.answering(path, target):
+                if place != path and (told := manner & asked[place].get(name, Manner.PLAIN)):
+                    found[place][name] |= told
     return {path: tuple(sorted(each.items())) for path, each in found.items()}
 
 
-def _used(links: Links, manner: Manner) -> list[str]:
-    used = [name for name, how in links.manners if how & manner]
-    if manner is not Manner.CALLED:
-        return used
-    return [*used, *links.cold_targets, *(each.target for each in links.calls)]
+def _used(links: Links) -> dict[str, Manner]:
+    """How a file calls each function of others that it calls, or hands over."""
+    used = dict.fromkeys((*links.cold_targets, *(each.target for each in links.calls)), Manner.CALLED)
+    return used | {target: manner | used.get(target, Manner.PLAIN) for target, manner in links.manners}
 
 
 def _named(modules: Modules, targets: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
@@ -149,6 +147,8 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
             if summary is None and asks_effects and target.startswith("@"):  # whichever subclass it is
                 told = [each.differentiates for each in found_there if each.differentiates is not None]
                 summary = Summary(target, differentiates=max(told, default=None))
+            if summary is not None and target in each.effects_alone:
+                summary = replace(summary, returns="")
             if summary is not None and (
                 summary.trains
                 or summary.repeats

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Generic, TypeVar
 
-from perflint.project.cores import collect_seldom
+from perflint.project import collect_seldom
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

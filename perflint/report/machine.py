@@ -13,8 +13,19 @@ from perflint import __version__
 from perflint.documents.disk import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
-from perflint.report.places import INTERNAL, UNREADABLE, code_of, entries, in_cell, posix, uri, with_notes, within
-from perflint.report.style import Style, printable
+from perflint.report.places import (
+    INTERNAL,
+    UNREADABLE,
+    Style,
+    code_of,
+    entries,
+    in_cell,
+    posix,
+    printable,
+    uri,
+    with_notes,
+    within,
+)
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

@@ -1,16 +1,67 @@
-"""What a report says of a finding besides its message: its place, as formats write it, its fixes or the obstacle."""
+"""What reports share: colours, escaping, and what they say of a finding besides its message, as its place."""
 
 from __future__ import annotations
 
 import os
+import re
+import unicodedata
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from perflint.documents.disk import Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, InternalProblem, PlacedFix, RunResult
 from perflint.engine.rule import Safety, Severity
-from perflint.report.style import printable
+
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "cyan": "36",
+}
+_NAMES = re.compile(r"`[^`]*`|'[^']*'|\d+")  # of the user's code, and numbers
+_UNSAFE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+
+
+@dataclass(frozen=True)
+class Style:
+    """What the caller wants: `width` in terminal cells (None: lines are never cropped), `notes` end the summary."""
+
+    color: bool = False
+    width: int | None = None
+    quiet: bool = False
+    verbose: bool = False
+    notes: tuple[str, ...] = ()
+
+    def paint(self, look: str, text: str) -> str:
+        """`text` in a look such as "bold red", or as it is where color is off."""
+        if not self.color or not text:
+            return text
+        codes = ";".join(_CODES[word] for word in look.split())
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with every character that could move the cursor, reorder or fail to encode escaped."""
+    if text.isprintable():
+        return text
+    return "".join(_escaped(character) for character in text)
+
+
+def outline(text: str) -> str:
+    """`text` less its names and numbers: what sentences about several places have in common."""
+    return _NAMES.sub("", text)
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) not in _UNSAFE_CATEGORIES:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
 
 UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
 INTERNAL = "internal-error"  # likewise, where that is our fault

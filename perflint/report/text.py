@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from textwrap import wrap
 
+from perflint.engine import count
 from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import GROUPS, Rule, Severity
-from perflint.report.places import is_fixable, notes, place, problem_place
-from perflint.report.style import Style, printable
-from perflint.report.words import count
+from perflint.report.places import Style, is_fixable, notes, outline, place, printable, problem_place
 
 _PLACES = 5  # of a defect's others that are named, unless verbose
 
-_NAMES = re.compile(r"`[^`]*`|'[^']*'|\d+")  # of the user's code, and numbers
 _ALIKE = 3  # findings of one defect that are still shown one by one
 _TAB = 4
 _MOST_UNDERLINED = 3  # of longer spans only the first line is underlined
@@ -60,14 +58,27 @@ def _problem(file: FileResult, style: Style) -> str:
 def _lines(group: Group, style: Style) -> Iterator[str]:
     diagnostic = group.first
     label = f"{diagnostic.severity}[{diagnostic.rule}]"
-    message = style.paint("bold", f": {printable(diagnostic.message)}")
-    yield f"{style.paint(LOOKS[diagnostic.severity], label)}{message}"
+    first, *more = _folded(f": {printable(diagnostic.message)}", len(label), 0, style)
+    yield f"{style.paint(LOOKS[diagnostic.severity], label)}{style.paint('bold', first)}"
+    yield from (style.paint("bold", line) for line in more)
     frame = code_frame(diagnostic, style)
     indent = " " * len(str(diagnostic.frame_line + max(len(diagnostic.frame) - 1, 0)))
     yield f"{indent}{style.paint('bold blue', '-->')} {place(diagnostic.path, diagnostic.start)}"
     yield from frame
     for label, text in (*notes(diagnostic), *_others(group), ("see", f"perflint explain {diagnostic.rule}")):
-        yield f"{indent} {style.paint('bold blue', '=')} {style.paint('bold', label)}: {printable(text)}"
+        margin = len(f"{indent} = {label}")
+        first, *more = _folded(f": {printable(text)}", margin, len(f"{indent} = "), style)
+        yield f"{indent} {style.paint('bold blue', '=')} {style.paint('bold', label)}{first}"
+        yield from more
+
+
+def _folded(text: str, taken: int, margin: int, style: Style) -> list[str]:
+    """`text` in lines as wide as the terminal: the first behind `taken` cells, the others behind a margin."""
+    if not style.width or taken + cells(text) <= style.width:
+        return [text]
+    width = max(style.width, taken + _LEAST_WIDTH)
+    lines = wrap(f"{'.' * taken}{text}", width, subsequent_indent=" " * margin, break_on_hyphens=False)
+    return [lines[0][taken:], *lines[1:]]
 
 
 def _others(group: Group) -> Iterator[tuple[str, str]]:
@@ -149,7 +160,7 @@ def grouped(diagnostics: Iterable[Diagnostic], rules: Iterable[Rule], *, each: b
     order = {rule.name: (GROUPS.index(rule.group) if rule.group in GROUPS else len(GROUPS)) for rule in rules}
     together: defaultdict[object, list[Diagnostic]] = defaultdict(list)
     for number, one in enumerate(diagnostics):
-        words = (_NAMES.sub("", text) for text in (one.message, one.blocked, *(fix.title for fix in one.fixes)))
+        words = (outline(text) for text in (one.message, one.blocked, *(fix.title for fix in one.fixes)))
         together[number if each else (one.rule, one.kind, one.severity, one.measured, one.cost, *words)].append(one)
     groups: list[Group] = []
     for alike in together.values():

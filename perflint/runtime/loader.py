@@ -20,7 +20,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
 from torch.utils.data._utils import worker
 
-from perflint.project.cores import available_cores
+from perflint.project import available_cores
 from perflint.runtime.probe import Probe, probe, unshared
 
 ADDED = ("num_workers", "pin_memory")

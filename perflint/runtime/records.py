@@ -118,7 +118,7 @@ class Records:
     def keep(self, record: Record, capture: Any) -> str | None:
         """Give a record its capture and evict others over the limits; return why it can't be kept."""
         self._cost += _CAPTURE_COST
-        limit = _most_bytes()
+        limit = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory // _SHARE
         if capture.bytes > limit:
             return f"a graph of it would hold {capture.bytes / 2**20:.0f} MiB, more than {limit / 2**20:.0f}"
         record.capture = capture
@@ -212,10 +212,6 @@ class Graphed(ABC, Generic[P, R]):
     def clear(self) -> None:
         """Free all graphs and forget what was found out about the function."""
         self._records.clear()
-
-
-def _most_bytes() -> int:
-    return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory // _SHARE
 
 
 def name_of(function: object) -> str:

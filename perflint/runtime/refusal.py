@@ -81,13 +81,16 @@ def has_cuda() -> bool:
 
 def can_capture() -> bool:
     """Whether this call may use a graph: with a device, and outside of captures, compilers, tracers and modes."""
+    return may_capture() and torch._C._len_torch_dispatch_stack() == 0 and torch._C._get_tracing_state() is None
+
+
+def may_capture() -> bool:
+    """Whether there is a device, and no capture and no compiler around this call, as in all processes of a program."""
     return (
         has_cuda()
         and not getattr(_thread, "inside", False)
         and not torch.cuda.is_current_stream_capturing()
         and not torch.compiler.is_compiling()
-        and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._get_tracing_state() is None
     )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.utils import _pytree
 
+from perflint.runtime.checks import Checks, raise_failed
 from perflint.runtime.refusal import CannotCapture, Facts, Rehearsal
 from perflint.runtime.walk import Walk
 
@@ -97,7 +98,7 @@ class Recorder:
         rehearsal = Rehearsal()
         self._stream.wait_stream(torch.cuda.current_stream())
         try:
-            with _fresh_casts(), torch.cuda.stream(self._stream), rehearsal:
+            with _fresh_casts(), torch.cuda.stream(self._stream), rehearsal, Checks():
                 body()
             if rehearsal.refusal:  # the function caught the error itself
                 raise CannotCapture(rehearsal.refusal)
@@ -114,7 +115,7 @@ class Recorder:
         """
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream()
-        ended, collects = False, gc.isenabled()
+        ended, collects, checks = False, gc.isenabled(), Checks(self.device)
         with _ONE_AT_A_TIME:
             gc.disable()  # a graph that is freed meanwhile would end the capture
             try:
@@ -124,7 +125,9 @@ class Recorder:
                     torch.cuda.graph(graph, self.pool, self._stream, capture_error_mode="thread_local"),
                 ):
                     held = torch.cuda.memory_reserved(self.device)
-                    result = body()
+                    with checks:
+                        result = body()
+                    checks.tell()
                     held = torch.cuda.memory_reserved(self.device) - held
                 ended = True
             finally:
@@ -261,6 +264,7 @@ class Replay(Capture):
 
 
 def launch(graph: torch.cuda.CUDAGraph, cores: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+    raise_failed()
     copy_into(cores, [t if core.shape == t.shape else distinct(t) for core, t in zip(cores, inputs, strict=True)])
     graph.replay()
 

@@ -15,6 +15,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from perflint.runtime import optimizers as optim
+from perflint.runtime import ranks
+from perflint.runtime.checks import Checks
 from perflint.runtime.probe import host_rng
 from perflint.runtime.reads import Glance
 from perflint.runtime.refusal import CannotCapture, Rehearsal, Unsettled, device_refusal, inside
@@ -22,16 +24,20 @@ from perflint.runtime.replay import flatten, side_stream
 from perflint.runtime.training import tape
 from perflint.runtime.walk import Arguments, Key, Walk
 
-_EXCHANGING = frozenset({"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"})
+_SHARDED = frozenset({"FullyShardedDataParallel", "FSDPModule"})
 _SCALARS = (int, float, bool, str, type(None))
 _PATIENCE = 8  # snapshots, one after the other, that were of no use
 
 
 class Scene:
-    """One call of a step: its walk, the optimizers that it can reach, and the leaves that may get gradients."""
+    """One call of a step: its walk, the optimizers that it can reach, and the leaves that may get gradients.
 
-    def __init__(self, walk: Walk) -> None:
-        self.walk = walk
+    `exchanging`: the modules that average gradients over all ranks, which take the step `together` or apart.
+    """
+
+    def __init__(self, walk: Walk, *, together: bool = False) -> None:
+        self.walk, self._together = walk, together
+        self.exchanging = [each for each in walk.modules if ranks.is_exchanging(each)]
         found = [each for each in walk.objects if isinstance(each, Optimizer)]
         self.optimizers: list[Optimizer] = list({id(each): each for each in found}.values())
         found_too = (*walk.state, *optim.parameters(self.optimizers))
@@ -49,7 +55,20 @@ class Scene:
             return "it reads a tensor that was computed, with gradients, before it: give it `.detach()` of that"
         if any(type(each).__name__ == "OptimizedModule" or each._compiled_call_impl for each in walk.modules):
             return "it calls a compiled module"
-        return spread(walk.modules) or hindrance(self.leaves) or optim.refusal(self.optimizers)
+        return self._spread() or hindrance(self.leaves) or optim.refusal(self.optimizers)
+
+    def _spread(self) -> str | None:
+        """Why it can't be captured, as its modules compute on several devices or in several processes."""
+        for module in self.walk.modules:
+            if not {each.__name__ for each in type(module).__mro__}.isdisjoint(_SHARDED):
+                return f"{type(module).__name__} exchanges parameters with other processes"
+            if isinstance(module, torch.nn.DataParallel) and len(module.device_ids) > 1:
+                return "DataParallel splits its batches over several devices"
+        if self._together:
+            return next(filter(None, map(ranks.refusal, self.exchanging)), None)
+        if self.exchanging:
+            return f"{type(self.exchanging[0]).__name__} exchanges gradients with other processes"
+        return "several processes train together" if ranks.several() else None
 
     def read(self) -> Key:
         """What it reads besides optimizers and gradients."""
@@ -67,25 +86,12 @@ class Scene:
         return Key((self.read(), *optim.numbers(self.optimizers), *optim.addresses(self.optimizers), *grads))
 
 
-def spread(modules: Iterable[torch.nn.Module]) -> str | None:
-    """Why no step of these modules can be captured, as they compute on several devices or in several processes."""
-    for module in modules:
-        if not {each.__name__ for each in type(module).__mro__}.isdisjoint(_EXCHANGING):
-            return f"{type(module).__name__} exchanges gradients with other processes"
-        if isinstance(module, torch.nn.DataParallel) and len(module.device_ids) > 1:
-            return "DataParallel splits its batches over several devices"
-    return None
-
-
 def hindrance(leaves: Iterable[Tensor]) -> str | None:
     """Why no step that may give gradients to these leaves can be captured now."""
     if any(leaf._backward_hooks or leaf._post_accumulate_grad_hooks for leaf in leaves):
         return "a parameter has hooks on its gradient, which a replay would not call"
     if _has_any_global_hook():  # type: ignore[no-untyped-call]
         return "there are hooks on all modules, which a replay would not call"
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        return "several processes train together"
     return None
 
 
@@ -183,7 +189,7 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
     before = [leaf.grad for leaf in leaves]
     old = [gradient for gradient in before if gradient is not None]
     history = _History([each for each in walk.inputs if each.requires_grad])
-    with _steps() as stepped, aside(walk), inside(), history, _Notes(old) as notes:
+    with _steps() as stepped, aside(walk), inside(), history, _Notes(old) as notes, Checks():
         result = run()
     after = [leaf.grad for leaf in leaves]
     changed = {id(each) for each, version in zip(tensors, versions, strict=True) if each._version != version}

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, Protocol
 
 import torch
 from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 _LIBRARIES = frozenset({"torch", "numpy", "perflint"}) | sys.stdlib_module_names
@@ -28,6 +29,8 @@ _REFLECTION = frozenset({"__dict__", "attrgetter", "asdict", "astuple"})
 _DYNAMIC = frozenset({"vars", "eval", "exec", "globals", "locals"})  # as globals: modules have an `eval` too
 _SET_UP = frozenset({"__new__", "__init__", "__post_init__", "__init_subclass__", "__del__", "__repr__", "__str__"})
 _OWN = frozenset(vars(torch.nn.Module()))  # what every module has, and the walk looks at anyway
+_EXCHANGE = frozenset({"process_group", "reducer", "logger"})  # of a DistributedDataParallel
+_SWITCHES = frozenset({"require_backward_grad_sync", "require_forward_param_sync"})
 _CALLED = ("forward", "__call__")
 _ON_GLOBALS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _LOADS = frozenset({"LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME"})
@@ -143,11 +146,12 @@ class Scope:
         place = (kind, is_open, *members)
         found = self._found.get(place)
         if found is None:
-            is_open = is_open or self.reads_all
-            skipped = _OWN
+            is_open, named, skipped = is_open or self.reads_all, self.names, _OWN
             if issubclass(kind, Optimizer):  # whose settings and state are in the keys of steps
                 is_open, skipped = False, frozenset({"state"})
-            read = (name for name in members if name in self.names or (is_open and name[:2] != "__"))
+            elif issubclass(kind, DistributedDataParallel):  # which counts its steps, and computes the same in each
+                is_open, named, skipped = False, named | _SWITCHES, _OWN | _EXCHANGE
+            read = (name for name in members if name in named or (is_open and name[:2] != "__"))
             names = tuple(name for name in read if name not in skipped)
             found = self._found[place] = (self._numbers.setdefault(names, len(self._numbers)), names)
         return found

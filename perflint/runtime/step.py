@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from types import CodeType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.optim import optimizer as hooks
 
 from perflint.runtime import optimizers as optim
+from perflint.runtime.ranks import Ranks, Vote, avoid_handshakes, several
 from perflint.runtime.records import Graphed, Record, Records, name_of
-from perflint.runtime.refusal import CannotCapture, Facts, Unsettled, can_capture, explain, inside
-from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, flatten, launch, settle, twin
+from perflint.runtime.refusal import CannotCapture, Facts, Unsettled, can_capture, explain, inside, may_capture
+from perflint.runtime.replay import Call, flatten, side_stream
 from perflint.runtime.scene import Gradient, Pattern, Recall, Scene, Showed, aside, watch
 from perflint.runtime.scope import plain_function
+from perflint.runtime.step_replay import StepReplay
 from perflint.runtime.walk import Arguments, Walk
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _PATTERNS = 4  # of which gradients a step replaces
 _SET_UPS = 16  # eager calls that may create optimizers' states
-_TAPE = torch.empty(0, requires_grad=True)  # that there is a tape behind results
+_ELSEWHERE = "another process can't capture or replay it"
 _HELD = "stays eager while gradients of an earlier step are held"
 _RESEEDED = "the random numbers are seeded again, for which cuDNN makes the dropout inside an RNN another state"
 
@@ -56,8 +53,15 @@ def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
 
     Stays eager, with one RuntimeWarning that says why: reads of the host (`.item()`, `if tensor:`), gradient scalers,
     LBFGS, sparse gradients, hooks, schedulers stepped inside, attributes that are assigned, random numbers of the
-    host, several processes, whatever fails to be captured. While the user's code holds gradients of an earlier step,
-    steps are eager. Without torch.cuda the function is called unchanged.
+    host, whatever fails to be captured. While the user's code holds gradients of an earlier step, steps are eager.
+    Without torch.cuda the function is called unchanged.
+
+    Steps of DistributedDataParallel are captured and replayed by all ranks or by none: they vote on the host at each
+    call in which they exchange gradients. Their first 11 are eager. Other exchanges between processes, FSDP's too, stay
+    eager.
+
+    Distributions of torch.distributions have the device check their arguments: what is invalid raises ValueError as
+    soon as the host hears of it, in one of the next calls.
 
     Limits: what the function does besides computing (printing, counting) happens only while it isn't replayed.
 
@@ -74,6 +78,7 @@ class _Known:
         self.patterns: list[Pattern] = []
         self.pools: dict[int, Any] = {}  # by stream: one after the other, graphs may use the same memory
         self.set_ups = 0
+        self.ranks: Ranks | Literal[False] | None = None  # None: no call has shown whether several take it
         self._told: set[str] = set()
 
     def clear(self) -> None:
@@ -82,10 +87,26 @@ class _Known:
         self._told.clear()
         self.set_ups = 0
 
+    def end(self) -> None:
+        """Free the graphs, as their communicators end."""
+        self.records.clear()
+        self.clear()
+        self.ranks = None
+
     def tell(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
             self.records.warn(text)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """How a call's step can be taken, and why not better; the record of its graph, and of which gradients that is."""
+
+    vote: Vote
+    reason: str = ""
+    record: Record | None = None
+    pattern: Pattern | None = None
 
 
 _known: dict[int, _Known] = {}  # by the identity of code, which the values keep
@@ -101,9 +122,14 @@ class GraphedStep(Graphed[P, R]):
         self._known = _known.setdefault(id(code), _Known(function, code))
         self._records = self._known.records
         self._recall = Recall()
+        avoid_handshakes()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         function = self.__wrapped__
+        if several() and may_capture() and (ranks := self._ranks(args, kwargs)):
+            if ranks.are_apart:
+                return function(*args, **kwargs)
+            return self._together(Call(function, *flatten((args, kwargs))), ranks)  # type: ignore[no-any-return]
         if not can_capture() or torch.is_anomaly_enabled() or torch.is_grad_enabled() in self._records.refused:
             return function(*args, **kwargs)
         call = Call(function, *flatten((args, kwargs)))
@@ -115,18 +141,24 @@ class GraphedStep(Graphed[P, R]):
         self._recall.forget()
 
     def _scene(self, call: Call) -> Scene:
-        return Scene(Walk(self._records.scope_of(call.function), call.function, call.structure, call.leaves))
+        walk = Walk(self._records.scope_of(call.function), call.function, call.structure, call.leaves)
+        return Scene(walk, together=bool(self._known.ranks))
 
     def _step(self, call: Call) -> Any:
         with self._records.lock:
             arguments = Arguments(call.structure, call.leaves)
-            key = self._recall.find(call.function, arguments)
-            record = self._records.find(key) if key is not None else None
-            capture = record.capture if record is not None else None
-            if capture is not None and not capture.is_held() and not capture.is_reseeded():
+            capture = self._recalled(call, arguments)
+            if capture is not None:
                 self._records.replayed()
                 return capture(arguments.inputs)
         return self._anew(call)
+
+    def _recalled(self, call: Call, arguments: Arguments) -> StepReplay | None:
+        """The graph of a call, if the last calls tell which it is, and it may be replayed."""
+        key = self._recall.find(call.function, arguments)
+        record = self._records.find(key) if key is not None else None
+        capture: StepReplay | None = record.capture if record is not None else None
+        return None if capture is None or capture.is_held() or capture.is_reseeded() else capture
 
     def _replay(self, capture: StepReplay, call: Call, scene: Scene) -> Any:
         """Take the step of a call by its graph; the verifier takes it eagerly beside."""
@@ -137,30 +169,88 @@ class GraphedStep(Graphed[P, R]):
             return call.run({})
 
     def _anew(self, call: Call) -> Any:
-        scene, known = self._scene(call), self._known
+        scene = self._scene(call)
         if not scene.walk.devices:
             return call.run({})
-        if reason := scene.refusal:
-            return self._refuse(reason, scene, call)
         with self._records.lock:
-            gradients = scene.gradients()
-            for pattern in known.patterns:
-                record = self._records.find(scene.key(pattern, gradients))
-                if record is None:
-                    continue
-                if record.capture is None and (reason := self._capture(record, call, scene)):
-                    return self._refuse(reason, scene, call)
-                if record.capture.is_reseeded():
-                    return self._refuse(_RESEEDED, scene, call)
-                if record.capture.is_held():
-                    known.tell(_HELD)
-                    break
-                self._recall.note(call.function, scene, record.key, pattern)
+            choice = self._choice(scene)
+            return self._take(choice.vote, choice, call, scene)
+
+    def _ranks(self, args: Any, kwargs: Any) -> Ranks | None:
+        """The ranks that take the step together, if the first call shows that they exchange gradients in it."""
+        known = self._known
+        if known.ranks is None:
+            modules = self._scene(Call(self.__wrapped__, *flatten((args, kwargs)))).exchanging
+            known.ranks = Ranks(modules, known.end) if modules else False
+        return known.ranks or None
+
+    def _together(self, call: Call, ranks: Ranks) -> Any:
+        """Take the step of a call as all ranks can."""
+        with self._records.lock:
+            arguments, is_plain = (
+                Arguments(call.structure, call.leaves),
+                not can_capture() or torch.is_anomaly_enabled(),
+            )
+            capture = None if is_plain else self._recalled(call, arguments)
+            scene = None if capture else self._scene(call)
+            choice = self._choice(scene) if scene else _Choice(Vote.REPLAYED)
+            waits = choice.vote is not Vote.REFUSED and (is_plain or not ranks.is_warm)
+            agreed = ranks.agree(Vote.EAGER if waits else choice.vote)
+            if capture is not None and agreed is Vote.REPLAYED:
                 self._records.replayed()
-                return self._replay(record.capture, call, scene)
+                return capture(arguments.inputs)
+            if scene is None:
+                scene = self._scene(call)
+                choice = self._choice(scene)
+            if agreed is Vote.REFUSED:
+                ranks.is_refused = True
             else:
-                return self._eager(call, scene)
+                ranks.prepare(scene.exchanging, side_stream(torch.device("cuda", torch.cuda.current_device())))
+            return call.run({}) if is_plain else self._take(agreed, choice, call, scene)
+
+    def _choice(self, scene: Scene) -> _Choice:
+        """How the step of a call can be taken."""
+        mode = torch.is_grad_enabled()
+        if reason := self._records.refused.get(mode) or scene.refusal:
+            return _Choice(Vote.REFUSED, reason)
+        gradients = scene.gradients()
+        for pattern in self._known.patterns:
+            record = self._records.find(scene.key(pattern, gradients))
+            if record is None:
+                continue
+            if record.capture is None:
+                return _Choice(Vote.CAPTURED, "", record, pattern)
+            if record.capture.is_reseeded():
+                return _Choice(Vote.REFUSED, _RESEEDED)
+            if record.capture.is_held():
+                return _Choice(Vote.EAGER, _HELD)
+            return _Choice(Vote.REPLAYED, "", record, pattern)
+        return _Choice(Vote.WATCHED)
+
+    def _take(self, vote: Vote, choice: _Choice, call: Call, scene: Scene) -> Any:
+        """Take a step as it was chosen, or as other ranks have to."""
+        record, pattern = choice.record, choice.pattern
+        if vote is Vote.EAGER and choice.vote is vote and choice.reason:
+            self._known.tell(choice.reason)
+        if vote is Vote.REFUSED:
+            return self._refuse(choice.reason or _ELSEWHERE, scene, call)
+        if vote is Vote.EAGER:
             return self.eagerly(call, scene)
+        if vote is Vote.WATCHED or record is None or pattern is None:
+            return self._eager(call, scene)
+        if vote is Vote.CAPTURED and (reason := self._captured(record, call, scene)):
+            return self._refuse(reason, scene, call)
+        self._recall.note(call.function, scene, record.key, pattern)
+        self._records.replayed()
+        return self._replay(record.capture, call, scene)
+
+    def _captured(self, record: Record, call: Call, scene: Scene) -> str | None:
+        """Capture a step, which all ranks do or none; return why it can't be."""
+        reason, ranks = self._capture(record, call, scene), self._known.ranks
+        if ranks and ranks.agree(Vote.REFUSED if reason else Vote.CAPTURED) is Vote.REFUSED:
+            record.capture, reason = None, reason or _ELSEWHERE
+            ranks.restore()
+        return reason
 
     def _refuse(self, reason: str, scene: Scene, call: Call) -> Any:
         self._records.refuse(torch.is_grad_enabled(), reason)
@@ -216,137 +306,3 @@ class GraphedStep(Graphed[P, R]):
             return self._records.keep(record, capture)
         except Exception as error:
             return explain(error)
-
-
-class StepReplay(Capture):
-    """A whole step as one graph. The gradients that it makes keep their memory, and lie there after each replay."""
-
-    def __init__(self, call: Call, scene: Scene, showed: Showed, pool: Any) -> None:
-        walk, leaves = scene.walk, scene.leaves
-        self._recorder = Recorder(walk.devices, (), pool)
-        self._statics = [twin(tensor) for tensor in walk.inputs]
-        self._cores = [distinct(static) for static in self._statics]
-        self._optimizers, self._stepped = scene.optimizers, showed.stepped
-        copy_into(self._cores, [distinct(tensor) for tensor in walk.inputs])
-        places = {id(tensor): static for tensor, static in zip(walk.inputs, self._statics, strict=True)}
-        kept = {id(tensor): tensor for tensor in walk.state}
-        before, carried = [leaf.grad for leaf in leaves], showed.pattern.carried
-        self._carried = [
-            (leaf, twin(was))
-            for leaf, was in zip(leaves, before, strict=True)
-            if was is not None and id(leaf) in carried
-        ]
-        self._carry()
-        try:
-            for leaf, static in self._carried:
-                leaf.grad = static
-            with optim.capturable(scene.optimizers), _without_hooks():
-                self._graph, outcome = self._recorder.record(lambda: settle(call.run(places), self._statics, kept))
-            after = [leaf.grad for leaf in leaves]
-        finally:
-            _give(leaves, before)
-        self._recorded = [tensor.requires_grad for tensor in outcome.tensors]
-        self._outcome = replace(outcome, tensors=[tensor.detach() for tensor in outcome.tensors])
-        pairs = zip(leaves, before, after, strict=True)
-        self._exits = [(leaf, now) for leaf, was, now in pairs if now is not was]
-        self._kept = [leaf for leaf in leaves if id(leaf) in showed.pattern.kept]
-        self._written = showed.written
-        self._made = [(leaf, gradient) for leaf, gradient in self._exits if gradient is not None]
-        if any(gradient.requires_grad for _, gradient in self._made):
-            raise CannotCapture("it leaves gradients that can be differentiated")
-        self._places = [gradient.untyped_storage() for _, gradient in self._made]
-        del after, pairs, outcome
-        self._least = [self._users_if(has_them) for has_them in (False, True)]
-        is_random = any(isinstance(each, nn.RNNBase) and each.training and each.dropout for each in walk.modules)
-        self._generator = torch.cuda.default_generators[self._recorder.device.index] if is_random else None
-        self._drawn = self._randomness()
-
-    @property
-    def pool(self) -> Any:
-        """The memory that its graph uses, and others may."""
-        return self._recorder.pool
-
-    def is_held(self) -> bool:
-        """Whether somebody else still has a gradient of the last replay, or a view of one."""
-        users = self._users()
-        least = (self._least[leaf.grad is gradient] for leaf, gradient in self._made)
-        return any(count > each[number] for number, (count, each) in enumerate(zip(users, least, strict=True)))
-
-    def is_reseeded(self) -> bool:
-        """Whether the random numbers of the device began anew, and with them the dropout that cuDNN keeps to itself."""
-        (seed, offset), (known, last) = self._randomness(), self._drawn
-        return seed != known or offset < last
-
-    def _randomness(self) -> tuple[int, int]:
-        """The seed of the device's generator and how far it has come, where cuDNN takes its dropout from it."""
-        return (self._generator.initial_seed(), self._generator.get_offset()) if self._generator else (0, 0)
-
-    def _users(self) -> list[int]:
-        count = torch._C._storage_Use_Count
-        pairs = zip(self._made, self._places, strict=True)
-        return [sys.getrefcount(made) + count(place._cdata) for (_, made), place in pairs]
-
-    def _users_if(self, has_them: bool) -> list[int]:
-        """The users of each gradient that was made, if the leaves have them, or if not; nobody else does yet."""
-        before = [leaf.grad for leaf, _ in self._made]
-        _give([leaf for leaf, _ in self._made], [each if has_them else None for _, each in self._made])
-        users = self._users()
-        _give([leaf for leaf, _ in self._made], before)
-        return users
-
-    def _carry(self) -> None:
-        """Copy the gradients that the step adds to, before it drops them, to where it finds them."""
-        pairs = [(static, leaf.grad) for leaf, static in self._carried if leaf.grad is not None]
-        copy_into([static for static, _ in pairs], [gradient for _, gradient in pairs])
-
-    def __call__(self, inputs: list[Tensor]) -> Any:
-        optim.refresh(self._optimizers)
-        self._carry()
-        launch(self._graph, self._cores, inputs)
-        for leaf, gradient in self._exits:
-            if leaf.grad is not gradient:
-                leaf.grad = gradient
-        grads = [leaf.grad for leaf in self._kept if leaf.grad is not None]
-        torch.autograd.graph.increment_version([*self._written, *grads, *[gradient for _, gradient in self._made]])
-        for optimizer in self._stepped:
-            for hook in (*hooks._global_optimizer_pre_hooks.values(), *hooks._global_optimizer_post_hooks.values()):
-                hook(optimizer, (), {})
-        self._drawn = self._randomness()
-        outputs: Any = copies(self._outcome.tensors)
-        if any(self._recorded):
-            outputs = _Spent.apply(_TAPE, outputs, self._recorded)  # type: ignore[no-untyped-call]
-        return self._outcome.result(inputs, outputs)
-
-
-@contextmanager
-def _without_hooks() -> Iterator[None]:
-    """Have no hook of all optimizers see the steps in here, where it may not wait: the replay that follows calls it."""
-    known: list[dict[Any, Any]] = [hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks]
-    kept = [dict(each) for each in known]
-    for each in known:
-        each.clear()
-    try:
-        yield
-    finally:
-        for each, before in zip(known, kept, strict=True):
-            each.update(before)
-
-
-def _give(leaves: list[Tensor], gradients: list[Tensor | None]) -> None:
-    for leaf, gradient in zip(leaves, gradients, strict=True):
-        leaf.grad = gradient
-
-
-class _Spent(torch.autograd.Function):
-    """What stands on the caller's tape for a step whose backward pass is done."""
-
-    @staticmethod
-    def forward(ctx: Any, _: Tensor, outputs: list[Tensor], recorded: list[bool]) -> tuple[Tensor, ...]:
-        fixed = [output for output, is_recorded in zip(outputs, recorded, strict=True) if not is_recorded]
-        ctx.mark_non_differentiable(*fixed)
-        return tuple(outputs)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        raise RuntimeError("perflint: the step that made this was replayed, its backward pass included")

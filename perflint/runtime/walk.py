@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
+from numbers import Number
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -59,7 +60,7 @@ class Arguments:
         for leaf in leaves:
             if isinstance(leaf, Tensor) and type(leaf) is not Parameter and leaf.is_cuda:
                 self._input(leaf)
-            elif type(leaf) in _SCALARS:
+            elif type(leaf) in _SCALARS or (isinstance(leaf, Number) and type(leaf).__module__ == "numpy"):
                 self.parts += (type(leaf), leaf)
             else:
                 self.others.append(leaf)

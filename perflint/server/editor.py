@@ -22,11 +22,11 @@ from perflint.engine.catalogue import rules_by_name
 from perflint.engine.check import check_bytes
 from perflint.engine.results import FileResult, RunResult
 from perflint.profile.result import with_known_costs
-from perflint.project.files import discover, forced_out
+from perflint.project import project_of
+from perflint.project.files import RulesByFile, discover, forced_out
 from perflint.project.patch import patch_document
-from perflint.project.root import project_of
 from perflint.project.run import check_files
-from perflint.project.settings import COMMAND_LINE, DEFAULT, READERS, RulesByFile, Settings, load
+from perflint.project.settings import COMMAND_LINE, DEFAULT, READERS, Settings, load
 from perflint.report.pages import page
 from perflint.server.protocol import FIX_ALL, Checked, Unit
 from perflint.verify.verdicts import with_gains

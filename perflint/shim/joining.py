@@ -15,9 +15,8 @@ from types import CodeType
 
 from perflint.shim import hooks, launch
 from perflint.shim.plan import load
-from perflint.shim.session import FIRST, OFF, RUN, Shim, first_name, plan_of
+from perflint.shim.session import ALSO, FIRST, OFF, RUN, Shim, first_name, plan_of
 
-ALSO = "PERFLINT_ALSO"  # names a module whose `join` is called in each process that joins
 _START = "__import__('perflint.shim.joining').shim.joining.start()"
 _shims: list[Shim] = []
 

@@ -1,4 +1,7 @@
-"""Runs a program as Python would have: its name, arguments, paths, exit code and tracebacks."""
+"""Runs a program as Python would have: its name, arguments, paths, exit code and tracebacks.
+
+The program in a notebook runs as a kernel would run it: in a main module without a file, with what IPython defines.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,26 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from perflint.documents import NOTEBOOK
+from perflint.documents.lines import at_line
 from perflint.engine import UserError
 from perflint.shim.session import Shim
 
 if TYPE_CHECKING:
     from _typeshed.importlib import PathEntryFinderProtocol
 
+    from perflint.documents.document import Document
+
 _SHIM = str(Path(__file__).parent)
 _OURS = str(Path(__file__).parents[1])
 _KEPT = {"__main__", "__mp_main__", "perflint"}
+_MOST = 4  # lines that are left out are named
 
 
 def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
@@ -39,9 +47,7 @@ def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
     _set_path(str(Path(path).resolve().parent))
     main = _main(full, SourceFileLoader("__main__", full), None)
     if path.lower().endswith(NOTEBOOK):
-        from perflint.shim.notebooks import prepared  # here: few programs are notebooks
-
-        text = prepared(full, data, main, tells=shim is None or shim.plan.tells)
+        text = _prepared(full, data, main, tells=shim is None or shim.plan.tells)
     _execute(main, lambda: (shim and shim.code(full, data)) or compile(text, full, "exec", dont_inherit=True))
 
 
@@ -144,3 +150,56 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 def _file(traceback: TracebackType) -> str:
     return traceback.tb_frame.f_code.co_filename
+
+
+def _prepared(path: str, data: bytes, main: ModuleType, *, tells: bool) -> str:
+    """The program in the notebook at `path`, for which `main` is made ready; raises UserError where there is none."""
+    import linecache
+
+    document = _program(path, data)
+    if tells and (lacks := _note(document)):
+        print(f"perflint: {lacks}", file=sys.stderr, flush=True)
+    del main.__file__, main.__cached__  # so that no other process imports it: it could not
+    main.__loader__ = None
+    vars(main).update(display=partial(print, sep="\n"), get_ipython=lambda: None)
+    linecache.cache[path] = len(document.text), None, document.text.splitlines(keepends=True), path
+    sys.excepthook = _telling_cells(sys.excepthook, path)
+    return document.text
+
+
+def left_out(path: str) -> str:
+    """What the program lacks of the cells of the notebook at `path`, in words; empty if nothing. Raises UserError."""
+    return _note(_program(path, Path(path).read_bytes()))
+
+
+def _program(path: str, data: bytes) -> Document:
+    from perflint.documents.disk import Unreadable  # here: few programs are notebooks
+    from perflint.documents.document import decode
+
+    try:
+        document = decode(path, data)
+    except Unreadable as error:
+        raise UserError(f"{path}: {error.problem.message}") from error
+    if document.skipped:
+        raise UserError(f"{path}: {document.skipped}")
+    return document
+
+
+def _note(document: Document) -> str:
+    lines = [*document.notebook.left_out] if document.notebook else []
+    lines += [f"what is no Python: {document.problem.message}"] if document.problem else []
+    more = [f"{len(lines) - _MOST} more"] if len(lines) > _MOST else []
+    return f"{os.path.relpath(document.path)} runs without {'; '.join([*lines[:_MOST], *more])}" if lines else ""
+
+
+def _telling_cells(theirs: Callable[..., object], path: str) -> Callable[..., object]:
+    """An excepthook that also says which cells the lines of a traceback are in: it counts those of the program."""
+    import traceback
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        (traceback.print_exception if theirs is sys.__excepthook__ else theirs)(kind, value, trace)  # from linecache
+        lines = dict.fromkeys(line for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename == path)
+        if lines:
+            print(f"perflint: {', '.join(f'line {line} is {at_line(path, line)}' for line in lines)}", file=sys.stderr)
+
+    return hook

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perflint.analysis.data.measured import OPTION, call_text
+from perflint.analysis.data.loaders import OPTION, call_text
 from perflint.documents import digest
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.documents.document import read
@@ -19,17 +19,14 @@ from perflint.engine.edits import line_map, original_line
 from perflint.engine.fix import Applied
 from perflint.engine.results import Diagnostic, PlacedFix
 from perflint.engine.rule import Edit, Rule, Safety
-from perflint.project import figures
+from perflint.project import CACHE, figures, make_cache
 from perflint.project.cache import SUFFIXES, source_folders
 from perflint.project.closure import Closure
-from perflint.project.exclude import info_exclude
-from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover
+from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover, info_exclude
 from perflint.project.patch import Patch, patch_files
-from perflint.project.root import CACHE, make_cache
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
-from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan
-from perflint.shim.receipts import Basis, Planned, Tree, below
+from perflint.shim.plan import COMPILE, RUNS, Basis, Change, KnownLoader, Left, PatchedFile, Plan, Planned, Tree, below
 from perflint.shim.settings import COMPILING
 
 WORKERS, PINNED = "num_workers", "pin_memory"

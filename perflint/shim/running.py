@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from perflint.documents.lines import at_line
-from perflint.engine import UserError
-from perflint.report.words import count
+from perflint.engine import UserError, count
 from perflint.shim import hooks, launch
 from perflint.shim.counts import FIXES, Tallied, change, graphed, read, tallied
 from perflint.shim.loaders import made
-from perflint.shim.plan import COMPILE, UNREADABLE, KnownLoader, Plan, load, save
+from perflint.shim.plan import COMPILE, UNREADABLE, KnownLoader, Plan, Program, load, save
 from perflint.shim.session import FIRST, OFF, Shim, environment, first_name, plan_of
 from perflint.shim.settings import COMPILING, KNOWN, SETTINGS
 
@@ -223,30 +222,6 @@ def _locks(lock: int, *, alone: bool) -> bool:
     except (OSError, ImportError):  # others hold it, or there are no locks in this place
         return False
     return True
-
-
-class Program(NamedTuple):
-    """A script or module to run, its arguments, and whether to keep quiet about it."""
-
-    name: str
-    arguments: tuple[str, ...]
-    is_module: bool
-    quiet: bool
-
-    @property
-    def folder(self) -> Path:
-        return Path.cwd() if self.is_module else folder_of(self.name)
-
-
-def launched(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The scripts and modules that a program may be told to run by its arguments, as launchers are."""
-    pairs = zip(("", *arguments), arguments, strict=False)
-    return tuple(word for before, word in pairs if word.endswith(".py") or before == "-m")
-
-
-def folder_of(path: str) -> Path:
-    real = Path(os.path.realpath(path))
-    return real if real.is_dir() else real.parent
 
 
 class Run(NamedTuple):

@@ -20,6 +20,7 @@ from perflint.shim.hooks import Undo, Watch
 from perflint.shim.plan import PatchedFile, Plan, read, write
 
 RUN, OFF = "PERFLINT_RUN", "PERFLINT_DISABLE"
+ALSO = "PERFLINT_ALSO"  # names a module whose `join` is called in each process that joins
 FIRST = "PERFLINT_FIRST"  # the pid of the process that began the run, and keeps it through exec
 SITE = str(Path(__file__).with_name("site"))
 

@@ -23,6 +23,7 @@ COMPILER = "torch._inductor.compile_fx"  # which takes seconds to import
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 _OWN_FORMS = ("fused", "foreach", "capturable", "differentiable")  # of steps, one of which the program may ask for
 _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d")
+_BEFORE_BUCKETS = 7  # arguments of DistributedDataParallel, of which programs give the first two or three
 _ENOUGH = 3  # calls, after which it is compiled
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 _WRAPPERS = ("DataParallel", "DistributedDataParallel")
@@ -32,7 +33,7 @@ class Setting(NamedTuple):
     """What it does, what it promises, and how it is made; the names of those that it excludes.
 
     `regimes`: what bounds the steps in which it may gain. Empty: any. It `starts_slowly` if it compiles, and gains on a
-    GPU alone if it `needs_gpu`.
+    GPU alone if it `needs_gpu`, in programs of several processes if it `needs_ranks`.
     """
 
     title: str
@@ -42,6 +43,7 @@ class Setting(NamedTuple):
     regimes: tuple[str, ...] = ()
     starts_slowly: bool = False
     needs_gpu: bool = False
+    needs_ranks: bool = False
 
 
 def starts_slowly(name: str) -> bool:
@@ -116,6 +118,28 @@ def _fused(torch: Any, tally: Tally) -> Undo:
     tally.remark("the program makes no optimizer that has a fused form")
     kinds = [getattr(torch.optim, name) for name in _FUSED]
     return undo_all([replace(kind, "__init__", made(kind.__init__)) for kind in kinds])
+
+
+def _exchanging(name: str, value: object) -> Callable[[Any, Tally], Undo]:
+    """Gives DistributedDataParallel an argument that the program leaves out."""
+
+    def make(torch: Any, tally: Tally) -> Undo:
+        kind = torch.nn.parallel.DistributedDataParallel
+        init = kind.__init__
+
+        @functools.wraps(init)
+        def given(self: Any, *args: Any, **named: Any) -> None:
+            if len(args) > _BEFORE_BUCKETS or name in named:
+                tally.remark(f"the program gives {name} itself")
+                init(self, *args, **named)
+            else:
+                init(self, *args, **{**named, name: value})
+                tally.add()
+
+        tally.remark("the program makes no DistributedDataParallel")
+        return replace(kind, "__init__", given)
+
+    return make
 
 
 def _channels_last(torch: Any, tally: Tally) -> Undo:
@@ -198,6 +222,7 @@ def _has_cuda(torch: Any, tally: Tally) -> bool:
 _ARITHMETIC = ("compute",)
 _TRAFFIC = ("compute", "memory")
 _SMALL = ("overhead", "host reads", "memory")
+_EXCHANGE = ("communication", "memory")
 _ANYWHERE = (*_SMALL, *_TRAFFIC)
 _COMPILED = "compile the modules that are called again and again"
 KNOWN: Mapping[str, Setting] = {
@@ -219,6 +244,20 @@ KNOWN: Mapping[str, Setting] = {
     ),
     "fused-optimizer": Setting("fused=True for optimizers", "rounding", _fused, regimes=_SMALL),
     "channels-last": Setting("weights of convolutions as channels_last", "rounding", _channels_last, regimes=_TRAFFIC),
+    "ddp-bucket-views": Setting(
+        "gradient_as_bucket_view=True for DistributedDataParallel",
+        "exact",
+        _exchanging("gradient_as_bucket_view", True),
+        regimes=_EXCHANGE,
+        needs_ranks=True,
+    ),
+    "ddp-buckets": Setting(
+        "bucket_cap_mb=100 for DistributedDataParallel",
+        "rounding",
+        _exchanging("bucket_cap_mb", 100),
+        regimes=_EXCHANGE,
+        needs_ranks=True,
+    ),
     "tf32": Setting(
         'torch.set_float32_matmul_precision("high")', "precision", _tf32, regimes=_ARITHMETIC, needs_gpu=True
     ),

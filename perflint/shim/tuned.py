@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from perflint.engine import count
 from perflint.project.figures import LoaderFigure, keep
-from perflint.report.words import count
 from perflint.runtime.loader import Decision, batch_size, cores
 from perflint.shim.hooks import Undo, replace
 from perflint.shim.plan import Plan

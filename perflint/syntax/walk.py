@@ -124,6 +124,10 @@ class Walk:
             around = self.definition_around(around)
         return around  # type: ignore[return-value]
 
+    def scope_of(self, node: ast.AST) -> Function | ast.Module:
+        """The function or lambda that holds `node`, or else the module."""
+        return self.function_of(node) or self.tree
+
     def definition_around(self, node: ast.AST) -> ast.AST | None:
         """The innermost function, lambda or class that holds `node`, or None at module level."""
         parents, parent = self._parents, self._parents.get(node)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.heat.scale import Heat
+from perflint.analysis.found import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
@@ -26,13 +26,11 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes, path_of, receiver_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of, last_converted
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.collected import ANY_SHAPE, collection, shape_of_one
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
-from perflint.transforms.operations import InsertAfter, Replace
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import expression
-from perflint.transforms.template import statement as statement_of
+from perflint.transforms.operations import InsertAfter, Replace, expression
+from perflint.transforms.operations import statement as statement_of
+from perflint.transforms.rewrite import Blocked, rewrite
 
 _FLOAT_FORMATS = frozenset("eEfFgG%")
 _PLAIN = re.compile(r"%%|%[-+ #0-9.*]*[diueEfFgG]|\{\{|\}\}|\{[^{}:!]*:[^{}]*[eEfFgG%]\}")  # shows 0 as 0.0

@@ -9,8 +9,8 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.program import Program
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of, receiver_of
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read
+from perflint.transforms.rewrite import Blocked
 
 
 @dataclass(frozen=True)

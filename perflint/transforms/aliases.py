@@ -15,7 +15,7 @@ from perflint.analysis.memory.roles import FILLS
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import operation
 from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes, root_of
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.rewrite import Blocked
 
 ELSEWHERE = "<elsewhere>"  # stands for all that is no name of the function
 _COPY = "write to a copy, made by `.clone()`"

@@ -5,22 +5,29 @@ from __future__ import annotations
 import ast
 import re
 
-from perflint.analysis.data.attributes import Attributes
-from perflint.analysis.data.numbers import is_number
-from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.data.origins import Attributes
+from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
+from perflint.analysis.values.numbers import is_number
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.scopes import bind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import integer, path_of
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.gradients import may_be_transformed
 from perflint.transforms.names import of_torch
-from perflint.transforms.operations import FIT, Operation, Replace, ReplaceStatements, in_rows, new
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import expression, reference
+from perflint.transforms.operations import (
+    FIT,
+    Operation,
+    Replace,
+    ReplaceStatements,
+    expression,
+    in_rows,
+    new,
+    reference,
+)
+from perflint.transforms.rewrite import Blocked, rewrite
 
 _NAME = "scaled_dot_product_attention"
 _INFINITE = ("float('-inf')", "-float('inf')", "-math.inf", "-torch.inf", "-np.inf", "-inf")

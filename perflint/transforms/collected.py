@@ -13,22 +13,19 @@ from perflint.analysis.ir.occurrences import is_empty_list, occurrences
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import ANYWHERE, Write
 from perflint.analysis.program import Program
-from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, may_be_complex, number_kind
+from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, has_no_axes, may_be_complex, number_kind
 from perflint.analysis.values.operations import operation
-from perflint.analysis.values.scalars import has_no_axes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import local_names
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes, path_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of, alone_in, last_converted
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read, read_of
 from perflint.transforms.names import name_of_torch, of_torch, taken_around
-from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import statement
-from perflint.transforms.template import statement as statement_of
+from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, statement
+from perflint.transforms.operations import statement as statement_of
+from perflint.transforms.rewrite import Blocked, rewrite
 
 ANY_SHAPE = ", whatever its shape is"  # which is right, but nothing to write unasked
 

@@ -6,25 +6,21 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from perflint.analysis.handlers import handlers, is_handled
-from perflint.analysis.heat.hot_syncs import is_deferred
-from perflint.analysis.heat.scale import Heat
-from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.call_graph import handlers, is_handled
+from perflint.analysis.found import Heat
+from perflint.analysis.heat.syncs import Sync, is_deferred
 from perflint.analysis.links import Says
 from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, handed_over
-from perflint.transforms.capture.raising import raising
+from perflint.transforms.host_code import is_output, name_of_library, raising, writes_streams
 from perflint.transforms.host_reads import reads_device
 from perflint.transforms.names import check_alone, importing, taken_around
-from perflint.transforms.operations import Operation, ReplaceStatements, apart, in_rows, new
-from perflint.transforms.output import is_output, name_of_library, writes_streams
+from perflint.transforms.operations import Operation, ReplaceStatements, apart, in_rows, new, statement, statements
 from perflint.transforms.report_body import ReportBody
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import statement, statements
+from perflint.transforms.rewrite import Blocked, rewrite, shown
 
 RUNTIME = "perflint.runtime.reports"
 _NAME = "report"

@@ -8,20 +8,17 @@ import operator
 import re
 
 from perflint import torch_ops
-from perflint.analysis.data.numbers import is_number
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import is_integer
+from perflint.analysis.values.numbers import Numbers, is_number
 from perflint.analysis.values.operations import Move, move
-from perflint.analysis.values.repeated import Numbers
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import integer, own_nodes, path_of
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import of_torch
-from perflint.transforms.operations import Replace
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import expression
+from perflint.transforms.operations import Replace, expression
+from perflint.transforms.rewrite import Blocked, rewrite
 
 _PLAIN = frozenset({"device", "dtype", "requires_grad"})
 _PYTHONS = frozenset(f"builtins.{name}" for name in "float int bool len round".split())

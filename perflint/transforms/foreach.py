@@ -6,22 +6,27 @@ import ast
 import re
 from collections.abc import Sequence
 
+from perflint.analysis.call_graph import handlers
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.handlers import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.modules import optimized
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.scopes import bind
+from perflint.syntax.scopes import bind, bound_names
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, path_of, variables_in
-from perflint.transforms.blocked import Blocked
-from perflint.transforms.clipping import clipped
 from perflint.transforms.names import of_torch, taken_around
-from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.separate_lists import is_copy, shares
-from perflint.transforms.template import expression, statement
+from perflint.transforms.operations import (
+    InsertAfter,
+    InsertBefore,
+    ReplaceStatements,
+    expression,
+    new,
+    standing_for,
+    statement,
+)
+from perflint.transforms.rewrite import Blocked, rewrite
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _RESULTS = {"add": "sums", "sub": "differences", "mul": "products", "div": "quotients"}
@@ -56,7 +61,7 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     lists = _Lists(program, loop)
     for each in _inlined(block):
         lists.add(each)
-    if not lists.is_distinct():
+    if not all(map(lists.is_distinct, lists.written)):
         raise Blocked("it isn't known that each of the tensors is walked but once")
     code, (first, *_) = tuple(lists.code), block
     if (held := lists.temporary()) and _is_in_step(program, loop):
@@ -79,12 +84,13 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
             InsertAfter(loop, code),
         )
     title = "launch each operation once for all parameters: torch._foreach_*"
-    reason = f"`{lists.unsure}` is a number" if lists.unsure else shares(program)
+    reason = "no two of the tensors share memory"
+    if len({ast.unparse(_root(leaf)) for _, leaf in lists.lists.values()}) > 1:
+        reason = "the lists share no memory, and are of the same types"
     if any(handlers(program, loop)):  # which leaves some tensors updated, and raises another error
-        reason = reason or "no exception is caught half-way"
-    reason = reason or ("" if lists.are_separate() else "the lists share no memory, and are of the same types")
-    reason = reason or ("there is memory for a copy of all of them" if lists.copies else "")
-    reason = reason or "functions that torch calls private may be called"
+        reason = "no exception is caught half-way"
+    if lists.unsure:
+        reason = f"`{lists.unsure}` is a number"
     return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)
 
 
@@ -135,10 +141,10 @@ class _Lists:
         self.program, self.loop = program, loop
         self.lists: dict[str, tuple[str, ast.expr]] = {}
         self.code: list[ast.stmt] = []
-        self.unsure, self.copies = "", False
+        self.unsure = ""
         self._own = variables_in(loop.target)
         self.named: dict[str, ast.expr] = {}
-        self._written: list[ast.expr] = []
+        self.written: list[ast.expr] = []
         self._taken = taken_around(program, loop)
 
     def add(self, node: ast.stmt) -> None:
@@ -162,20 +168,6 @@ class _Lists:
         """The lists of memory that would be free otherwise: gradients, and what was computed."""
         grads = [name for name, leaf in self.lists.values() if _is_gradient(leaf)]
         return grads + [each.targets[0].id for each in self.code if isinstance(each, ast.Assign)]  # type: ignore[attr-defined]
-
-    def is_distinct(self) -> bool:
-        return all(self._source_is_distinct(each) for each in self._written)
-
-    def are_separate(self) -> bool:
-        """Are they of one module each, of which one is a deep copy of the other?"""
-        roots = {ast.unparse(_root(leaf)): leaf for _, leaf in self.lists.values()}
-        if len(roots) < 2:
-            return True
-        owners = [self._owner(leaf) for leaf in roots.values()]
-        one, other = (owners[0], owners[1]) if len(owners) == 2 else (None, None)
-        if one is None or other is None:
-            return False
-        return is_copy(self.program, one, other) or is_copy(self.program, other, one)
 
     def _call(self, call: ast.Call) -> ast.expr:
         method = call.func if isinstance(call.func, ast.Attribute) else None
@@ -205,7 +197,7 @@ class _Lists:
 
     def _update(self, name: str, target: ast.expr, given: Sequence[ast.expr]) -> None:
         own = self._several(target)
-        self._written.append(target)
+        self.written.append(target)
         if name == "copy" and (parts := self._blend(target, given[0])) is not None:
             factor, other = parts
             value = self._several(other)
@@ -239,7 +231,6 @@ class _Lists:
         self.code.append(statement("{call}", call=self._foreach(name, [own, *given])))
 
     def _foreach(self, name: str, given: Sequence[ast.expr]) -> ast.expr:
-        self.copies |= not name.endswith("_")
         function = of_torch(self.program, f"_foreach_{name}", self.loop)
         return expression("{function}({*given})", function=function, given=given)
 
@@ -330,12 +321,7 @@ class _Lists:
             walked = walked.args[places[0]] if places and places[0] < len(walked.args) else None
         return walked
 
-    def _owner(self, leaf: ast.expr) -> ast.expr | None:
-        walked = self._walked(leaf)
-        method = walked.func if isinstance(walked, ast.Call) and isinstance(_root(leaf), ast.Name) else None
-        return method.value if isinstance(method, ast.Attribute) and method.attr in _PARAMETERS else None
-
-    def _source_is_distinct(self, leaf: ast.expr) -> bool:
+    def is_distinct(self, leaf: ast.expr) -> bool:
         root = _root(leaf)
         if isinstance(root, ast.Subscript):
             return self._is_of_module(root.value) and self._is_of_module(self.loop.iter)
@@ -375,3 +361,43 @@ def _root(leaf: ast.expr) -> ast.Subscript | ast.Name:
 
 def _is_gradient(leaf: ast.expr) -> bool:
     return any(getattr(each, "attr", "") == "grad" for each in ast.walk(leaf))
+
+
+def clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt]) -> Fix | None:
+    """The fix of a loop whose `block` only clamps gradients to [-x, x]: one call; None for other loops."""
+    only = block[0] if len(block) == 1 else None
+    call = only.value if isinstance(only, ast.Expr) and isinstance(only.value, ast.Call) else None
+    clamp = call.func if call is not None and isinstance(call.func, ast.Attribute) else None
+    given = bind(call, ("min", "max")) if call is not None else None
+    low, high = (given.get("min"), given.get("max")) if given is not None else (None, None)
+    if clamp is None or clamp.attr not in ("clamp_", "clip_") or low is None or high is None:
+        return None
+    is_grad = path_of(clamp.value) in (f"{path_of(loop.target)}.grad", f"{path_of(loop.target)}.grad.data")
+    is_even = isinstance(low, ast.UnaryOp) and isinstance(low.op, ast.USub) and ast.dump(low.operand) == ast.dump(high)
+    is_number = program.value(high).kind is Kind.NUMBER and (
+        isinstance(high, ast.Constant) or (path_of(high) and path_of(high).partition(".")[0] not in bound_names(loop))
+    )
+    is_whole = block is loop.body and not any(handlers(program, loop))
+    is_whole = block is loop.body and not any(handlers(program, loop))
+    is_whole = block is loop.body and not any(handlers(program, loop))
+    is_whole = block is loop.body and not any(handlers(program, loop))
+    is_whole = block is loop.body and not any(handlers(program, loop))
+    if not (is_grad and is_even and is_number and is_whole and _is_optimized(program, loop.iter)):
+        return None
+    function = of_torch(program, "nn.utils.clip_grad_value_", loop)
+    made = statement("{function}({walked}, {high})", function=function, walked=loop.iter, high=high)
+    change = rewrite(program, ReplaceStatements((loop,), (standing_for(made, loop),)))
+    return Fix("clip all gradients at once: torch.nn.utils.clip_grad_value_", Safety.EXACT, change)
+
+
+def _is_optimized(program: Program, walked: ast.expr) -> bool:
+    """Do they hold a parameter, which an optimizer makes sure of? torch clips no empty list."""
+    method = walked.func if isinstance(walked, ast.Call) and not (walked.args or walked.keywords) else None
+    if not isinstance(method, ast.Attribute) or method.attr != "parameters":
+        return False
+    origins = program.get(Origins)
+    own = set(origins.of(method.value))
+    optimizers = (each for each in program.of_type(ast.Call) if program.qualified(each.func).startswith("torch.optim."))
+    held = (optimized(program, each.args[0]) for each in optimizers if each.args)
+    modules = {origin for each in held if each is not None for module in each.modules for origin in origins.of(module)}
+    return bool(own) and own <= modules

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from perflint.analysis.links import Says
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.syntax.source import Safety
-from perflint.transforms.blocked import Blocked
+from perflint.transforms.rewrite import Blocked
 
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
 
@@ -37,10 +37,7 @@ def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse]
     if any(use.fate is Fate.HOOKED for use in found):
         return Safety.BEHAVIOUR, ", if no hook needs a graph"
     if seen := next((use.node for use in found if use.fate in (Fate.OBSERVED, Fate.LOST)), None):
-        return Safety.BEHAVIOUR, f", if `{_short(seen)}` needs no graph"
+        told = ast.unparse(seen.func if isinstance(seen, ast.Call) else seen).splitlines()[0]
+        return Safety.BEHAVIOUR, f", if `{told}` needs no graph"
     may_be_fast = _ATTENTION.search(program.text) or program.effects(place, Effect.ELSEWHERE)
     return (Safety.ROUNDING if may_be_fast else Safety.EXACT), ""
-
-
-def _short(node: ast.AST) -> str:
-    return ast.unparse(node.func if isinstance(node, ast.Call) else node).splitlines()[0]

@@ -10,8 +10,7 @@ from perflint.analysis.program import Program
 from perflint.syntax.module import is_main_guard
 from perflint.syntax.scopes import bound_names, definition_names, used_names
 from perflint.syntax.walk import FUNCTIONS, bindings_of, own_nodes, reachable, root_of
-from perflint.transforms.operations import Operation, ReplaceStatements
-from perflint.transforms.template import statements
+from perflint.transforms.operations import Operation, ReplaceStatements, statements
 
 NOTEBOOK = "# %% perflint cell "  # how the program text of a notebook begins
 
@@ -48,16 +47,16 @@ class _Plan:
         self._program = program
         self._body = program.tree.body
         start = self._body.index(first)
-        while start and (self._share_line(start) or _only_prints(program, self._body[start - 1])):
+        while start and (
+            _begin_line(self._body[start]) == self._body[start - 1].end_lineno
+            or _only_prints(program, self._body[start - 1])
+        ):
             start -= 1
         self._before, self._after = self._body[:start], self._body[start:]
         self._workers_read = used_names(_worker_definitions(program))
         self._any_reads = used_names([each for each in self._body if isinstance(each, _DEFINITIONS)])
         self._staying = {each for each in self._after if isinstance(each, _DEFINITIONS) or is_main_guard(each)}
         self._keep_needed()
-
-    def _share_line(self, at: int) -> bool:
-        return _begin_line(self._body[at]) == _end_line(self._body[at - 1])
 
     def moved(self) -> list[ast.stmt]:
         return [each for each in self._after if each not in self._staying]
@@ -186,8 +185,3 @@ def _only_prints(program: Program, statement: ast.stmt) -> bool:
 def _begin_line(statement: ast.stmt) -> int:
     decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
     return min([statement.lineno, *(each.lineno for each in decorators)])
-
-
-def _end_line(statement: ast.stmt) -> int:
-    assert statement.end_lineno is not None
-    return statement.end_lineno

@@ -10,8 +10,7 @@ from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import receiver_of
-from perflint.transforms.operations import Replace
-from perflint.transforms.template import expression
+from perflint.transforms.operations import Replace, expression
 
 _LINKS = frozenset({"detach", "cpu", "item", "numpy"})
 _CONVERSIONS = ("float", "int")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perflint.analysis.autograd.effects import steps_optimizer
-from perflint.analysis.handlers import handlers
+from perflint.analysis.call_graph import handlers
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.graph import Value as IRValue
@@ -25,11 +25,18 @@ from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.accumulator import alone_in, last_converted
 from perflint.transforms.aliases import is_made_in, names_of
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import taken_around
-from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, derived, new, standing_for
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import expression, statement
+from perflint.transforms.operations import (
+    InsertAfter,
+    InsertBefore,
+    ReplaceStatements,
+    derived,
+    expression,
+    new,
+    standing_for,
+    statement,
+)
+from perflint.transforms.rewrite import Blocked, rewrite
 
 _CAMELS = re.compile(r"[a-z]+[A-Z]\w*")
 _SWITCH = "torch.set_grad_enabled"

@@ -9,10 +9,10 @@ from perflint.analysis.program import Program
 from perflint.syntax.source import Fix
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.aliases import check_aliases
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import graphed
 from perflint.transforms.capture.captured import is_captured
 from perflint.transforms.remedy import Remedy
+from perflint.transforms.rewrite import Blocked
 from perflint.transforms.vectorize.rewrite import speculated, vectorized_or_unswitched
 
 __all__ = ["is_captured", "remedy"]

@@ -15,9 +15,8 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names, local_names
 from perflint.syntax.walk import FUNCTIONS, path_of
-from perflint.transforms.blocked import Blocked
-from perflint.transforms.operations import AddName, InsertAfter, InsertBefore, Operation
-from perflint.transforms.template import reference, statement
+from perflint.transforms.operations import AddName, InsertAfter, InsertBefore, Operation, reference, statement
+from perflint.transforms.rewrite import Blocked
 
 _SPEAKING = 3  # letters of a name
 

@@ -14,8 +14,7 @@ import libcst as cst
 
 from perflint.syntax.source import Edit, Source
 from perflint.transforms.blocks import Block, Changes
-from perflint.transforms.code import Coder, fitted, in_brackets, unbroken
-from perflint.transforms.keywords import with_keywords, with_names
+from perflint.transforms.code import Coder, fitted, in_brackets, unbroken, with_keywords, with_names
 from perflint.transforms.operations import (
     AddKeywords,
     AddName,
@@ -205,7 +204,8 @@ class _Rendering(cst.CSTTransformer):
         statement: cst.CSTNode = old
         while not isinstance(statement, cst.BaseSmallStatement | cst.BaseCompoundStatement):
             statement = trees.parents[statement]
-        line, first = (_line_before(trees.text, each) for each in (start, trees.spans[statement][0]))
+        places = (start, trees.spans[statement][0])
+        line, first = (trees.text[trees.text.rfind("\n", 0, at) + 1 : at] for at in places)
         deeper = line[: len(line) - len(line.lstrip())].removeprefix(first)
         line += text + trees.text[end:].partition("\n")[0]
         return fitted(written, line, self._coder.indent, trees.width, deeper)
@@ -218,10 +218,6 @@ class _Rendering(cst.CSTTransformer):
                 return False
             node = around
         return False
-
-
-def _line_before(text: str, at: int) -> str:
-    return text[text.rfind("\n", 0, at) + 1 : at]
 
 
 def difference(old: str, new: str, start: int = 0) -> Iterator[Edit]:

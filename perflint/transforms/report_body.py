@@ -14,12 +14,11 @@ from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.operations import operation
 from perflint.syntax.walk import path_of
 from perflint.torch_ops import libraries
-from perflint.transforms.blocked import Blocked, shown
+from perflint.transforms.host_code import STREAMS, is_leveled, is_log, writes_streams
 from perflint.transforms.host_reads import implicit_reads, link_of, reads_device, tensor_read, waiting_reads
 from perflint.transforms.names import Taken, name_for, names_in, subject_of
-from perflint.transforms.operations import Replace, located, new
-from perflint.transforms.output import STREAMS, is_leveled, is_log, writes_streams
-from perflint.transforms.template import reference
+from perflint.transforms.operations import Replace, located, new, reference
+from perflint.transforms.rewrite import Blocked, shown
 
 _STRUCTURE = (*(ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, ast.Starred),)
 _PURE = frozenset(
@@ -69,7 +68,7 @@ class ReportBody:
 
     def _part(self, node: ast.expr, *, is_number: bool = False) -> None:
         """Note what `node` reads; `is_number`: it is shown in the format of a number."""
-        base = self._base(node)
+        base = tensor_read(self.program, node)
         if base is not None:
             if not is_number and self._keeps_graph(node):
                 raise Blocked(f"{shown(self.program, node)} is shown as a tensor, which may tell its graph: detach it")
@@ -140,9 +139,6 @@ class ReportBody:
         is_tensor = bool(links) and not {"item", "numpy", "float", "int"} & {*links}
         quiet = self.program.grad_mode(node, callers=False) is GradMode.OFF
         return is_tensor and not {"detach", "data"} & {*links} and not quiet
-
-    def _base(self, node: ast.expr) -> ast.expr | None:
-        return tensor_read(self.program, node)
 
     def _is_tensor(self, node: ast.expr) -> bool:
         return node in self._implicit or (self.program.value(node).on_device and self.program.value(node).sure)

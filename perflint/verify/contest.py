@@ -10,10 +10,8 @@ from typing import Any
 from perflint.engine.rule import Safety
 from perflint.shim.settings import starts_slowly
 from perflint.verify import statistics
-from perflint.verify.budget import Budget
-from perflint.verify.grade import Grade, Likeness, Outcome
 from perflint.verify.messages import Variant
-from perflint.verify.protocol import AT_ONCE, Protocol, Schedule
+from perflint.verify.protocol import AT_ONCE, Budget, Protocol, Schedule
 from perflint.verify.race import Enough, Race, Room
 from perflint.verify.statistics import (
     AGAIN,
@@ -24,13 +22,14 @@ from perflint.verify.statistics import (
     PATCHED,
     WHOLE,
     Estimate,
+    Outcome,
     Samples,
     more,
     only,
     within,
 )
 from perflint.verify.summary import ratio_with_interval
-from perflint.verify.verdict import FixVerdict
+from perflint.verify.verdict import FixVerdict, Grade, Likeness
 
 Fixes = Sequence[FixVerdict]
 Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]  # holds a race

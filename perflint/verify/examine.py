@@ -1,4 +1,7 @@
-"""Verifies a program: records what its patch computes, races it, and says which fixes earn the gain."""
+"""Verifies a program: records what its patch computes, races it, and says which fixes earn the gain.
+
+What a program reaches late is verified in a copy of it that is shortened.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,23 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 
-from perflint.engine.rule import Safety
-from perflint.report.words import count
-from perflint.verify.budget import Budget, Share, TimeUp, deadline
+from perflint.engine import count
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, names_of, wrong
-from perflint.verify.grade import NO_TIME, Grade, Likeness, Outcome, worst
 from perflint.verify.judge import said_otherwise
 from perflint.verify.late import Shortcut
 from perflint.verify.messages import SHORT, Variant
 from perflint.verify.monitor import disturbances, facts
 from perflint.verify.planned import Planned
-from perflint.verify.protocol import HORIZON
+from perflint.verify.protocol import HORIZON, Budget, Share, TimeUp, deadline
 from perflint.verify.race import Race, race
 from perflint.verify.recordings import Further, beyond_horizon, reach_of
 from perflint.verify.running import Fault
 from perflint.verify.runs import Recorded
-from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, step_seconds
-from perflint.verify.summary import seconds
+from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Outcome, step_seconds
+from perflint.verify.summary import duration, seconds
 from perflint.verify.variants import FixKey, hunks
-from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict, weakest
+from perflint.verify.verdict import NO_TIME, FixVerdict, Grade, Hunk, Likeness, Side, Verdict, begun, weakest, worst
 
 _NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
 
@@ -255,84 +255,6 @@ class Examination(Planned):
             alone = {fix.name: self._patched([fix]).plan.files[path].text for fix in fixes if fix.path == path}
             yield from hunks(os.path.relpath(path), file.text, after[path].text, alone)
 
-    def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
-        """How alike a run with these fixes is to the original; it may differ by what they have promised."""
-        promise = weakest(fixes)
-        if (key := (frozenset(names_of(fixes)), run.folder, promise)) not in self._grades:
-            self._grades[key] = self._records.graded(self._patched(fixes), run, promise)
-        return self._grades[key]
-
-    def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
-        """The fixes with keys, each graded by a run with all, with some, or with it alone."""
-        of = self._variants
-        fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
-        held = {name for name, key in self._keys.items() if of.holds(everything, key)}
-        is_cut_off = bool(whole.code)  # by one of them, before others could run
-        tried = [fix for fix in fixes if fix.activations or is_cut_off or fix.name not in held]
-        if len(tried) == 1:
-            graded = {tried[0].name: self._alone(tried[0], whole)}
-            return [graded.get(fix.name, fix) for fix in fixes]
-        ran = [fix for fix in tried if fix.activations]
-        graded = self._by_promise(ran, whole) if ran else {}
-        rest = [fix for fix in tried if fix.name not in graded]
-        runs: Sequence[Recorded | None] = [None] * len(rest)
-        if rest and self._records.seconds(len(rest)) <= self._comparing.left:
-            self.tell(f"recording what each of {count(len(rest), 'fix', 'fixes')} changes alone")
-            runs = [None if run.is_lost else run for run in self._records.add([self._patched([fix]) for fix in rest])]
-        if None in runs:
-            self._left_out.append("what some fixes change alone: there was no time to record it")
-        for fix, run in zip(rest, runs, strict=True):
-            if run:
-                graded[fix.name] = self._alone(fix, run)
-            elif fix.activations:
-                graded[fix.name] = replace(fix, likeness=self._crowded(fix, ran, whole))
-            else:
-                graded[fix.name] = replace(fix, reason="there was no time to record it")
-        return [graded.get(fix.name, fix) for fix in fixes]
-
-    def _by_promise(self, fixes: Sequence[FixVerdict], whole: Recorded) -> dict[str, FixVerdict]:
-        """Those of `fixes`, all together in the run `whole`, that need no run alone.
-
-        They keep their promise in a run with all that promise no less: what is kept in the end is compared once more.
-        Where some lower the precision, and all together keep that, settings that round promise no more than all do.
-        """
-        promises = sorted({fix.safety for fix in fixes}, key=list(Safety).index)
-        groups = [[fix for fix in fixes if fix.safety in promises[:number]] for number in range(1, len(promises))]
-        together = self._graded(fixes, whole)
-        if together.grade is Grade.BITWISE:
-            return {fix.name: replace(fix, likeness=together) for fix in fixes}
-        own, runs = self._records.own.grade, list[Recorded]()
-        if self._records.seconds(len(groups)) <= self._comparing.left:
-            runs = self._records.add([self._patched(group) for group in groups])
-        recorded = ((group, run) for group, run in zip(groups, runs, strict=False) if not run.is_lost)
-        known = {weakest(group): self._graded(group, run) for group, run in recorded}
-        kept = {each: like for each, like in {**known, promises[-1]: together}.items() if like.keeps(each, own)}
-        found = {fix.name: replace(fix, likeness=kept[fix.safety]) for fix in fixes if fix.safety in kept}
-        if Safety.PRECISION in kept and promises[-1] is Safety.PRECISION:
-            rest = [fix for fix in fixes if fix.safety not in known or (fix.at_run_time and fix.safety != Safety.EXACT)]
-            found = {fix.name: replace(fix, likeness=together, safety=Safety.PRECISION) for fix in rest} | found
-        return found
-
-    def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
-        if not fix.activations:  # the first candidate of its finding was run in its place
-            fix = self._fix(fix.name, self._keys[fix.name], self._patched([fix]), run)
-        return replace(fix, likeness=self._graded([fix], run)) if fix.activations else fix
-
-    def _crowded(self, fix: FixVerdict, ran: Sequence[FixVerdict], run: Recorded) -> Likeness:
-        """What a run with all that `ran` tells of one: nothing where they differ by what others of them promised."""
-        alike, own = self._graded([fix], run), self._records.own.grade
-        if not alike.keeps(fix.safety, own) and self._graded(ran, run).keeps(weakest(ran), own):
-            return Likeness(Grade.UNKNOWN, ("there was no time to record it alone",), is_crowded=True)
-        return alike.crowded
-
-    def _fix(self, name: str, key: FixKey, variant: Variant, run: Recorded) -> FixVerdict:
-        effect = self._variants.effect(key, variant, run)
-        reason = effect.obstacle
-        if not effect.times and not reason and run.code is None:
-            larger = "--horizon" if self._protocol.horizon >= HORIZON or "horizon" in self._asked else "--budget"
-            reason = f"it did not run in the first {count(run.last, 'step')}: a larger {larger} may reach it"
-        return self._variants.verdict(name, key, effect.times, reason)
-
     def _wrong_later(self, settled: Settled) -> Mapping[str, Likeness]:
         """Of fixes that won and are bitwise the same over the first steps, those that are not so beyond them."""
         first = self._records.standard.run
@@ -349,13 +271,6 @@ class Examination(Planned):
         if whole.grade is not Grade.UNKNOWN:
             self._reach = reach_of(further.standard.run)
         return {name: alike for name, alike in found.items() if alike.grade in (Grade.DIFFERENT, Grade.ROUNDING)}
-
-    def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
-        return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
-
-    def _together(self, fixes: Iterable[FixVerdict], name: str) -> Variant | None:
-        variant = self._patched(fixes, name)
-        return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None
 
 
 def _disproved(fix: FixVerdict, later: Mapping[str, Likeness]) -> FixVerdict:
@@ -385,3 +300,72 @@ def left_out(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator
         yield f"only {most} of the programs ran at a time, for more have no room: {race.room.reason}"
     if gpus and any(side.busy is None for side in sides):
         yield "how busy the GPU was: it could not be observed"
+
+
+def verified(examination: Examination) -> Verdict:
+    """The verdict on all fixes: on those that run late from a shortened copy, where there is a way to shorten it."""
+    try:
+        late, shortcut = examination.late()
+    except (Fault, TimeUp) as failure:
+        return examination.failed(failure)
+    if not shortcut:
+        return examination.verdict()
+    early = [key for key in examination.fixes if key not in late]
+    share = Share.EARLY if examination.has_room(len(early), Share.EARLY) else Share.LATE
+    first = examination.part(early, share).verdict() if early else None
+    if first and not examination.has_time:
+        return _left_open(first, [examination.unreached(key, _too_late(first)) for key in late])
+    notes = tuple(shortcut.notes)
+    for note in notes:
+        examination.tell(note)
+    second = examination.part(late, Share.LATE, shortcut).verdict()
+    if second.failure and not first:
+        return examination.verdict()
+    fixes = (*second.fixes, *_unseen(examination, late, second))
+    told = () if second.failure else notes
+    second = replace(second, fixes=fixes, excluded=(*told, *second.excluded), is_shortened=True)
+    return _merged(first, second) if first and first.fixes else second
+
+
+def unfound(program: str, budget: Budget) -> Verdict:
+    """The verdict on a program for which the time was over before all fixes were found."""
+    failure = f"looking for fixes in all that it imports takes more than {budget.of(Share.FINDING):.0f} s"
+    return begun(program, failure=f"{failure}; what was found by then is kept", longer=budget.longer())
+
+
+def _unseen(examination: Examination, late: Sequence[FixKey], verdict: Verdict) -> list[FixVerdict]:
+    known = {(fix.path, fix.line, fix.rule, fix.title) for fix in verdict.fixes}
+    missing = [key for key in late if (key.path, key.line, key.rule, key.title) not in known]
+    reason = "it never ran, not in a shortened copy of the program either"
+    if verdict.failure and verdict.longer:
+        reason = _too_late(verdict)
+    elif verdict.failure:
+        reason = f"it runs late, and in a shortened copy {verdict.failure}"
+    return [examination.unreached(key, reason) for key in missing]
+
+
+def _too_late(verdict: Verdict) -> str:
+    return f"it runs late, and there was no time to reach it: --budget {duration(verdict.longer)} may"
+
+
+def _left_open(first: Verdict, late: Sequence[FixVerdict]) -> Verdict:
+    """The verdict on what runs early; where none of that takes effect, nothing is known of those that run `late`."""
+    if first.is_idle:
+        first = replace(first, is_idle=False, likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)))
+    return replace(first, fixes=(*first.fixes, *late))
+
+
+def _merged(first: Verdict, second: Verdict) -> Verdict:
+    """The verdict on both: on the shortened copy where there alone is something gained."""
+    is_second = first.is_idle or (second.outcome is Outcome.FASTER and first.outcome is not Outcome.FASTER)
+    lead = second if is_second else first
+    fixes = [replace(fix, reason=f"{fix.reason}, in the shortened copy") if fix.kept else fix for fix in second.fixes]
+    hunks = tuple(hunk for each in (first, second) if each.outcome is Outcome.FASTER for hunk in each.hunks)
+    excluded = dict.fromkeys((*second.excluded, *first.excluded))
+    return replace(
+        lead,
+        fixes=(*first.fixes, *fixes),
+        hunks=hunks or lead.hunks,
+        excluded=tuple(excluded),
+        longer=max(first.longer, second.longer),
+    )

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perflint.verify.agent.recorder import OUTPUT
-from perflint.verify.agent.state import DERIVED, OPTION
+from perflint.verify.agent.state import AVERAGE, DERIVED, OPTION
 from perflint.verify.compare import EPSILON, Comparison, Difference, logged
-from perflint.verify.grade import NO_TIME, Grade, Likeness
 from perflint.verify.running import ending
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import LEAST_ROUNDS, ORIGINALS, PATCHED
+from perflint.verify.verdict import NO_TIME, Grade, Likeness
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +31,7 @@ _OWN_SPREAD = 3.0  # times the original's own run-to-run difference that a patch
 _LUCK = 3  # steps whose spread counts together: runs may agree on a number at one step by chance
 _OWN_ERROR, _COARSE_ERROR = 2.0, 3.0  # times the original's own rounding error; for few elements or digits
 _NEAR_ERROR = 8.0  # the same where torch.testing calls the values close, which is up to a hundred roundings
+_AVERAGED = 2.0**-15  # of an optimizer's averages: fused kernels round 1 - beta, of 0.999 by 1.3e-5, as float32
 _NO_ROUNDING = 0.05  # of the largest values of the kind: a larger error is not due to rounding
 _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps after a restart
 _GROWTH = 10.0  # times the original's own error, the same: half precision and TF32 start with larger ones
@@ -200,7 +201,8 @@ def _is_rounding(difference: Difference, error: float, drift: float) -> bool:
     reference, changed = difference.reference, difference.changed
     if reference is not None and changed is not None and _is_known(difference):
         allowed = _NEAR_ERROR if difference.is_close else _COARSE_ERROR if difference.is_coarse else _OWN_ERROR
-        return changed <= allowed * max(reference, EPSILON)
+        least = _AVERAGED if difference.name.startswith(AVERAGE) else 0.0
+        return changed <= max(allowed * max(reference, EPSILON), least)
     of_kind = difference.of_kind if difference.name.startswith(DERIVED) else None
     has_drifted = (error if of_kind is None else of_kind) <= drift and not difference.name.startswith(OPTION)
     return difference.is_close or has_drifted

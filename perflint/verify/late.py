@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
 from perflint.documents.lines import at_line
-from perflint.engine import UserError
 from perflint.syntax.walk import reachable
 from perflint.verify.messages import SHORT
 
@@ -161,6 +161,6 @@ def _trees(paths: Iterable[str]) -> dict[str, ast.Module]:
 
 
 def _tree(path: str) -> ast.Module | None:
-    with suppress(UserError, OSError, SyntaxError, ValueError):
+    with suppress(Unreadable, OSError, SyntaxError, ValueError):
         return ast.parse(read(Path(path)).text)
     return None

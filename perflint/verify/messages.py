@@ -10,9 +10,13 @@ from enum import Enum
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from perflint.documents import NOTEBOOK
+from perflint.documents.disk import Unreadable
+from perflint.documents.document import read
 from perflint.engine import UserError
-from perflint.shim.joining import ALSO
+from perflint.engine.results import problem_of
 from perflint.shim.plan import Plan
+from perflint.shim.session import ALSO
 from perflint.verify.agent.timeline import Timeline
 
 # What counts as a step:
@@ -44,12 +48,16 @@ class Program:
 
     @classmethod
     def named(cls, name: str, arguments: tuple[str, ...], kind: Kind) -> Program:
-        """The program of that name, to be started in the working directory; raises UserError where there is none."""
+        """The program of that name, to be started in the working directory; raises UserError where there is none, or
+        none that Python can run.
+        """
         if (kind, name) == (Kind.SCRIPT, _LAUNCHER[0]):
             kind, name = Kind.MODULE, _LAUNCHER[1]
         module = name.partition(":")[0]
         if kind is Kind.SCRIPT and not Path(name).exists():
             raise UserError(f"{name}: there is no such file to run")
+        if kind is Kind.SCRIPT:
+            _check(Path(name))
         if kind is Kind.CALL and module == name:
             raise UserError(f"{name}: name a function as PACKAGE.MODULE:FUNCTION")
         outermost = module.partition(".")[0]  # finding what lies inside would import it
@@ -114,27 +122,40 @@ class Recording:
     loops: tuple[Loop, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Undoable:
+    """For each process of a program, how what it writes can be undone.
+
+    Files below the folders `roots` are kept in the folder `journal`, if there is one, before they change, except those
+    in the folders `ours`; below those to `cover`, nothing is written where that can be had.
+    """
+
+    journal: str = ""
+    roots: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
+    cover: tuple[str, ...] = ()
+
+    def place(self, run: Path) -> Path:
+        """Where what is written below a cover is kept, of a run of that folder."""
+        return run
+
+
 @dataclass(frozen=True)
-class Orders:
+class Orders(Undoable):
     """For each process of a program: the kind of step that counts, the seed, the recording.
 
-    `unit` is "" where every kind counts. The program runs to step `until` before it asks for leave. Files below the
-    folders `roots` are kept in the folder `journal` before they change, except those in the folders `ours`; below those
-    to `cover`, nothing is written where that can be had. Recordings may run `side_by_side` with others.
+    `unit` is "" where every kind counts. The program runs to step `until` before it asks for leave. Recordings may run
+    `side_by_side` with others.
     """
 
     unit: str = ""
     seed: int = 0
     recording: Recording | None = None
     until: int = 0
-    journal: str = ""
-    roots: tuple[str, ...] = ()
-    ours: tuple[str, ...] = ()
     side_by_side: bool = False
-    cover: tuple[str, ...] = ()
 
     def place(self, run: Path) -> Path:
-        """Where what is written below a cover is kept, of a run of that folder: with its recording, if there is one."""
+        """With the recording, if there is one."""
         return Path(self.recording.folder) if self.recording else run
 
     def environment(self) -> dict[str, str]:
@@ -143,6 +164,19 @@ class Orders:
             variables |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": str(self.seed)}
             variables |= PATIENT if self.side_by_side else {}
         return variables
+
+
+def _check(script: Path) -> None:
+    """Raise UserError where `script` is a file of Python's that Python can't read."""
+    if script.suffix.lower() not in (".py", NOTEBOOK):  # an archive, or a folder
+        return
+    text = ""
+    try:
+        text = read(script).text
+        compile(text, str(script), "exec", dont_inherit=True)
+    except (Unreadable, SyntaxError, ValueError) as error:
+        problem = error.problem if isinstance(error, Unreadable) else problem_of(error, text)
+        raise UserError(f"{script}{f':{problem.line}' if problem.line else ''}: {problem.message}") from error
 
 
 def of_rank(folder: str, rank: int) -> str:

@@ -1,30 +1,29 @@
-"""Plans a verification from a first look at the program: what there is time for, and in which order."""
+"""Plans a verification from a first look at the program, by the time there is, and grades fixes by recordings."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
+from perflint.engine import count
 from perflint.engine.rule import Safety
-from perflint.project.cores import available_cores
+from perflint.project import available_cores
 from perflint.shim.settings import starts_slowly
-from perflint.verify.budget import Budget, Share
-from perflint.verify.grade import Likeness
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
-from perflint.verify.messages import EVALUATION, OPTIMIZER
+from perflint.verify.messages import EVALUATION, OPTIMIZER, Variant
 from perflint.verify.monitor import Monitor
-from perflint.verify.protocol import HORIZON, Look, Protocol, Schedule
+from perflint.verify.protocol import HORIZON, Budget, Look, Protocol, Schedule, Share
 from perflint.verify.recordings import Records, Tell
 from perflint.verify.running import ProgramEnded
-from perflint.verify.runs import Course
-from perflint.verify.statistics import ORIGINAL
+from perflint.verify.runs import Course, Recorded
+from perflint.verify.statistics import ORIGINAL, PATCHED
 from perflint.verify.variants import FixKey, Variants
-from perflint.verify.verdict import FixVerdict, begun
+from perflint.verify.verdict import FixVerdict, Grade, Likeness, begun, weakest
 
 _RUNS_FURTHER = 3  # the original twice, and the patch
 _SLOW_START = 0.1  # of the budget
@@ -32,7 +31,7 @@ _SURE = (Safety.EXACT, Safety.ROUNDING)  # promises that a recording of a few st
 
 
 class Planned:
-    """A program, its variants, the budget, a folder for records, and a callback for progress.
+    """A program, its variants, the budget, a folder for records, a callback for progress, and what is known by now.
 
     `asked` holds the fields of protocols that the user has set.
     """
@@ -187,3 +186,88 @@ class Planned:
     def _enter(self, part: str, telling: str) -> None:
         self._course.ledger.enter(part)
         self.tell(telling)
+
+    def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
+        """How alike a run with these fixes is to the original; it may differ by what they have promised."""
+        promise = weakest(fixes)
+        if (key := (frozenset(fix.name for fix in fixes), run.folder, promise)) not in self._grades:
+            self._grades[key] = self._records.graded(self._patched(fixes), run, promise)
+        return self._grades[key]
+
+    def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
+        """The fixes with keys, each graded by a run with all, with some, or with it alone."""
+        of = self._variants
+        fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
+        held = {name for name, key in self._keys.items() if of.holds(everything, key)}
+        is_cut_off = bool(whole.code)  # by one of them, before others could run
+        tried = [fix for fix in fixes if fix.activations or is_cut_off or fix.name not in held]
+        if len(tried) == 1:
+            graded = {tried[0].name: self._alone(tried[0], whole)}
+            return [graded.get(fix.name, fix) for fix in fixes]
+        ran = [fix for fix in tried if fix.activations]
+        graded = self._by_promise(ran, whole) if ran else {}
+        rest = [fix for fix in tried if fix.name not in graded]
+        runs: Sequence[Recorded | None] = [None] * len(rest)
+        if rest and self._records.seconds(len(rest)) <= self._comparing.left:
+            self.tell(f"recording what each of {count(len(rest), 'fix', 'fixes')} changes alone")
+            runs = [None if run.is_lost else run for run in self._records.add([self._patched([fix]) for fix in rest])]
+        if None in runs:
+            self._left_out.append("what some fixes change alone: there was no time to record it")
+        for fix, run in zip(rest, runs, strict=True):
+            if run:
+                graded[fix.name] = self._alone(fix, run)
+            elif fix.activations:
+                graded[fix.name] = replace(fix, likeness=self._crowded(fix, ran, whole))
+            else:
+                graded[fix.name] = replace(fix, reason="there was no time to record it")
+        return [graded.get(fix.name, fix) for fix in fixes]
+
+    def _by_promise(self, fixes: Sequence[FixVerdict], whole: Recorded) -> dict[str, FixVerdict]:
+        """Those of `fixes`, all together in the run `whole`, that need no run alone.
+
+        They keep their promise in a run with all that promise no less: what is kept in the end is compared once more.
+        Where some lower the precision, and all together keep that, settings that round promise no more than all do.
+        """
+        promises = sorted({fix.safety for fix in fixes}, key=list(Safety).index)
+        groups = [[fix for fix in fixes if fix.safety in promises[:number]] for number in range(1, len(promises))]
+        together = self._graded(fixes, whole)
+        if together.grade is Grade.BITWISE:
+            return {fix.name: replace(fix, likeness=together) for fix in fixes}
+        own, runs = self._records.own.grade, list[Recorded]()
+        if self._records.seconds(len(groups)) <= self._comparing.left:
+            runs = self._records.add([self._patched(group) for group in groups])
+        recorded = ((group, run) for group, run in zip(groups, runs, strict=False) if not run.is_lost)
+        known = {weakest(group): self._graded(group, run) for group, run in recorded}
+        kept = {each: like for each, like in {**known, promises[-1]: together}.items() if like.keeps(each, own)}
+        found = {fix.name: replace(fix, likeness=kept[fix.safety]) for fix in fixes if fix.safety in kept}
+        if Safety.PRECISION in kept and promises[-1] is Safety.PRECISION:
+            rest = [fix for fix in fixes if fix.safety not in known or (fix.at_run_time and fix.safety != Safety.EXACT)]
+            found = {fix.name: replace(fix, likeness=together, safety=Safety.PRECISION) for fix in rest} | found
+        return found
+
+    def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
+        if not fix.activations:  # the first candidate of its finding was run in its place
+            fix = self._fix(fix.name, self._keys[fix.name], self._patched([fix]), run)
+        return replace(fix, likeness=self._graded([fix], run)) if fix.activations else fix
+
+    def _crowded(self, fix: FixVerdict, ran: Sequence[FixVerdict], run: Recorded) -> Likeness:
+        """What a run with all that `ran` tells of one: nothing where they differ by what others of them promised."""
+        alike, own = self._graded([fix], run), self._records.own.grade
+        if not alike.keeps(fix.safety, own) and self._graded(ran, run).keeps(weakest(ran), own):
+            return Likeness(Grade.UNKNOWN, ("there was no time to record it alone",), is_crowded=True)
+        return alike.crowded
+
+    def _fix(self, name: str, key: FixKey, variant: Variant, run: Recorded) -> FixVerdict:
+        effect = self._variants.effect(key, variant, run)
+        reason = effect.obstacle
+        if not effect.times and not reason and run.code is None:
+            larger = "--horizon" if self._protocol.horizon >= HORIZON or "horizon" in self._asked else "--budget"
+            reason = f"it did not run in the first {count(run.last, 'step')}: a larger {larger} may reach it"
+        return self._variants.verdict(name, key, effect.times, reason)
+
+    def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
+        return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
+
+    def _together(self, fixes: Iterable[FixVerdict], name: str) -> Variant | None:
+        variant = self._patched(fixes, name)
+        return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None

@@ -17,9 +17,8 @@ import psutil
 from perflint.verify import processes
 from perflint.verify.agent.steps import NOTHING
 from perflint.verify.agent.timeline import Timeline
-from perflint.verify.budget import TimeUp
 from perflint.verify.messages import Arrival, Variant
-from perflint.verify.protocol import Protocol
+from perflint.verify.protocol import Protocol, TimeUp
 from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
 from perflint.verify.runs import Course
 from perflint.verify.statistics import KEPT, LEAST_ROUNDS, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Samples, Window

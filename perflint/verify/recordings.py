@@ -11,17 +11,15 @@ from functools import cached_property
 from pathlib import Path
 
 from perflint.engine.rule import Safety
-from perflint.project.cores import available_cores
-from perflint.verify.budget import Budget
+from perflint.project import available_cores
 from perflint.verify.compare import Comparison, compare
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.judge import Standard, is_adrift, likeness
 from perflint.verify.messages import Arrival, Recording, Variant
-from perflint.verify.protocol import Protocol, patience
+from perflint.verify.protocol import Budget, Protocol, patience
 from perflint.verify.runs import Course, Job, Recorded
 from perflint.verify.seeds import SEEDS, over_seeds
 from perflint.verify.statistics import PATCHED
-from perflint.verify.verdict import FixVerdict, Reach
+from perflint.verify.verdict import FixVerdict, Grade, Likeness, Reach
 
 _MORE = 3  # further runs of an original that differs from itself, to see by how much
 _GAINFUL = 3  # runs beside each other, for a guess at the time of many: they share the cores, or the GPU

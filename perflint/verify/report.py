@@ -12,12 +12,11 @@ from statistics import median
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from perflint.report.style import printable
-from perflint.report.words import count
+from perflint.engine import count
+from perflint.report.places import printable
 from perflint.verify import statistics, summary
 from perflint.verify.agent.timeline import DEVICE, LANES, Timeline
-from perflint.verify.grade import Outcome
-from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Estimate, Samples
+from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Estimate, Outcome, Samples
 from perflint.verify.summary import percent, ratio, ratio_with_interval, seconds
 from perflint.verify.verdict import FixVerdict, Verdict
 
@@ -269,7 +268,6 @@ def page(verdict: Verdict) -> str:
         verdict=verdict,
         figures=list(summary.figures(verdict)),
         open=(Outcome.LEVEL, Outcome.UNSURE, Outcome.UNFIXED),
-        style=style(),
         charts={
             "ratios": _ratios(verdict.samples),
             "timelines": _timelines(verdict.before.timeline, verdict.after.timeline),
@@ -281,10 +279,6 @@ def page(verdict: Verdict) -> str:
         words=summary,
         count=count,
     )
-
-
-def style() -> Markup:
-    return Markup((_FOLDER / "style.css").read_text(encoding="utf-8"))
 
 
 @cache

@@ -24,9 +24,9 @@ from perflint.shim.plan import Plan
 from perflint.shim.session import RUN, SITE, plan_of
 from perflint.verify import forks, processes
 from perflint.verify.agent.cover import remove
-from perflint.verify.budget import Budget, Ledger, TimeUp
 from perflint.verify.messages import GATE, ORDERS, Arrival, Leave, Orders, Platform, Program, Variant
 from perflint.verify.processes import Guardian
+from perflint.verify.protocol import Budget, Ledger, TimeUp
 from perflint.verify.statistics import subject
 
 _EXCEPTION = re.compile(r"(?:\[rank\d+\]: )?(?P<what>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)")

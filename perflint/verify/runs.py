@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from perflint.project.cores import available_cores
+from perflint.project import available_cores
 from perflint.shim.counts import FIXES, Tallied, tallied
 from perflint.shim.loaders import Made, made
 from perflint.shim.settings import SETTINGS
@@ -23,10 +23,9 @@ from perflint.verify.agent.cover import changes, outermost, remove
 from perflint.verify.agent.journal import elsewhere, put_back, written
 from perflint.verify.agent.recorder import recorded
 from perflint.verify.agent.steps import unit_of
-from perflint.verify.budget import Budget, Ledger, TimeUp, deadline
 from perflint.verify.messages import EVALUATION, OPTIMIZER, PATIENT, Arrival, Kind, Orders, Program, Recording, Variant
 from perflint.verify.processes import Guardian
-from perflint.verify.protocol import HORIZON, Look, Passage
+from perflint.verify.protocol import HORIZON, Budget, Ledger, Look, Passage, TimeUp, deadline
 from perflint.verify.running import NoProgress, ProgramEnded, Running
 from perflint.verify.statistics import ORIGINAL
 
@@ -123,15 +122,20 @@ class Course:
         """The course, whose programs may run to the end of this budget, and no longer."""
         return replace(self, budget=budget)
 
-    def running(self, variant: Variant, unit: str, **orders: Any) -> Running:
-        folders = {
+    def kept(self, root: str, *ours: str) -> dict[str, Any]:
+        """The orders by which what a process writes below the project's folder `root`, and its own, can be undone."""
+        roots = str(self.program.folder), root
+        cover = outermost(roots) if self.covers else ()
+        return {
             "journal": str(self.guardian.journal),
-            "roots": (str(self.program.folder), variant.plan.root),
-            "cover": outermost((str(self.program.folder), variant.plan.root)) if self.covers else (),
-            "ours": (str(self.guardian.folder), variant.plan.store),
-            "side_by_side": self.side_by_side,
+            "roots": roots,
+            "ours": (str(self.guardian.folder), *ours),
+            "cover": cover,
         }
-        given = Orders(unit, **{"seed": self.seed, **folders, **orders})
+
+    def running(self, variant: Variant, unit: str, **orders: Any) -> Running:
+        kept = self.kept(variant.plan.root, variant.plan.store)
+        given = Orders(unit, **{"seed": self.seed, "side_by_side": self.side_by_side, **kept, **orders})
         return Running(self.program, variant, given, self.guardian, self.budget, self.ledger, self.libraries)
 
     @contextmanager

@@ -21,10 +21,10 @@ from statistics import fmean, stdev
 
 from perflint.verify.agent.recorder import Read
 from perflint.verify.compare import LOGARITHMS, compare, reads, traits
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.judge import ends, words
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import student
+from perflint.verify.verdict import Grade, Likeness
 
 SEEDS = (6, 12, 24)  # as many are run, one number after the other, until there is an answer
 _WITHIN, _BEYOND = 0.975, 0.9975  # quantiles for alike, and for different, in at most three answers

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from math import atan, cos, exp, inf, log, pi, sin, sqrt
 from statistics import fmean, median, stdev
-
-from perflint.verify.grade import Outcome
 
 ORIGINAL, AGAIN, PATCHED = "original", "original again", "patched"  # every race holds these
 ORIGINALS = (ORIGINAL, AGAIN)  # the same program twice: their difference is noise
@@ -25,6 +24,22 @@ LEAST_GAIN = 1.02  # less is not worth a change, nor can it be told from noise i
 SOUGHT_GAIN = 1.05  # what a race is to find; where it can be ruled out, there is nothing to gain
 LEAST_ROUNDS = 3  # two are alike by chance too often: more than 1 % of identical programs were called faster
 _INSIDE = 0.975  # the quantile of an interval that covers 95 %
+
+
+class Outcome(str, Enum):
+    """The outcome of a verification; that of a race is one of the first four."""
+
+    FASTER = "faster"  # and, as a verdict, the same: the only success
+    SLOWER = "slower"
+    LEVEL = "nothing to gain"  # a gain of 5 % is ruled out
+    UNSURE = "can't tell"
+    DIFFERENT = "different"
+    UNCHECKED = "not checkable"
+    UNFIXED = "nothing to fix"
+    FAILED = "failed"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from perflint.report.style import Style, printable
+from perflint.engine import count
+from perflint.report.places import Style, printable
 from perflint.report.text import cells, crop
-from perflint.report.words import count
-from perflint.verify.grade import NO_TIME, Grade, Outcome
 from perflint.verify.messages import EVALUATION
-from perflint.verify.statistics import Estimate, drowns
-from perflint.verify.verdict import QUIET, FixVerdict, Verdict
+from perflint.verify.statistics import Estimate, Outcome, drowns
+from perflint.verify.verdict import NO_TIME, QUIET, FixVerdict, Grade, Verdict
 
 _LIKENESS = {
     Grade.BITWISE: "gives bitwise the same results",

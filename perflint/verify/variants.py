@@ -14,21 +14,20 @@ from perflint.documents.document import Document, read
 from perflint.engine.catalogue import all_rules
 from perflint.engine.edits import Lines
 from perflint.engine.rule import Safety
+from perflint.project.files import RulesByFile
 from perflint.project.patch import Place, hunks_between, patch_document
 from perflint.project.run import check_files
-from perflint.project.settings import RulesByFile
 from perflint.shim.compiling import functions
 from perflint.shim.counts import change
 from perflint.shim.loaders import LOADERS
 from perflint.shim.plan import PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
 from perflint.shim.settings import COMPILING, KNOWN
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.late import Shortcut
 from perflint.verify.messages import Loop, Variant
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import ORIGINAL
-from perflint.verify.verdict import FixVerdict, Hunk
+from perflint.verify.verdict import FixVerdict, Grade, Hunk, Likeness
 
 
 def hunks(path: str, before: str, after: str, alone: Mapping[str, str]) -> Iterator[Hunk]:

@@ -1,10 +1,11 @@
-"""The verdict on a program and its patch, as data."""
+"""The verdict on a program and its patch, as data, and the grades of how alike their results are."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -14,9 +15,60 @@ from perflint.documents.lines import at_line
 from perflint.engine.rule import Safety
 from perflint.verify import statistics
 from perflint.verify.agent.timeline import Timeline
-from perflint.verify.budget import Spent
-from perflint.verify.grade import NO_TIME, Grade, Likeness, Outcome
-from perflint.verify.statistics import ORIGINALS, PATCHED, Estimate, Samples
+from perflint.verify.statistics import ORIGINALS, PATCHED, Estimate, Outcome, Samples
+
+
+class Grade(str, Enum):
+    """How alike results are, the most alike first."""
+
+    BITWISE = "bitwise"
+    ROUNDING = "rounding"  # floats were added in another order
+    ALIKE = "alike"  # no more different than two runs with different seeds
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"  # can't be checked
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def is_same(self) -> bool:
+        return self in _SAME
+
+
+NO_TIME = "there was no time to record what it computes"
+_SAME = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE)
+_PROMISED = {Safety.EXACT: Grade.BITWISE, Safety.ROUNDING: Grade.ROUNDING}  # others: statistically alike
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """A grade and its evidence, in sentences without full stops, the most telling first.
+
+    It `is_crowded` if it is that of a run with other fixes, too.
+    """
+
+    grade: Grade
+    evidence: tuple[str, ...] = ()
+    is_crowded: bool = False
+
+    def keeps(self, promise: Safety, own: Grade) -> bool:
+        """Whether this is what a fix with that promise owes, where two runs of the original are alike by `own`."""
+        if not self.grade.is_same or not own.is_same:
+            return False
+        owed = max(_PROMISED.get(promise, Grade.ALIKE), own, key=_SAME.index)
+        return _SAME.index(self.grade) <= _SAME.index(owed)
+
+    @property
+    def crowded(self) -> Likeness:
+        """What this tells of a fix that ran with others: what differs need not be its doing."""
+        told = tuple(f"together with the others {each}" for each in self.evidence)
+        return replace(self, evidence=told, is_crowded=True)
+
+
+def worst(likenesses: Iterable[Likeness]) -> Likeness:
+    grades = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT)
+    return max(likenesses, key=lambda each: grades.index(each.grade))
+
 
 QUIET = 0.2  # the share of the cores that others may keep busy
 _UNCHECKED = Likeness(Grade.UNKNOWN)
@@ -135,6 +187,16 @@ class Reach:
                 f"the content of {self.elsewhere[0]}{more}: only files below the program's folder are compared"
             )
         return tuple(notes)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a part of a verification took: all of its `seconds`, and those of its `starts` of programs among them."""
+
+    part: str
+    seconds: float
+    starts: int = 0
+    starting: float = 0.0
 
 
 @dataclass(frozen=True)

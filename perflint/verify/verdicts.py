@@ -19,7 +19,7 @@ from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.project.figures import VERDICTS, nearest
 from perflint.project.patch import ANY, Place
-from perflint.verify.grade import Outcome
+from perflint.verify.statistics import Outcome
 from perflint.verify.summary import advice, ratio_with_interval, sentence
 from perflint.verify.verdict import FixVerdict, Verdict
 

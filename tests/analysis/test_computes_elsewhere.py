@@ -53,6 +53,36 @@ DOES_MORE = [
 ]
 
 
+NECK = HEAD.replace("Head", "Neck")
+BOTH = (
+    f"{HEAD}    def forward(self, x):\n        return self.w(x)\n"
+    f"    def score(self, x):\n        return self.w(x).exp()\n"
+    f"    def noted(self, x):\n        self.n = 1\n        return self.w(x)\n"
+    f"{NECK}    def forward(self, x):\n        return self.w(x).tanh()\n"
+    f"{NECK.replace('Neck', 'Tail')}    def forward(self, x):\n        print()\n        return self.w(x)\n"
+)
+BUILT = [  # what a module of the caller is, and how it is called
+    ("self.head = other.Head()", "self.head.score(rewards[t])"),
+    ("self.head = other.Head()", "self.head.forward(rewards[t])"),
+    ("self.heads = nn.ModuleList([other.Head() for _ in range(2)])", "self.heads[0](rewards[t])"),
+    ("self.heads = nn.ModuleList([other.Head(), nn.Linear(4, 4)])", "self.heads[1](rewards[t])"),
+    ("self.head = other.Head() if wide else other.Neck()", "self.head(rewards[t])"),
+]
+BUILT_OTHERWISE = [
+    ("self.head = other.Head()", "self.head.noted(rewards[t])"),
+    ("self.head = other.Head()", "self.head.unknown(rewards[t])"),
+    ("self.head = other.make(other.Head())", "self.head(rewards[t])"),
+    ("self.head = other.Head() if wide else other.Tail()", "self.head(rewards[t])"),
+    ("self.head = other.Head() if wide else given", "self.head(rewards[t])"),
+    ("self.head = other.Neck()", "self.head.score(rewards[t])"),
+    ("self.heads = nn.ModuleList([other.Head(), other.Tail()])", "self.heads[0](rewards[t])"),
+    ("self.heads = nn.ModuleList([other.Head(), given])", "self.heads[0](rewards[t])"),
+    ("self.heads = nn.ModuleList([other.Head()])\n        self.heads.append(given)", "self.heads[0](rewards[t])"),
+    ("self.head = other.Head()\n    def swap(self, given):\n        self.head = given", "self.head.score(rewards[t])"),
+    ("self.head = other.Head()\n        setattr(self, given, print)", "self.head.score(rewards[t])"),
+]
+
+
 def _is_found_fix(files: dict[str, str]) -> bool:
     """Has the loop of caller.py a fix, among these files?"""
     known: dict[str, Context] = {}
@@ -79,6 +109,26 @@ def test_what_only_computes_is_no_obstacle(other: str, call: str) -> None:
 @pytest.mark.parametrize(("other", "call"), DOES_MORE)
 def test_what_may_do_more_is_one(other: str, call: str) -> None:
     assert not _is_captured(other, call)
+
+
+def _is_captured_as_built(built: str, call: str) -> bool:
+    caller = SCAN.replace("self.head = other.Head()", built).replace("(self):", "(self, wide=True, given=None):", 1)
+    return _is_found_fix(
+        {
+            "caller.py": caller.format(call=call),
+            "other.py": f"import torch\nfrom torch import nn\n{BOTH}def make(x):\n    return x\n",
+        }
+    )
+
+
+@pytest.mark.parametrize(("built", "call"), BUILT)
+def test_what_is_built_of_classes_elsewhere_that_only_compute_is_no_obstacle(built: str, call: str) -> None:
+    assert _is_captured_as_built(built, call)
+
+
+@pytest.mark.parametrize(("built", "call"), BUILT_OTHERWISE)
+def test_what_may_be_built_otherwise_is_one(built: str, call: str) -> None:
+    assert not _is_captured_as_built(built, call)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import sys
 
 import numpy as np
 
-from perflint.verify.grade import Outcome
-from perflint.verify.statistics import PATCHED, against_original, itself, noise_floor, speed
+from perflint.verify.statistics import PATCHED, Outcome, against_original, itself, noise_floor, speed
 from tests.verify.races import CALM, NOISES, ROUGH, Noise, race
 
 

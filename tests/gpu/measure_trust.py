@@ -22,12 +22,11 @@ from typing import Any
 
 import torch
 
-from perflint.project.cores import available_cores
+from perflint.project import available_cores
 from perflint.shim.plan import Plan
-from perflint.verify.budget import Budget, TimeUp
 from perflint.verify.messages import CALLS, OPTIMIZER, Kind, Program, Variant
 from perflint.verify.processes import Guardian
-from perflint.verify.protocol import Protocol, Schedule
+from perflint.verify.protocol import Budget, Protocol, Schedule, TimeUp
 from perflint.verify.race import race
 from perflint.verify.running import Fault
 from perflint.verify.runs import Course

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -86,6 +87,29 @@ def test_a_graphed_step_is_the_eager_step(name: str) -> None:
         assert equal(one, other), f"at {number} of {len(found)}: {reasons} {captured}"
     assert bool(reasons) == plain, reasons
     assert plain or all(captured), captured
+
+
+def test_a_replay_checks_the_arguments_of_distributions_and_the_next_call_raises() -> None:
+    model = nn.Linear(4, 3).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    @graphed_step
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        policy = torch.distributions.Categorical(logits=model(x))
+        loss: Tensor = -policy.log_prob(y).mean()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss
+
+    y = torch.tensor([0, 1, 2], device=DEVICE)
+    for _ in range(12):
+        step(torch.randn(3, 4, device=DEVICE), y)
+    assert step.graphs == 1 and not step.eager_because
+    step(torch.full((3, 4), math.nan, device=DEVICE), y)
+    torch.cuda.synchronize()
+    with pytest.raises(ValueError, match="invalid arguments"):
+        step(torch.randn(3, 4, device=DEVICE), y)
 
 
 def test_hooks_of_all_optimizers_see_each_step_once_and_no_capture() -> None:

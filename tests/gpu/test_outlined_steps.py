@@ -14,14 +14,15 @@ if not torch.cuda.is_available():
     pytest.skip("needs CUDA", allow_module_level=True)
 
 from perflint.runtime import step as steps  # noqa: E402
+from perflint.runtime.step_replay import StepReplay  # noqa: E402
 from tests.fixture_cases import FIXTURES, load  # noqa: E402
 
 STEMS = [
     ("launch_bound_step/steps", 15),
     ("launch_bound_step/reported", 3),
-    ("launch_bound_step/settings", 5),
+    ("launch_bound_step/settings", 6),
     ("launch_bound_step/carried", 10),
-    ("launch_bound_step/unchecked", 1),
+    ("launch_bound_step/distributions", 1),
     ("launch_bound_step/collected", 4),
     ("launch_bound_step/partial", 10),
     ("launch_bound_step/kept", 1),
@@ -36,7 +37,7 @@ def test_what_is_outlined_computes_what_it_did_and_is_captured(
 ) -> None:
     captured = set[CodeType]()  # as it happens: a graph goes when the model that it trains does
 
-    class Counted(steps.StepReplay):
+    class Counted(StepReplay):
         def __init__(self, call: Any, *rest: Any) -> None:
             super().__init__(call, *rest)
             captured.add(call.function.__code__)

@@ -11,8 +11,8 @@ if not torch.cuda.is_available():
     pytest.skip("needs CUDA", allow_module_level=True)
 
 from perflint.engine.rule import Safety  # noqa: E402
-from perflint.verify.grade import Grade  # noqa: E402
 from perflint.verify.messages import BACKWARD, OPTIMIZER  # noqa: E402
+from perflint.verify.verdict import Grade  # noqa: E402
 from tests.verify.courses import bench  # noqa: E402
 
 

@@ -8,8 +8,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from perflint.profile.agent import lines as agent
-from perflint.profile.agent.lines import Lines, Users
+from perflint.profile import lines as agent
+from perflint.profile.lines import Lines, Users
 
 CLOCK: list[int] = []  # the time is their sum: it goes on where the program says so
 

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 import torch
 
-from perflint.cli.profile_session import rewound, why_not, within
+from perflint.cli.sessions import rewound, why_not, within
 from perflint.profile.record import LEAST, OPERATION_STEPS, Orders
 from perflint.profile.result import Profile, read
 from perflint.profile.running import Ran

@@ -13,12 +13,12 @@ import pytest
 from perflint.analysis.links import Seen
 from perflint.documents import digest
 from perflint.engine.rule import Safety
-from perflint.profile.agent.lines import Facts
+from perflint.profile.lines import Facts
 from perflint.profile.result import Fact, keep
+from perflint.project.figures import seen_in
 from perflint.project.files import discover
 from perflint.project.patch import patch_files
 from perflint.project.run import check_files
-from perflint.project.seen import seen_in
 from perflint.project.settings import Settings, load
 from perflint.shim.planning import Project, plan_for
 from perflint.verify.variants import Variants

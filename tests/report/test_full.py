@@ -12,7 +12,7 @@ from perflint.documents.disk import Problem
 from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import Safety, Severity
 from perflint.report import render
-from perflint.report.style import Style
+from perflint.report.places import Style
 
 if TYPE_CHECKING:
     from tests.report.conftest import Diagnose
@@ -96,6 +96,14 @@ def test_what_breaks_comes_before_what_costs_and_launches_before_memory(diagnose
     text = render("full", RunResult(tuple(FileResult(each.path, (each,)) for each in found), 0.5), Style())
     order = re.findall(r"\[([a-z-]+)\]:", text)
     assert order == ["missing-main-guard", "decode-loop", "item-in-loop", "cat-in-loop"]
+
+
+def test_sentences_are_folded_at_the_width_of_the_terminal_and_lose_no_word(diagnose: Diagnose) -> None:
+    found = diagnose(blocked="line 12: the value decides what runs next: test it every few steps, or use torch.where")
+    narrow = render("full", _run(found), Style(width=50))
+    assert max(map(len, narrow.splitlines())) <= 50
+    assert narrow.split() == render("full", _run(found), Style()).split()
+    assert "  = not fixed: line 12: the value decides what\n    runs next: test it every few steps" in narrow
 
 
 def test_every_file_that_could_not_be_checked_is_named(run: RunResult) -> None:

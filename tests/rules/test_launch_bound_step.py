@@ -21,10 +21,10 @@ from perflint.analysis.memory import points_to  # noqa: E402
 from perflint.engine.catalogue import rules_by_name  # noqa: E402
 from perflint.engine.check import check_text  # noqa: E402
 from perflint.engine.fix import fix_text  # noqa: E402
-from perflint.engine.rule import Safety  # noqa: E402
 from perflint.runtime import graphs  # noqa: E402
+from perflint.runtime.checks import Checks  # noqa: E402
 from perflint.runtime.replay import flatten  # noqa: E402
-from tests.fixture_cases import FIXTURES, cases, load  # noqa: E402
+from tests.fixture_cases import FIXTURES, load  # noqa: E402
 
 
 class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -43,7 +43,7 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @contextmanager
 def no_reads() -> Iterator[None]:
     """Raise at reads of the host meanwhile."""
-    with Reads() as reads:
+    with Reads() as reads, Checks():
         handles = [
             hooks.register_optimizer_step_pre_hook(lambda *_: setattr(reads, "steps", 1)),
             hooks.register_optimizer_step_post_hook(lambda *_: setattr(reads, "steps", 0)),
@@ -110,7 +110,7 @@ class Differentiable(Double):
         "launch_bound_step/partial",
         "launch_bound_step/kept",
         "launch_bound_step/output",
-        "launch_bound_step/unchecked",
+        "launch_bound_step/distributions",
         "decode_loop/graph_outlined",
         "decode_loop/graph_recorded",
     ],
@@ -136,13 +136,6 @@ def test_reads_deferred_before_or_after_the_step_is_captured_make_one_program() 
     assert fix_text(safe, rules, {}, unsafe=True).text == together
     for first in rules:
         assert fix_text(fix_text(before, [first], {}, unsafe=True).text, rules, {}, unsafe=True).text == together
-
-
-def test_a_step_whose_distributions_check_nothing_any_more_is_told_to_behave_otherwise() -> None:
-    (fix,) = (
-        fix for case in cases("before") if case.path.stem == "unchecked_before" for fix in case.findings()[0].fixes
-    )
-    assert fix.safety is Safety.BEHAVIOUR and "no longer check" in fix.title
 
 
 SCRIPT = """

@@ -6,8 +6,7 @@ import ast
 
 import pytest
 
-from perflint.analysis.memory.dispatch import Modules
-from perflint.analysis.memory.hooks import is_scripted, may_be_hooked, may_be_wrapped
+from perflint.analysis.memory.dispatch import Modules, is_scripted, may_be_hooked, may_be_wrapped
 from perflint.analysis.program import Program
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from perflint.analysis.program import Program
 from perflint.engine.rule import Fix
 from perflint.syntax.walk import integer
-from perflint.transforms.blocked import Blocked
-from perflint.transforms.template import expression, plus, statement
+from perflint.transforms.operations import expression, plus, statement
+from perflint.transforms.rewrite import Blocked
 from perflint.transforms.vectorize import axes, indexing, results, rewrite, values
 from perflint.transforms.vectorize.rewrite import vectorized_or_unswitched
 from tests.fixture_cases import cases, load

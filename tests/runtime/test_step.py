@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import weakref
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from perflint.runtime.refusal import CannotCapture, Unsettled
 from perflint.runtime.replay import flatten
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
 from perflint.runtime.scope import Scope
-from perflint.runtime.step import StepReplay
+from perflint.runtime.step_replay import StepReplay
 from perflint.runtime.walk import Walk
 
 Step = Callable[..., Any]
@@ -68,6 +69,14 @@ class Training:
 
 
 X = torch.ones(5, 2)
+
+
+@pytest.mark.parametrize(("scale", "is_valid"), [(1.0, True), (math.nan, False)])
+def test_a_distribution_checks_its_arguments_at_once_where_nothing_is_captured(scale: float, is_valid: bool) -> None:
+    training = Training()
+    step = training.step(lambda: torch.distributions.Normal(0.0, torch.full((3,), scale)))
+    with nullcontext() if is_valid else pytest.raises(ValueError, match="parameter scale"):
+        watched(step, X)
 
 
 def test_without_a_device_the_function_is_called() -> None:

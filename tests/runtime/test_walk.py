@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from perflint.runtime.reads import Glance
 from perflint.runtime.replay import flatten, rebuild
 from perflint.runtime.scope import Scope
-from perflint.runtime.walk import ARRAY_BYTES, HOST_VALUES, ITEMS, Walk
+from perflint.runtime.walk import ARRAY_BYTES, HOST_VALUES, ITEMS, Arguments, Walk
 
 LIMIT = 5
 SETTINGS = SimpleNamespace(width=3, unread=1)
@@ -40,6 +40,11 @@ def learned(function: Any, *args: Any) -> Scope:
     while scope.learn([*(w := walk(scope, function, *args)).modules, *w.objects]):
         pass
     return scope
+
+
+def test_numbers_of_numpy_are_told_by_their_values() -> None:
+    low, again, high = (Arguments(*flatten(((np.float32(each),), {}))) for each in (-1, -1, 1))
+    assert low.parts == again.parts != high.parts and not low.others
 
 
 class Attention(nn.Module):

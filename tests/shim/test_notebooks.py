@@ -11,7 +11,7 @@ from perflint.engine import UserError
 from perflint.profile.result import Code
 from perflint.project.run import check_files
 from perflint.project.settings import load
-from perflint.shim.notebooks import left_out
+from perflint.shim.launch import left_out
 from perflint.shim.planning import Project
 from perflint.verify.messages import OPTIMIZER, Recording
 from perflint.verify.variants import Variants

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.shim.receipts import Basis, Look, Tree
+from perflint.shim.plan import Basis, Look, Tree
 from tests.shim.runs import patched, project, python
 
 _HERE = Path(__file__).parents[2]

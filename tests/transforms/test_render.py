@@ -23,10 +23,12 @@ from perflint.transforms.operations import (
     Operation,
     Replace,
     ReplaceStatements,
+    expression,
     standing_for,
+    statement,
+    statements,
 )
 from perflint.transforms.rewrite import Codemod, Rewrite
-from perflint.transforms.template import expression, statement, statements
 
 Make = Callable[[ast.Module], list[Operation]]
 

@@ -17,11 +17,9 @@ from perflint.project.settings import load
 from perflint.shim.planning import Project
 from perflint.shim.running import preview, summary
 from perflint.shim.settings import KNOWN, watch
-from perflint.tune.kept import keep, ladder, plan_of
-from perflint.tune.trials import fresh, trials
+from perflint.tune import fresh, keep, ladder, plan_of, trials
 from perflint.verify.agent.steps import host
-from perflint.verify.grade import Grade, Likeness
-from perflint.verify.verdict import FixVerdict, Verdict
+from perflint.verify.verdict import FixVerdict, Grade, Likeness, Verdict
 
 PROGRAM = """import torch
 
@@ -85,7 +83,7 @@ def test_a_program_that_has_changed_is_an_error(project: Project) -> None:
 
 @pytest.fixture
 def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perflint.tune.trials.gpu_names", lambda: frozenset({"NVIDIA H100 80GB HBM3"}))
+    monkeypatch.setattr("perflint.tune.gpu_names", lambda: frozenset({"NVIDIA H100 80GB HBM3"}))
 
 
 @pytest.mark.usefixtures("_a_gpu")
@@ -148,7 +146,7 @@ def test_advice_that_won_is_applied_though_nobody_selects_it(project: Project) -
 
 
 def test_without_a_gpu_nothing_is_tried_that_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perflint.tune.trials.gpu_names", frozenset)
+    monkeypatch.setattr("perflint.tune.gpu_names", frozenset)
     tried = trials(frozenset(Safety))
     assert "compile" in tried.settings and "cudnn-benchmark" not in tried.settings and not tried.rules
 

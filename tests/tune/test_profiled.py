@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from perflint.profile.result import keep
-from perflint.tune.profiled import profiled
-from perflint.tune.trials import fresh
-from perflint.verify.budget import Budget
+from perflint.tune import fresh, profiled
 from perflint.verify.messages import Kind, Program
 from perflint.verify.processes import Guardian
+from perflint.verify.protocol import Budget
 from perflint.verify.runs import Course
 from tests.fixture_cases import FIXTURES
 

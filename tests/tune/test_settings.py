@@ -19,8 +19,8 @@ from perflint.engine.rule import Safety
 from perflint.runtime import loader
 from perflint.shim.counts import tallied
 from perflint.shim.settings import KNOWN, SETTINGS, watch
-from perflint.verify.grade import Grade
 from perflint.verify.messages import Variant
+from perflint.verify.verdict import Grade
 from tests.verify.courses import bench, original
 
 

@@ -12,12 +12,12 @@ from perflint.documents import digest
 from perflint.engine.edits import line_map
 from perflint.engine.rule import Safety
 from perflint.shim.plan import PatchedFile, Plan
-from perflint.verify.grade import Likeness
 from perflint.verify.messages import OPTIMIZER, Kind, Program, Variant
 from perflint.verify.processes import Guardian
 from perflint.verify.protocol import Protocol
 from perflint.verify.recordings import Records
 from perflint.verify.runs import Course
+from perflint.verify.verdict import Likeness
 from tests import forks
 
 PROGRAMS = Path(__file__).parents[2] / "fixtures" / "verify"

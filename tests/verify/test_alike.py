@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from perflint.verify.grade import Grade
 from perflint.verify.seeds import SEEDS, Traits, alike
+from perflint.verify.verdict import Grade
 
 TRIALS = 200
 CHANCE, HALF, NOTHING_SHARED = 0.1, 0.7, 1.0  # of the spread from seed to seed: what is of each program's own dice

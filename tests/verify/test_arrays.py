@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from perflint.verify.compare import Comparison, Difference
-from perflint.verify.grade import Grade
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.runs import Recorded
+from perflint.verify.verdict import Grade
 
 SCORES = np.linspace(0, 1, 50, dtype=np.float32)
 ROUNDED = Comparison(2, 9, (), (Difference(1, "loss 0", 1e-7, is_close=True),))

@@ -15,19 +15,18 @@ from typing import Any, cast
 
 import pytest
 
-from perflint.verify import budget, runs
-from perflint.verify.budget import Budget, Ledger, TimeUp, deadline
+from perflint.verify import protocol, runs
 from perflint.verify.compare import compare
-from perflint.verify.grade import NO_TIME, Grade
+from perflint.verify.examine import unfound
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.messages import CALLS, OPTIMIZER, Arrival, Platform, Variant
-from perflint.verify.protocol import Look, Passage, Protocol, Schedule
+from perflint.verify.protocol import Budget, Ledger, Look, Passage, Protocol, Schedule, TimeUp, deadline
 from perflint.verify.race import race
 from perflint.verify.running import NoProgress, Running
 from perflint.verify.runs import Course
-from perflint.verify.stages import unfound
 from perflint.verify.statistics import ORIGINALS
 from perflint.verify.summary import advice, sentence
+from perflint.verify.verdict import NO_TIME, Grade
 from tests.verify.courses import PROGRAMS, bench, original, verify
 
 PROTOCOL = Protocol("steps", warm_up=4, window=2, pairs=5, rounds=8)
@@ -87,7 +86,7 @@ class Slowly(Course):
 def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
     """The hand of the clock by which budgets and looks are timed."""
     made = Hand()
-    for module in (budget, runs):
+    for module in (protocol, runs):
         monkeypatch.setattr(module, "time", made)
     return made
 

@@ -9,9 +9,9 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.verify import recordings
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.messages import BATCH
 from perflint.verify.runs import Recorded
+from perflint.verify.verdict import Grade, Likeness
 from tests.verify.courses import Bench, bench, original
 
 SEEDS = 5  # each is two processes

@@ -18,9 +18,9 @@ from perflint.cli.programs import tune
 from perflint.project.figures import VERDICTS
 from perflint.verify import verdicts
 from perflint.verify.agent.timeline import HOST, LOADER
-from perflint.verify.grade import Grade
 from perflint.verify.messages import CALLS
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
+from perflint.verify.verdict import Grade
 from tests.verify.courses import PROGRAMS, verify
 
 WORKLOADS = PROGRAMS.parent / "workloads"
@@ -152,6 +152,9 @@ def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypat
     ("arguments", "line"),
     [
         (("missing.py",), "perflint: missing.py: there is no such file to run"),
+        (("broken.py",), "perflint: broken.py:2: is not valid Python: '(' was never closed"),
+        (("strange.py",), "perflint: strange.py:1: unknown encoding: of-nobody"),
+        (("broken.ipynb",), "perflint: broken.ipynb:1: is not valid JSON: Expecting value"),
         (("-m", "missing.train"), "perflint: No module named missing.train"),
         (("--budget", "soon", "train.py"), "'soon' is no time: write 90s, 5m or 1h"),
         (("--budget", "0m", "train.py"), "there is nothing to be measured in no time"),
@@ -160,6 +163,9 @@ def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypat
     ],
 )
 def test_a_users_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], line: str) -> None:
+    (tmp_path / "broken.py").write_text("a = 1\nx = (\n")
+    (tmp_path / "strange.py").write_text("# coding: of-nobody\n")
+    (tmp_path / "broken.ipynb").write_text("[")
     result = verify(tmp_path, *arguments)
     assert result.returncode == 2
     assert line in result.stderr

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from perflint.verify.compare import compare, losses, traits
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.messages import OPTIMIZER, Recording, Variant
 from perflint.verify.runs import Course, Recorded
+from perflint.verify.verdict import Grade, Likeness
 from tests.verify.courses import changed, course, original
 
 STEPS = 6

@@ -13,16 +13,14 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
-from perflint.verify import budget
-from perflint.verify.budget import Budget
+from perflint.verify import protocol
 from perflint.verify.contest import Contest, Settled, names_of
-from perflint.verify.grade import Grade
 from perflint.verify.messages import Variant
-from perflint.verify.protocol import Protocol
+from perflint.verify.protocol import Budget, Protocol
 from perflint.verify.race import Enough, Race, Room, Start
 from perflint.verify.running import Fault
 from perflint.verify.statistics import ORIGINALS, PATCHED, WHOLE, Samples, against_original, more, only, within
-from perflint.verify.verdict import FixVerdict
+from perflint.verify.verdict import FixVerdict, Grade
 from tests.verify.races import CALM, ROUGH, Noise, race
 from tests.verify.verdicts import fix
 
@@ -120,7 +118,7 @@ def settled(
     course = Simulated(speed, noise, seed, crashes, room, takes)
     schedule = cast(Any, Fixed(course, *size, variants))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budget, "time", course.clock)
+        patch.setattr(protocol, "time", course.clock)
         contest = Contest(course.race, patched, schedule, Budget(LONG), lambda _: None, lambda: None)
         return contest.settle(fixes), course.races
 

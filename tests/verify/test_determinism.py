@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from perflint.verify.agent import determinism
-from perflint.verify.grade import Grade
+from perflint.verify.verdict import Grade
 from tests.verify.courses import bench
 
 RANDBITS = vars(bit_generator)["randbits"]  # draws seeds from the system

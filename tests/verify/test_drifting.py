@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from perflint.engine.rule import Safety
-from perflint.verify.grade import Grade
+from perflint.verify.verdict import Grade
 from tests.verify.courses import Bench, bench
 
 STEP = "optimizer.step()"

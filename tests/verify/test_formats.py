@@ -8,7 +8,7 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.verify import recordings
-from perflint.verify.grade import Grade
+from perflint.verify.verdict import Grade
 from tests.verify.courses import Bench, bench
 
 SEEDS = 6

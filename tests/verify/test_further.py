@@ -13,12 +13,11 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.verify import examine
-from perflint.verify.budget import Budget
 from perflint.verify.contest import wrong
 from perflint.verify.examine import Examination
-from perflint.verify.grade import Grade, Likeness
+from perflint.verify.protocol import Budget
 from perflint.verify.runs import Recorded
-from perflint.verify.verdict import Reach
+from perflint.verify.verdict import Grade, Likeness, Reach
 from tests.verify.verdicts import fix
 
 RUN = Recorded(Path(), None, "", "", last=20, unseen=("main() at train.py:3",))

@@ -13,16 +13,14 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.verify import examine
-from perflint.verify.budget import Budget, TimeUp
 from perflint.verify.examine import Examination
-from perflint.verify.grade import Grade, Likeness, Outcome
 from perflint.verify.messages import OPTIMIZER, Platform, Variant
-from perflint.verify.protocol import Look, Passage, Schedule
+from perflint.verify.protocol import Budget, Look, Passage, Schedule, TimeUp
 from perflint.verify.race import Race
 from perflint.verify.runs import Recorded
-from perflint.verify.statistics import PATCHED
+from perflint.verify.statistics import PATCHED, Outcome
 from perflint.verify.summary import advice, sentence
-from perflint.verify.verdict import Reach, Side, Verdict
+from perflint.verify.verdict import Grade, Likeness, Reach, Side, Verdict
 from tests.verify.races import CALM, race
 from tests.verify.verdicts import BITWISE, fix
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from perflint.verify.compare import Comparison, Difference
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.runs import Recorded
+from perflint.verify.verdict import Grade, Likeness
 
 RUN = Recorded(Path(), None, "loss 0.5\n", "")
 NEAR = Difference(2, "gradient 0.0", 1e-7, is_close=True, reference=1e-7, changed=1.1e-7)
@@ -57,6 +57,13 @@ def test_rounding_is_at_most_the_largest_difference_at_whatever_step() -> None:
 def test_an_error_of_several_times_the_originals_own_is_different_also_where_values_are_close() -> None:
     assert graded(replace(NEAR, reference=1e-6, changed=2e-6)) is Grade.ROUNDING
     assert graded(replace(NEAR, reference=1e-6, changed=2e-5)) is Grade.DIFFERENT
+
+
+def test_an_average_of_an_optimizer_may_err_by_what_single_precision_makes_of_its_rate() -> None:
+    squares = replace(NEAR, name="optimizer 0.5.exp_avg_sq", error=1.3e-5, changed=1.3e-5)
+    assert graded(squares) is Grade.ROUNDING
+    assert graded(replace(squares, changed=1e-4)) is Grade.DIFFERENT
+    assert graded(replace(squares, name="parameter 0.5")) is Grade.DIFFERENT
 
 
 def test_few_elements_or_digits_may_err_by_more() -> None:

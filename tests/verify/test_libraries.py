@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from perflint.project.closure import of_program
-from perflint.verify import libraries
-from perflint.verify.forks import SERVER, Popen, address
+from perflint.verify.forks import SERVER, Notes, Popen, address, libraries
 from perflint.verify.messages import Kind
 from tests import forks
 
@@ -32,9 +31,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def found(folder: Path, script: str, kind: Kind = Kind.SCRIPT, name: str = "train.py") -> tuple[str, ...] | None:
     (folder / "train.py").write_text(script)
     is_module = kind is not Kind.SCRIPT
-    notes = libraries.Notes()
+    notes = Notes()
     closure = of_program(name, (), is_module=is_module, folder=folder, top=folder, visit=notes.visit)
-    return libraries.libraries(closure, notes)
+    return libraries(closure, notes)
 
 
 def test_what_is_installed_and_always_imported_is_known_through_own_modules(folder: Path) -> None:
@@ -55,7 +54,7 @@ def test_an_installed_package_that_a_link_on_the_path_leads_to_is_none_of_the_pr
     (folder.parent / "links").mkdir()
     (folder.parent / "links" / "vision").symlink_to(folder.parent / "site-packages" / "vision")
     monkeypatch.setenv("PYTHONPATH", str(folder.parent / "links"))
-    notes = libraries.Notes()
+    notes = Notes()
     (folder / "train.py").write_text("import vision\n")
     closure = of_program("train.py", (), is_module=False, folder=folder, top=folder, visit=notes.visit)
     assert closure and closure.files == ((folder / "train.py").resolve(),)
@@ -108,7 +107,7 @@ def test_where_files_may_be_written_otherwise_than_by_python_is_known(folder: Pa
         "def store():\n    import lmdb\n"
     )
     (folder / "plots.py").write_text("import subprocess\n\n\ndef show():\n    return subprocess.Popen(['gnuplot'])\n")
-    notes = libraries.Notes()
+    notes = Notes()
     of_program("train.py", (), is_module=False, folder=folder, top=folder, visit=notes.visit)
     assert [Path(each).name for each in notes.others] == ["train.py:4", "train.py:6", "plots.py:5"]
 

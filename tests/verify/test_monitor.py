@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from perflint.verify import monitor
-from perflint.verify.grade import Outcome
 from perflint.verify.monitor import Monitor, disturbances, facts, readings
+from perflint.verify.statistics import Outcome
 from perflint.verify.summary import sentence
 from perflint.verify.verdict import Reading, Stranger
 from tests.verify.verdicts import verdict

@@ -72,8 +72,8 @@ def test_the_clock_of_the_device_is_set_by_its_quickest_launch(lag: int) -> None
 
 
 def test_what_torch_s_profiler_tells_is_understood() -> None:
-    kineto = Kineto(device=False, host=True)
-    assert kineto.start()
+    kineto = Kineto.started(device=False, host=True)
+    assert kineto
     torch.ones(64, 64) @ torch.ones(64, 64)
     device = torch.autograd.DeviceType.CPU  # type: ignore[attr-defined]  # as if it were one
     busy, waits = seen(kineto.stop(), device)

@@ -13,14 +13,14 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
-from perflint.verify.budget import Budget
 from perflint.verify.contest import Contest, Settled
 from perflint.verify.examine import Examination
-from perflint.verify.grade import Grade, Likeness, Outcome
 from perflint.verify.messages import Variant
+from perflint.verify.protocol import Budget
 from perflint.verify.runs import Recorded
+from perflint.verify.statistics import Outcome
 from perflint.verify.variants import Effect
-from perflint.verify.verdict import FixVerdict, Reach, Verdict, begun
+from perflint.verify.verdict import FixVerdict, Grade, Likeness, Reach, Verdict, begun
 from tests.verify.races import CALM
 from tests.verify.test_contest import LONG, Fixed, Simulated, Speed
 from tests.verify.verdicts import BITWISE, fix

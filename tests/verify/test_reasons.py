@@ -8,8 +8,8 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.verify.contest import merit, too_little, wrong
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.statistics import Estimate
+from perflint.verify.verdict import Grade, Likeness
 from tests.verify.verdicts import fix
 
 GAIN, LOSS, NOISE = (Estimate(ratio, ratio - 0.05, ratio + 0.05, 50, 5) for ratio in (1.3, 0.8, 1.0))

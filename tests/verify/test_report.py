@@ -13,11 +13,10 @@ import pytest
 
 from perflint.verify.agent.timeline import DEVICE, HOST, Span, Timeline
 from perflint.verify.agent.timeline import timeline as observed
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.report import page
 from perflint.verify.statistics import Samples
 from perflint.verify.summary import sentence
-from perflint.verify.verdict import Hunk, Side, Verdict
+from perflint.verify.verdict import Grade, Hunk, Likeness, Side, Verdict
 from tests.verify.verdicts import DIFF, fix, losses, timeline, verdict
 
 EVIL = "</title><script>alert(1)</script>\udcff\u202e\x1b[2J<img src=x onerror=alert(1)>'\"&amp;"

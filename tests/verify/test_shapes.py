@@ -8,7 +8,7 @@ from subprocess import PIPE
 
 import pytest
 
-from perflint.verify.grade import Grade
+from perflint.verify.verdict import Grade
 from tests import forks
 from tests.verify.courses import PROGRAMS, bench
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perflint.verify.grade import Outcome
 from perflint.verify.statistics import (
     AGAIN,
     ORIGINAL,
     ORIGINALS,
     PATCHED,
     Estimate,
+    Outcome,
     Samples,
     Window,
     against_original,

@@ -9,12 +9,10 @@ import pytest
 from rich.cells import cell_len
 
 from perflint.engine.rule import Safety
-from perflint.report.style import Style
-from perflint.verify.budget import Spent
-from perflint.verify.grade import NO_TIME, Grade, Likeness
+from perflint.report.places import Style
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Samples, Window
 from perflint.verify.summary import sentence, spent, summary
-from perflint.verify.verdict import Side, Stranger, Verdict
+from perflint.verify.verdict import NO_TIME, Grade, Likeness, Side, Spent, Stranger, Verdict
 from tests.verify.verdicts import fix, verdict
 
 FORTY = tuple(fix(number) for number in range(40))

@@ -15,14 +15,13 @@ import psutil
 import pytest
 
 from perflint.verify import processes
-from perflint.verify.budget import Budget
 from perflint.verify.examine import Examination
-from perflint.verify.grade import Grade
 from perflint.verify.late import Shortcut
 from perflint.verify.messages import BATCH, Platform
-from perflint.verify.protocol import Look, Passage
+from perflint.verify.protocol import Budget, Look, Passage
 from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.statistics import ORIGINAL
+from perflint.verify.verdict import Grade
 from tests.verify.courses import PROGRAMS, bench, course, original
 
 PATIENCE = 120.0

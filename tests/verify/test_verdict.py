@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from perflint.engine.rule import Safety
-from perflint.verify.grade import Grade, Likeness, Outcome
-from perflint.verify.statistics import Estimate, Samples
+from perflint.verify.statistics import Estimate, Outcome, Samples
 from perflint.verify.summary import percent, ratio, ratio_with_interval, seconds, sentence, size
-from perflint.verify.verdict import Reach
+from perflint.verify.verdict import Grade, Likeness, Reach
 from tests.verify.races import STEP
 from tests.verify.verdicts import fix, verdict
 

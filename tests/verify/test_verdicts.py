@@ -13,10 +13,9 @@ import pytest
 from perflint.engine import UserError
 from perflint.verify import verdicts
 from perflint.verify.agent.timeline import Span, Timeline
-from perflint.verify.grade import Likeness
 from perflint.verify.statistics import Estimate, Window
 from perflint.verify.summary import sentence
-from perflint.verify.verdict import FixVerdict, Hunk, Reach, Reading, Side, Stranger, Verdict
+from perflint.verify.verdict import FixVerdict, Hunk, Likeness, Reach, Reading, Side, Stranger, Verdict
 from perflint.verify.verdicts import add, as_object, aside, read
 from tests.verify.verdicts import verdict
 

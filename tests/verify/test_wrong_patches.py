@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from perflint.engine.rule import Safety
-from perflint.verify.grade import Grade, Likeness
 from perflint.verify.messages import CALLS, OPTIMIZER, Variant
 from perflint.verify.protocol import Protocol
 from perflint.verify.recordings import Further
+from perflint.verify.verdict import Grade, Likeness
 from tests.verify.courses import Bench, bench, changed, course
 
 LOOP = "    for x, y in loader:\n"

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perflint import torch_ops
-from perflint.analysis.autograd.found import Effect, GradMode
-from perflint.analysis.autograd.mode import GradModes
+from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.call_graph import CallGraph, is_abstract, overridden
-from perflint.analysis.data.attributes import Attributes
+from perflint.analysis.data.origins import Attributes
 from perflint.analysis.facts import Program
+from perflint.analysis.found import Effect, GradMode
 from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.roles import HOLDS

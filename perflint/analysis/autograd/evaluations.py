@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from perflint.analysis.autograd.found import Effect, Fate, GradMode
+from perflint.analysis.autograd.modes import TrainingModes
 from perflint.analysis.facts import Program
+from perflint.analysis.found import Effect, Fate, GradMode
 from perflint.analysis.links import Manner
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import Kind
@@ -35,7 +36,7 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, ast.stmt]]:
             yield loop, around if is_all and isinstance(around, ast.FunctionDef) else loop
     functions: Sequence[ast.FunctionDef] = program.of_type(ast.FunctionDef)
     given = [each for each in functions if program.is_called(each, Manner.EVALUATED)]
-    sets_modes = bool(given) or any(map(_sets_mode, program.of_type(ast.Call)))
+    sets_modes = bool(given) or program.get(TrainingModes).may_evaluate
     trains = "backward(" in program.text
     for function in functions:
         may_be = sets_modes or (trains and _EVALUATION.search(function.name))
@@ -94,12 +95,6 @@ def _outcome(test: ast.expr, told: Mapping[str, object]) -> bool | None:
         if compares and isinstance(other, ast.Constant):
             return (told[test.left.id] == other.value) is isinstance(operator, ast.Eq | ast.Is)
     return None
-
-
-def _sets_mode(call: ast.Call) -> bool:
-    """May it put a module into evaluation mode?"""
-    method = getattr(call.func, "attr", "")
-    return method == "eval" or (method == "train" and bool(call.args or call.keywords))
 
 
 def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import KNOWN, Effects, differentiates, runs_module
-from perflint.analysis.autograd.found import Effect, Fate, GradMode, GraphUse
-from perflint.analysis.autograd.mode import GradModes
+from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.facts import Program
+from perflint.analysis.found import Effect, Fate, GradMode, GraphUse
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.links import Likelihood, Manner
-from perflint.analysis.memory.hooks import may_be_hooked, registers_hooks
+from perflint.analysis.memory.dispatch import may_be_hooked, registers_hooks
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import parameters_of
 from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of
@@ -41,55 +41,52 @@ _CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
 Calls = tuple[ast.Call, ...]  # that led into a function
 
 
-class GraphUses:
-    """What becomes of the graphs in one program."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def of(self, place: ast.AST) -> list[GraphUse]:
-        """Who differentiates, or may, what `place` computes with gradients: an expression, statements, a function."""
-        walk = _Walk(self.program)
-        if isinstance(place, ast.expr):
-            walk.follow(place, ())
-            return walk.found
-        for node in own_nodes(place):
-            if isinstance(node, ast.Call) and walk.may_start(node):
-                walk.follow(node, ())
-        return walk.found
-
-    def cuts(self, place: ast.expr) -> list[ast.AST]:
-        """Where the graph of what `place` computes is let go of, by `detach` or `data`."""
-        walk = _Walk(self.program)
+def graph_uses(program: Program, place: ast.AST) -> list[GraphUse]:
+    """Who differentiates, or may, what `place` computes with gradients: an expression, statements, a function."""
+    walk = _Walk(program)
+    if isinstance(place, ast.expr):
         walk.follow(place, ())
-        return walk.cuts
-
-    def drops(self, function: Function) -> bool:
-        """Does `function` let go of the graph of its first argument, by `detach` or `data`, and use it for nothing?"""
-        if function not in self.program.get(_cutting) and not self.program.may_drop_elsewhere:
-            return False
-        flow, parameter = self.program.get(Flow), next(iter(parameters_of(function)), None)
-        bindings = flow.graph_of(self.program.tree).bindings.get(getattr(function, "name", ""), [])
-        is_only_one = [each.node for each in bindings] == [function]
-        if parameter is None or not is_only_one or _own_wrappers(self.program, function):
-            return False
-        walk = _Walk(self.program, within=function)
-        walk.uses(flow.graph_of(function).readers(parameter), ())
-        return bool(walk.cuts) and not walk.found
-
-    def inside(self, function: Function) -> list[GraphUse]:
-        """What shows or keeps a graph that `function` makes, other than by returning it."""
-        walk = _Walk(self.program, returns=False)
-        owner = self.program.class_of(function)
-        is_module = owner is not None and owner.instance.kind is Kind.MODULE
-        given = {each.arg for each in parameters_of(function)[1:]} if is_module else set()
-        for node in own_nodes(function):
-            is_made = isinstance(node, ast.Call) and walk.may_start(node)
-            is_weight = is_module and isinstance(node, ast.Attribute) and self.program.value(node).kind is Kind.TENSOR
-            is_given = isinstance(node, ast.Name) and node.id in given
-            if isinstance(node, ast.expr) and (is_made or is_weight or is_given):
-                walk.follow(node, ())
         return walk.found
+    for node in own_nodes(place):
+        if isinstance(node, ast.Call) and walk.may_start(node):
+            walk.follow(node, ())
+    return walk.found
+
+
+def cuts(program: Program, place: ast.expr) -> list[ast.AST]:
+    """Where the graph of what `place` computes is let go of, by `detach` or `data`."""
+    walk = _Walk(program)
+    walk.follow(place, ())
+    return walk.cuts
+
+
+def drops_graph(program: Program, function: Function) -> bool:
+    """Does `function` let go of the graph of its first argument, by `detach` or `data`, and use it for nothing?"""
+    if function not in program.get(_cutting) and not program.may_drop_elsewhere:
+        return False
+    flow, parameter = program.get(Flow), next(iter(parameters_of(function)), None)
+    bindings = flow.graph_of(program.tree).bindings.get(getattr(function, "name", ""), [])
+    is_only_one = [each.node for each in bindings] == [function]
+    if parameter is None or not is_only_one or _own_wrappers(program, function):
+        return False
+    walk = _Walk(program, within=function)
+    walk.uses(flow.graph_of(function).readers(parameter), ())
+    return bool(walk.cuts) and not walk.found
+
+
+def _shown_inside(program: Program, function: Function) -> list[GraphUse]:
+    """What shows or keeps a graph that `function` makes, other than by returning it."""
+    walk = _Walk(program, returns=False)
+    owner = program.class_of(function)
+    is_module = owner is not None and owner.instance.kind is Kind.MODULE
+    given = {each.arg for each in parameters_of(function)[1:]} if is_module else set()
+    for node in own_nodes(function):
+        is_made = isinstance(node, ast.Call) and walk.may_start(node)
+        is_weight = is_module and isinstance(node, ast.Attribute) and program.value(node).kind is Kind.TENSOR
+        is_given = isinstance(node, ast.Name) and node.id in given
+        if isinstance(node, ast.expr) and (is_made or is_weight or is_given):
+            walk.follow(node, ())
+    return walk.found
 
 
 def _cutting(program: Program) -> set[Function | None]:
@@ -319,7 +316,7 @@ def observers(program: Program, place: ast.AST) -> Iterator[GraphUse]:
     around = program.function_of(place)
     for function in (*effects.functions(place), *_properties(program, nodes)):
         if function is not around:
-            uses = program.get(GraphUses).inside(function) if function is not place else []
+            uses = _shown_inside(program, function) if function is not place else []
             yield from (*uses, *(GraphUse(each, Fate.OBSERVED) for each in _own_wrappers(program, function)))
     if registers_hooks(program) or may_be_hooked(program):
         yield GraphUse(program.tree, Fate.HOOKED)
@@ -333,7 +330,7 @@ def needs_gradients(program: Program, function: Function) -> Likelihood:
     effects = program.get(Effects)
     if effects.of(function, Effect.DIFFERENTIATES):
         return Likelihood.CERTAIN
-    may_keep = _own_wrappers(program, function) or program.get(GraphUses).inside(function)
+    may_keep = _own_wrappers(program, function) or _shown_inside(program, function)
     is_noticed = may_keep or effects.of(function, Effect.UNSEEN) or any(observers(program, function))
     return Likelihood.POSSIBLE if is_noticed else Likelihood.NO
 
@@ -341,7 +338,7 @@ def needs_gradients(program: Program, function: Function) -> Likelihood:
 def _asks(program: Program, node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute) and node.attr in _ASKED and isinstance(node.ctx, ast.Load):
         return True
-    return isinstance(node, ast.Call) and program.qualified(node.func) in _ASKING
+    return program.call_of(node, *_ASKING) is not None
 
 
 def _properties(program: Program, nodes: list[ast.AST]) -> list[Function]:

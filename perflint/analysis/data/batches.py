@@ -1,4 +1,4 @@
-"""Follows what loaders hand out: which batches a value is taken out of, and which code makes their samples."""
+"""Follows what loaders hand out: which batch a value is of, which code makes samples; and loops over examples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.occurrences import dependents
 from perflint.analysis.values.operations import operation
-from perflint.analysis.values.values import Value
+from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import Function, method_of, name_called, own_nodes, receiver_of
 
 _INNER = (ast.For, ast.AsyncFor, ast.comprehension)
@@ -180,7 +180,7 @@ def _work(program: Program, function: ast.FunctionDef) -> Iterator[Work]:
         made = dependents(each, {parameter.arg for parameter in each.args.args} - {"self", "cls"})
         for node in own_nodes(each):
             yield Work(node, made, places[each] or node)
-            callee = program.callee(node) if isinstance(node, ast.Call) else None
+            callee = program.callee(node)
             is_new = callee not in places and len(places) < _FUNCTIONS
             if is_new and isinstance(callee, ast.FunctionDef) and "collate" not in callee.name:
                 is_own = program.class_around(callee) is program.class_around(function) is not None
@@ -195,3 +195,40 @@ def _gives_samples(program: Program, function: ast.FunctionDef) -> bool:
         return False
     is_sized = method_of(around, "__len__") is not None
     return is_sized and any(re.search("(?i)data|corpus", each) for each in (around.name, *program.base_names(around)))
+
+
+_DATASETS = re.compile(
+    r"datasets\.(load\.|arrow_dataset\.|combine\.|dataset_dict\.)?(load_|Dataset|concatenate|interl)\w*(\.\w+)?"
+)
+_TOKENIZER = re.compile(r"transformers\.(\w+\.)*\w*Tokenizer\w*\.from_pretrained$")
+_BATCH = re.compile(r"batch|chunk|loader|epoch|step", re.IGNORECASE)
+_DEPTH = 8  # of methods and items
+
+
+def is_hf_dataset(program: Program, node: ast.expr, depth: int = _DEPTH) -> bool:
+    """Is it made by Hugging Face's datasets, perhaps through methods and items of one?"""
+    for each in program.get(Origins).of(node) if depth else ():
+        if isinstance(each, ast.Call) and _DATASETS.fullmatch(program.qualified(each.func)):
+            return True
+        part = each.func if isinstance(each, ast.Call) else each
+        if isinstance(part, ast.Attribute | ast.Subscript) and is_hf_dataset(program, part.value, depth - 1):
+            return True
+    return False
+
+
+def is_hf_tokenizer(program: Program, node: ast.expr) -> bool:
+    """May it be what `from_pretrained` of a tokenizer of transformers has made?"""
+    made = (each for each in program.get(Origins).of(node) if isinstance(each, ast.Call))
+    return any(_TOKENIZER.match(program.qualified(each.func)) for each in made)
+
+
+def walks_examples(program: Program, loop: ast.For | ast.comprehension) -> bool:
+    """Does the loop walk examples, more than are written out, and no batches?"""
+    walked = [each for each in program.get(Origins).of(loop.iter) if isinstance(each, ast.expr)]
+    if any(isinstance(each, ast.List | ast.Tuple) and each.elts for each in walked):
+        return False
+    counted = program.call_of(loop.iter, "builtins.range")
+    is_strided = counted is not None and len(counted.args) == 3
+    nodes = (each for node in (loop.target, loop.iter) for each in ast.walk(node))
+    names = " ".join(each.id for each in nodes if isinstance(each, ast.Name))
+    return not is_strided and program.value(loop.iter).kind is not Kind.LOADER and not _BATCH.search(names)

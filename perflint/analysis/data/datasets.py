@@ -1,18 +1,18 @@
-"""Analyses the dataset of a loader: whether workers can read it, and would read the same."""
+"""Analyses the dataset of a loader: whether workers can read it, and would read the same in the same order."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
-from perflint.analysis.data.draw_order import Draws
-from perflint.analysis.data.effects import Callees, Effects
-from perflint.analysis.data.isolation import Isolation
-from perflint.analysis.data.loaders import LoaderCall
+from perflint.analysis.data.callables import Callees, Draws, SideEffects
+from perflint.analysis.data.iteration import Iteration
+from perflint.analysis.data.loaders import LoaderCall, Loaders
+from perflint.analysis.data.obstacles import OF_TENSORS, Isolation, Pickling, Residence
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.data.residence import OF_TENSORS, Pickling, Residence
 from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, contains_tensor
@@ -65,7 +65,7 @@ class Datasets:
         self._pickling = program.get(Pickling)
         self._callees = program.get(Callees)
         self._draws = program.get(Draws)
-        self._effects = program.get(Effects)
+        self._effects = program.get(SideEffects)
         self._isolation = Isolation(program)
         self._residence = program.get(Residence)
         self._open: set[ast.AST] = set()  # what is being examined, for a dataset that is made of itself
@@ -318,3 +318,57 @@ class Datasets:
 
 def _is_iterable(name: str) -> bool:
     return name == "iterable-dataset" or torch_ops.class_kind(name) == "iterable-dataset"
+
+
+# These make the iterators of what they are given at once, and read from them later, or from one after the other.
+_EARLY = re.compile(r"builtins\.(iter|zip|map|filter)|itertools\.\w+")
+_NO_LOADERS = frozenset({Kind.TENSOR, Kind.NUMPY, Kind.FUNCTION, Kind.LIBRARY, Kind.NUMBER, Kind.STRING})
+_ORDERLY = frozenset({"SequentialSampler", "DistributedSampler"})
+
+
+def order_changed(program: Program, loader: LoaderCall) -> str:
+    """Why workers may change when the order of a shuffling `loader` is drawn; empty where they don't.
+
+    Without workers that is when the first batch is read, which is at once where a plain loop walks the loader.
+    """
+    shuffle = program.get(Loaders).setting(loader.call, "shuffle", loader.offset)
+    samplers = [loader.argument(name) for name in ("sampler", "batch_sampler")]
+    made = [each for sampler in samplers if sampler is not None for each in program.get(Origins).of(sampler)]
+    if shuffle.is_missing and all(_is_orderly(program, each) for each in made):
+        return ""
+    if made or loader.argument("generator") is not None:
+        return "its sampler, or generator, may draw at another moment"
+    walkers = program.of_type(ast.Call, ast.GeneratorExp)
+    first = next(filter(None, (_early(program, each, loader) for each in walkers)), None)
+    return f"`{' '.join(program.segment(first).split())}` may draw its order earlier" if first is not None else ""
+
+
+def _early(program: Program, node: ast.expr, loader: LoaderCall) -> ast.expr | None:
+    """The node, if it may make the iterator of the loader before something asks that for an item."""
+    is_walked = isinstance(program.parent(node), ast.For | ast.comprehension | ast.Call | ast.Starred | ast.YieldFrom)
+    if isinstance(node, ast.GeneratorExp):
+        given = [] if is_walked else [node.generators[0].iter]
+    else:
+        assert isinstance(node, ast.Call)
+        name = program.qualified(node.func)
+        is_early = _EARLY.fullmatch(name) or (name == "builtins.enumerate" and not is_walked)
+        given = node.args if is_early else []
+    return node if any(_may_be(program, each, loader) for each in given) else None
+
+
+def _may_be(program: Program, node: ast.expr, loader: LoaderCall) -> bool:
+    """May it be the loader, as a parameter of unknown callers may that is handed to `iter`?"""
+    if isinstance(node, ast.Starred):
+        held = program.value(node.value)
+        parts = (held.item, *(held.items or ()))  # which of them is not followed
+        return any(part.kind is Kind.LOADER for part in parts if part)
+    is_known = program.value(node).kind in _NO_LOADERS
+    may_be_given = not is_known and isinstance(program.parent(node), ast.Call)
+    origins = [each for each, is_held, _ in program.get(Iteration).reached(node) if not is_held]
+    return any(each is loader.call or (may_be_given and isinstance(each, ast.arg)) for each in origins)
+
+
+def _is_orderly(program: Program, sampler: ast.AST) -> bool:
+    """Is it None, or a sampler that draws nothing?"""
+    name = program.qualified(sampler.func) if isinstance(sampler, ast.Call) else ""
+    return getattr(sampler, "value", sampler) is None or name.rpartition(".")[2] in _ORDERLY

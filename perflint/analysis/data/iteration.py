@@ -183,7 +183,8 @@ class Workers:
 
     def of_number(self, expression: ast.expr, what: str) -> Reason | None:
         """What is started where `expression` is the number of workers."""
-        return self._of_setting(Setting(*self._judged(expression)), what)
+        state, certain = self._loaders.judge(expression)
+        return self._of_setting(Setting(state, expression, certain), what)
 
     def summaries(self, call: ast.Call) -> tuple[Summary, ...]:
         """What other files tell of the function that is called."""
@@ -220,10 +221,6 @@ class Workers:
         return bool(given) and all(each.is_literal and each.literal == 0 for each in given)
 
     # -- numbers of workers
-
-    def _judged(self, expression: ast.expr) -> tuple[State, ast.expr, bool]:
-        state, certain = self._loaders.judge(expression)
-        return state, expression, certain
 
     def _of_setting(self, setting: Setting, what: str) -> Reason | None:
         if setting.state in (State.ABSENT, State.OFF, State.UNKNOWN) or self._is_for_callers(setting):

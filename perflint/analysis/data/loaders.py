@@ -1,10 +1,10 @@
-"""Finds where loaders are built, and their settings for workers and pinned memory."""
+"""Finds where loaders are built, their settings for workers and pinned memory, and what runs have found enough."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -14,7 +14,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.links import LOADERS, Manner
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.scopes import bind, defaults_of
+from perflint.syntax.scopes import bind, keyword_of
 from perflint.syntax.walk import Function, is_false, last_name, method_of, own_nodes, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
@@ -92,27 +92,20 @@ class Loaders:
     @cached_property
     def calls(self) -> list[LoaderCall]:
         """The calls that build loaders, in source order."""
-        found = []
-        for call in self._program.of_type(ast.Call):
-            offset = self._offset(call)
-            if offset is not None:
-                workers, pinned, kept = (self.setting(call, name, offset) for name in _OPTIONS)
-                found.append(LoaderCall(call, workers, pinned, offset, self._is_class_in_sight(call.func), kept))
-        return found
+        calls = filter(self._builds, self._program.of_type(ast.Call))
+        return [self._loader(call, 0, certain=self._is_class_in_sight(call.func)) for call in calls]
 
     @cached_property
     def derived(self) -> list[LoaderCall]:
         """The calls that build loaders of other libraries and files, which hand keywords on to torch's DataLoader."""
-        found = []
-        for call in self._program.of_type(ast.Call):
-            if (
-                call not in self.by_call
-                and _DERIVED.match(self._program.qualified(call.func))
-                and any(each.arg == "num_workers" for each in call.keywords)
-            ):
-                workers, pinned, kept = (self.setting(call, name, len(call.args)) for name in _OPTIONS)
-                found.append(LoaderCall(call, workers, pinned, len(call.args), persistent=kept))
-        return found
+        told = (call for call in self._program.of_type(ast.Call) if keyword_of(call, "num_workers") is not None)
+        others = (call for call in told if call not in self.by_call)
+        calls = (call for call in others if _DERIVED.match(self._program.qualified(call.func)))
+        return [self._loader(call, len(call.args), certain=True) for call in calls]
+
+    def _loader(self, call: ast.Call, offset: int, *, certain: bool) -> LoaderCall:
+        workers, pinned, kept = (self.setting(call, name, offset) for name in _OPTIONS)
+        return LoaderCall(call, workers, pinned, offset, certain, kept)
 
     @cached_property
     def by_call(self) -> dict[ast.AST, LoaderCall]:
@@ -144,26 +137,16 @@ class Loaders:
 
     # -- which calls
 
-    def _offset(self, call: ast.Call) -> int | None:
-        """How many positional arguments stand before the dataset; None where the call builds no loader."""
+    def _builds(self, call: ast.Call) -> bool:
+        """Does the call build a loader, as torch's class does?"""
         program, function = self._program, call.func
         value = program.value(function)
         if value.kind is Kind.LIBRARY:
-            if is_loader_class(value.name):
-                return 0
-            if value.name.endswith(".__init__") and is_loader_class(value.name[:-9]):
-                return 1
             is_derived = any(each.returns == LOADERS for each in program.summaries(call))
-            return 0 if is_derived or self._is_passed_on(call, value.name) else None
-        if (
-            isinstance(function, ast.Attribute)
-            and function.attr == "__init__"
-            and self._is_super_of_loader(function.value)
-        ):
-            return 0
-        if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
-            return 0 if self.takes_options(value.node) else None
-        return None
+            return is_derived or is_loader_class(value.name) or self._is_passed_on(call, value.name)
+        if isinstance(function, ast.Attribute) and function.attr == "__init__":
+            return self._is_super_of_loader(function.value)
+        return value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef) and self.takes_options(value.node)
 
     def _is_passed_on(self, call: ast.Call, name: str) -> bool:
         """Is it torch's DataLoader, imported by way of another module of this project, as its arguments tell?"""
@@ -176,7 +159,7 @@ class Loaders:
         """Is it torch's class, or one that has its constructor?"""
         value = self._program.value(function)
         if value.kind is Kind.LIBRARY:
-            return is_loader_class(value.name.removesuffix(".__init__"))
+            return is_loader_class(value.name)
         if isinstance(value.node, ast.ClassDef):
             return not any(method_of(each, "__init__") for each in self._program.lineage(value.node))
         return value.kind is not Kind.UNKNOWN or not isinstance(function, ast.Name)
@@ -204,7 +187,7 @@ class Loaders:
             return Setting(state, expression, certain)
         if any(isinstance(argument, ast.Starred) for argument in call.args[: offset + _PARAMETERS.index(name) + 1]):
             return Setting(State.UNKNOWN)
-        spread = [self._spread(keyword.value, name) for keyword in call.keywords if keyword.arg is None]
+        spread = [self._spread(each.value, name) for each in call.keywords if each.arg is None]
         preset = self._program.value(call.func).item  # functools.partial's
         if preset is not None and preset.kind is Kind.MAPPING:
             spread.append(self._in_mapping(preset, name))
@@ -249,16 +232,11 @@ class Loaders:
         if isinstance(origin, ast.Constant):
             return (State.ON, True) if origin.value else (State.OFF, True)
         if isinstance(origin, ast.arg):
-            function = self._program.function_of(origin)
-            default = defaults_of(function).get(origin.arg) if function is not None else None
-            return State.CHOICE if is_false(default) else State.ON, False
+            return State.CHOICE if is_false(self._program.default(origin)) else State.ON, False
         if isinstance(origin, ast.Attribute) and origin.attr in self.command_line:
             return State.CHOICE if is_false(self.command_line[origin.attr]) else State.ON, False
         if isinstance(origin, ast.Call) and self._program.qualified(origin.func).endswith("cpu_count"):
             return State.ON, True
-        value = self._program.value(origin)
-        if value.is_literal:
-            return (State.ON, True) if value.literal else (State.OFF, True)
         return State.ON, False
 
 
@@ -280,3 +258,35 @@ def _hands_on(constructor: Function) -> bool:
 def is_loader_class(name: str) -> bool:
     """Is `name` the qualified name of torch's DataLoader or of one that passes its options on?"""
     return torch_ops.class_kind(name) == "loader" or _GEOMETRIC.match(name) is not None
+
+
+OPTION = "measured"  # of rules that use figures
+_ADDED = ("num_workers", "pin_memory", "prefetch_factor")
+
+
+def as_option(figures: Iterable[tuple[str, int, int]]) -> str:
+    """A line for each call: workers, batches that each keeps ready, its text. Of two for one call, neither."""
+    known: dict[str, set[str]] = {}
+    for call, workers, prefetch in figures:
+        known.setdefault(call, set()).add(f"{workers} {prefetch} {call}")
+    return "\n".join(sorted(line for lines in known.values() if len(lines) == 1 for line in lines))
+
+
+def _of_option(option: str) -> dict[str, tuple[int, int]]:
+    """Workers, and the batches that each keeps ready, by the text of the call."""
+    lines = (line.split(" ", 2) for line in option.splitlines())
+    return {call: (int(workers), int(prefetch)) for workers, prefetch, call in lines}
+
+
+def call_text(call: ast.Call) -> str:
+    """What stays the same of a loader's call, however it is laid out, and whatever a fix adds to it."""
+    kept = [keyword for keyword in call.keywords if keyword.arg not in _ADDED]
+    return " ".join(ast.unparse(ast.Call(call.func, call.args, kept)).split())
+
+
+def measured_workers(option: str, loader: LoaderCall) -> tuple[int, int] | None:
+    """The workers, and the batches that each keeps ready, which runs of `loader` have found enough; None before.
+
+    `option` is the value of the rule's option called `OPTION`.
+    """
+    return _of_option(option).get(call_text(loader.call))

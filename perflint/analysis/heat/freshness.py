@@ -154,9 +154,8 @@ def _names_batch(program: Program, target: ast.expr) -> bool:
 
 def _fetches(program: Program, node: ast.AST) -> bool:
     """Is it `next(batches)`, of an iterator that goes on where it was the last time?"""
-    if not (isinstance(node, ast.Call) and node.args and program.qualified(node.func) == "builtins.next"):
-        return False
-    return isinstance(node.args[0], ast.Name | ast.Attribute)
+    call = program.call_of(node, "builtins.next")
+    return call is not None and isinstance(next(iter(call.args), None), ast.Name | ast.Attribute)
 
 
 def _passed_on(program: Program, iterated: ast.expr) -> ast.expr:
@@ -168,14 +167,13 @@ def _passed_on(program: Program, iterated: ast.expr) -> ast.expr:
 
 def _counts_batches(program: Program, iterated: ast.expr) -> bool:
     """Is it `range(len(data) // batch_size)`, also through a name, or `range(0, len(data), batch_size)`?"""
-    iterated = _passed_on(program, iterated)
-    if not (isinstance(iterated, ast.Call) and program.qualified(iterated.func) == "builtins.range"):
+    counted = program.call_of(_passed_on(program, iterated), "builtins.range")
+    if counted is None or not counted.args:
         return False
-    if len(iterated.args) == 3:
-        return "batch" in ast.unparse(iterated.args[2])
-    bound = iterated.args[-1] if iterated.args else iterated
-    scope = program.function_of(iterated) or program.tree
-    values = assigned_values(scope, bound.id) if isinstance(bound, ast.Name) else ()
+    bound = counted.args[-1]
+    if len(counted.args) == 3:
+        return "batch" in ast.unparse(bound)
+    values = assigned_values(program.scope_of(bound), bound.id) if isinstance(bound, ast.Name) else ()
     return any(map(_divides, (bound, *values)))
 
 

@@ -10,7 +10,7 @@ from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.values.repeated import is_option
+from perflint.analysis.values.numbers import is_option
 from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
 from perflint.syntax.walk import (
     FUNCTIONS,
@@ -36,6 +36,7 @@ _MAY_MAKE_RARE = _BRANCHES | {*FUNCTIONS, *LOOPS, ast.With}
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 CLOCKS = frozenset(f"time.{name}{unit}" for name in _CLOCKS for unit in ("", "_ns"))
 CLOCKS |= {"timeit.default_timer", "datetime.datetime.now"}
+_EXITS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
 
 
 def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
@@ -111,15 +112,13 @@ def _is_none(node: ast.expr) -> bool:
 
 def _complains(program: Program, block: list[ast.stmt]) -> bool:
     """Does the block say that something is wrong? Then it is not supposed to run."""
-    calls = (each.value for each in block if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call))
-    return isinstance(block[-1], ast.Raise) or any(program.qualified(call.func) == "warnings.warn" for call in calls)
+    warns = any(isinstance(each, ast.Expr) and program.call_of(each.value, "warnings.warn") for each in block)
+    return warns or isinstance(block[-1], ast.Raise)
 
 
 def _exits(program: Program, statement: ast.stmt) -> bool:
     """Does the statement end the program?"""
-    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
-        return False
-    return program.qualified(statement.value.func) in ("sys.exit", "os._exit", "builtins.exit", "builtins.quit")
+    return isinstance(statement, ast.Expr) and program.call_of(statement.value, *_EXITS) is not None
 
 
 def _skipped_before(program: Program, statement: ast.stmt) -> bool:
@@ -216,15 +215,15 @@ def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
 
 def asks_clock(program: Program, node: ast.AST) -> bool:
     """Does it, or a part of it, look at a clock?"""
-    return any(isinstance(part, ast.Call) and program.qualified(part.func) in CLOCKS for part in ast.walk(node))
+    return any(program.call_of(part, *CLOCKS) for part in ast.walk(node))
 
 
 def _is_few(program: Program, node: ast.expr) -> bool:
     """Is it a number of steps so small that what runs in those alone is no matter, or that of the items of a list?"""
-    value = program.value(node)
-    if isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.len" and node.args:
-        return program.value(node.args[0]).kind is Kind.SEQUENCE
-    return isinstance(value.literal, int) and value.literal <= _FEW
+    length, number = program.call_of(node, "builtins.len"), program.value(node).literal
+    if length is not None and length.args:
+        return program.value(length.args[0]).kind is Kind.SEQUENCE
+    return isinstance(number, int) and number <= _FEW
 
 
 def _is_counter(program: Program, node: ast.expr) -> bool:
@@ -266,7 +265,7 @@ def _is_rare_flag(program: Program, test: ast.expr) -> bool:
         return False
     if program.value(test) == LIKELY_HOST_TENSOR:  # but no tensor: one of many samples has no truth
         return True
-    scope = program.function_of(test) or program.tree
+    scope = program.scope_of(test)
     cleared, rarely_set = False, False
     for store in stores(scope, test.id):
         statement = program.statement_of(store)
@@ -316,9 +315,9 @@ def _of_host(program: Program, test: ast.expr, outcome: bool) -> str:
 
 
 def _names_host(program: Program, device: ast.expr) -> bool:
-    if isinstance(device, ast.Call) and program.qualified(device.func) == "torch.device" and device.args:
-        device = device.args[0]
-    return isinstance(device, ast.Constant) and device.value == "cpu"
+    made = program.call_of(device, "torch.device")
+    named = made.args[0] if made is not None and made.args else device
+    return isinstance(named, ast.Constant) and named.value == "cpu"
 
 
 def _changes(part: ast.AST, tested: str) -> bool:
@@ -349,10 +348,6 @@ def asks_for_setting(program: Program, test: ast.expr) -> bool:
 def _is_setting(program: Program, node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute):
         return bool(path_of(node)) and (program.value(node).kind is not Kind.TENSOR or is_option(program, node))
-    if isinstance(node, ast.Call):  # `is_distributed()`
-        return (
-            not (node.args or node.keywords) and program.value(node).kind is not Kind.TENSOR and _is_open(program, node)
-        )
     if not isinstance(node, ast.Name):
         return isinstance(node, ast.Constant)
     definitions = [each for each in program.get(Flow).graph(node).definitions(node) if isinstance(each, Definition)]
@@ -360,19 +355,5 @@ def _is_setting(program: Program, node: ast.expr) -> bool:
         compared = program.parent(node)
         others = [compared.left, *compared.comparators] if isinstance(compared, ast.Compare) else []
         return bool(others) and not any(integer(each) == 0 for each in others)  # a count of what was found
-    loop = program.hot_loop(node)
-    if loop is not None:
-        inside = set(ast.walk(loop))
-        return not any(each.node in inside for each in definitions)
     sources = [each.source for each in definitions]  # none for globals
-    return all(
-        isinstance(each, ast.Attribute | ast.Constant | ast.Call) and _is_setting(program, each) for each in sources
-    )
-
-
-def _is_open(program: Program, call: ast.Call) -> bool:
-    """Is a function called, or a method of what is no tensor?"""
-    if program.value(call).kind is Kind.TENSOR:
-        return False
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return owner is None or (bool(path_of(owner)) and program.value(owner).kind is not Kind.TENSOR)
+    return all(isinstance(each, ast.Attribute | ast.Constant) and _is_setting(program, each) for each in sources)

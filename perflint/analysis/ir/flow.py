@@ -10,10 +10,11 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.building import Finally, Loop, Writes
 from perflint.analysis.ir.expressions import Expressions
 from perflint.analysis.ir.graph import Block, Definition, Graph, Scope, Step
-from perflint.analysis.ir.managers import may_swallow
+from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names, parameters_of
-from perflint.syntax.walk import LOOPS, TRIES, bindings_of, children, path_of, statements_of
+from perflint.syntax.walk import LOOPS, TRIES, bindings_of, children, own_nodes, path_of, returned_values, statements_of
 from perflint.syntax.walk import Loop as LoopNode
+from perflint.torch_ops import libraries
 
 Swallows = Callable[[ast.expr], bool]  # may a context manager end an exception that leaves its block?
 
@@ -324,7 +325,7 @@ class Flow:
 
     def graph(self, node: ast.AST) -> Graph:
         """The IR of the scope whose own code holds `node`."""
-        return self.graph_of(self.program.function_of(node) or self.program.tree)
+        return self.graph_of(self.program.scope_of(node))
 
     def graph_of(self, scope: Scope) -> Graph:
         """The IR of `scope`."""
@@ -342,3 +343,40 @@ class Flow:
         definitions = [each for each in values if isinstance(each, Definition) and each.updates is None]
         found = [each.source for each in definitions if each.source is not None and not each.steps]
         return found if len(found) == len(values) else []
+
+
+_SWALLOW = frozenset({"suppress", "ExitStack", "AsyncExitStack"})  # of contextlib, by their purpose
+_EXITS = frozenset({"__exit__", "__aexit__"})
+
+
+def may_swallow(program: Program, manager: ast.expr) -> bool:
+    """May an exception in the block of `manager` end there? Of those not analysed, any may end it."""
+    called = manager.func if isinstance(manager, ast.Call) else manager
+    value = program.value(called)
+    if value.kind is Kind.LIBRARY:
+        name = value.name.rpartition(".")[2]
+        return name in _SWALLOW or not (libraries.is_pure(value.name) or value.name.startswith("torch."))
+    if isinstance(value.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return _may_catch(program, value.node)
+    built = program.value(manager).node
+    return not isinstance(built, ast.ClassDef) or any(
+        isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name in _EXITS and _may_be_true(each)
+        for owner in program.lineage(built)
+        for each in owner.body
+    )
+
+
+def _may_catch(program: Program, function: ast.AST) -> bool:
+    """Does a generator, of which a manager is made, yield where an exception may be handled?"""
+    yields = (node for node in own_nodes(function) if isinstance(node, ast.Yield))
+    return any(
+        bool(getattr(around, "handlers", ()))
+        or any(may_swallow(program, each.context_expr) for each in getattr(around, "items", ()))
+        for node in yields
+        for around in program.ancestors(node)
+        if around is not function
+    )
+
+
+def _may_be_true(function: ast.AST) -> bool:
+    return any(not isinstance(each, ast.Constant) or bool(each.value) for each in returned_values(function))

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from perflint.syntax.scopes import local_names
-from perflint.syntax.walk import Function, Loop
+from perflint.syntax.walk import Function, Loop, reachable
 
 Scope = Function | ast.Module
 Step = int | Literal["each", "enter", "part"]
@@ -252,3 +252,12 @@ def sources_of(value: Value) -> Iterator[Value]:
             pending += each.operands.values()
         else:
             yield each
+
+
+def updated_by(value: Value) -> Iterator[Value]:
+    """The values other than phis that `value` may be, and those that augmented assignments made them of."""
+
+    def before(each: Value) -> Iterator[Value]:
+        return sources_of(each.updates) if isinstance(each, Definition) and each.updates is not None else iter(())
+
+    return reachable(sources_of(value), before)

@@ -9,9 +9,8 @@ from functools import partial
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.flow import lower
+from perflint.analysis.ir.flow import lower, may_swallow
 from perflint.analysis.ir.graph import Block, Definition, Phi, Value
-from perflint.analysis.ir.managers import may_swallow
 from perflint.analysis.loops.calls import changed_paths
 from perflint.analysis.loops.expressions import Expressions
 from perflint.analysis.loops.flow import (

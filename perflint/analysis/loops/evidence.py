@@ -25,24 +25,6 @@ TIME = frozenset({"len", "length", "seq", "sequence"})
 OTHER_AXES = frozenset({"batch", "image", "iter", "layer", "order", "subdivision"})
 
 
-def _counts_time(header: Header) -> bool:
-    """Does the program call what it counts, or the bound, steps of time?"""
-    bounds = _counted(header) - header.indices
-    return "t" in header.indices or any_of(bounds, TIME)
-
-
-def _names_another_axis(header: Header, flow: LoopFlow) -> bool:
-    """Does the program call what it counts or iterates over batches, iterations or layers?"""
-
-    lists = {each.base.rpartition(".")[2] for each in flow.slices if not each.is_tensor and _is_name(each.base)}
-    return any_of(_counted(header) | _walked(header) | lists, OTHER_AXES)
-
-
-def _counts_rounds(header: Header) -> bool:
-    """Does the program call what it counts batches, iterations of an optimisation or layers?"""
-    return any_of(_counted(header), OTHER_AXES)
-
-
 def _counted(header: Header) -> set[str]:
     """The names of what counts the iterations, and of what bounds them."""
     bounds = (part for bound in header.bounds for part in _sizes(bound))
@@ -105,7 +87,7 @@ class Evidence:
     @property
     def scope(self) -> ast.AST:
         """The function around the loop."""
-        return self.program.function_of(self.loop) or self.program.tree
+        return self.program.scope_of(self.loop)
 
     # -- what goes in
 
@@ -148,10 +130,9 @@ class Evidence:
         """The states that are also among the collected results."""
         kept = [each for each in self.flow.collected if each.how in ("append", "slot", "yield", "cat")]
         results = {definition for each in kept for definition in each.trace.definitions}
-        slots = {each.name for each in kept if each.how == "slot" and MODEL in each.trace.ops}
         lists = {each.name for each in kept if each.how == "append"}
-        fed = {name for name, end in self.states.items() if end.definitions & results or name in slots}
-        return fed - lists | {name for name in lists & self.replaced if any(self._subscripts(name))}
+        fed = {name for name, end in self.states.items() if end.definitions & results}
+        return fed - lists | lists & self.replaced
 
     @cached_property
     def refined(self) -> set[str]:
@@ -247,8 +228,8 @@ class Evidence:
 
     @cached_property
     def counts_time(self) -> bool:
-        """Does the program call what it counts steps of time?"""
-        return _counts_time(self.header)
+        """Does the program call what it counts, or the bound, steps of time?"""
+        return "t" in self.header.indices or any_of(_counted(self.header) - self.header.indices, TIME)
 
     @cached_property
     def is_prepended(self) -> bool:
@@ -259,14 +240,9 @@ class Evidence:
         return any(path in names for path in map(_prepended, own_nodes(self.scope)))
 
     @cached_property
-    def is_named_time(self) -> bool:
-        """Does the program call what it iterates over time, or build it from its end?"""
-        return self.counts_time or self.is_prepended
-
-    @cached_property
     def spans_sequence(self) -> bool:
         """Does the loop run over the whole of an axis of what it iterates over, backwards over it, or over time?"""
-        if self.is_named_time or self._runs_backwards:
+        if self.counts_time or self._runs_backwards:
             return True
         axes = {each.axis for each in self.flow.slices if each.axis is not None}
         return bool(axes.intersection(self._covered_axes()))
@@ -285,11 +261,6 @@ class Evidence:
         for node in own_nodes(self.scope):  # batch, length, width = x.shape
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and sized(node.value):
                 yield from (axis for axis, part in enumerate(node.targets[0].elts) if path_of(part) in names)
-
-    @cached_property
-    def walks_tensors(self) -> bool:
-        """Is one of the sequences that it iterates over certainly a tensor?"""
-        return any(each.is_tensor for each in self.flow.slices)
 
     @cached_property
     def has_twin(self) -> bool:
@@ -316,7 +287,7 @@ class Evidence:
     @cached_property
     def counts_rounds(self) -> bool:
         """Does the program call what it counts batches, iterations of an optimisation or layers?"""
-        return _counts_rounds(self.header)
+        return any_of(_counted(self.header), OTHER_AXES)
 
     @cached_property
     def takes_chunks(self) -> bool:
@@ -329,7 +300,9 @@ class Evidence:
     @cached_property
     def names_another_axis(self) -> bool:
         """Does the program call what it counts or iterates over batches, iterations or layers?"""
-        return _names_another_axis(self.header, self.flow)
+        parts = (each for each in self.flow.slices if not each.is_tensor)
+        lists = {each.base.rpartition(".")[2] for each in parts if _is_name(each.base)}
+        return any_of(_counted(self.header) | _walked(self.header) | lists, OTHER_AXES)
 
     def is_on_host(self, end: Trace) -> bool:
         """Do the given steps that go into it go to numpy, and to no model as they are?"""

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from perflint.analysis.ir.graph import Value
+from perflint.syntax.walk import reachable
 
 VECTORIZABLE, AUTOREGRESSIVE, MIXED, RECURRENCE = "vectorizable", "autoregressive", "mixed", "recurrence"
 
@@ -233,22 +234,13 @@ class LoopFlow:
 
     def closure(self, name: str) -> Trace:
         """What the loop-carried value of `name` depends on, over any number of iterations."""
-        trace, seen = self.ends.get(name, INVARIANT), {name}
-        while pending := trace.carried - seen:
-            seen |= pending
-            trace = merged((trace, *(self.ends.get(other, INVARIANT).through() for other in pending)))
-        return trace
+        first, *others = reachable([name], lambda each: self.ends.get(each, INVARIANT).carried)
+        return merged([self.ends.get(first, INVARIANT), *(self.ends.get(each, INVARIANT).through() for each in others)])
 
     def is_kept(self, name: str) -> bool:
         """Does what `name` holds get to itself other than through a model, over any number of iterations?"""
-        pending, seen = {name}, set[str]()
-        while pending:
-            found = frozenset().union(*(self.ends.get(each, INVARIANT).kept for each in pending))
-            seen |= pending
-            if name in found:
-                return True
-            pending = set(found) - seen
-        return False
+        kept = self.ends.get(name, INVARIANT).kept
+        return name in reachable(kept, lambda each: self.ends.get(each, INVARIANT).kept)
 
     def truth(self) -> frozenset[str]:
         """The sequences, steps of which go into the states."""

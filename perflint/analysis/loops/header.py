@@ -1,16 +1,34 @@
-"""Reads a loop header: its induction variables, the sequences that it walks, and subscripts by these."""
+"""Reads a loop header: its induction variables, the sequences that it walks, and what else rules out a time axis."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Set
 from typing import NamedTuple
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import differentiates
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
+from perflint.analysis.loops.calls import sort_of
 from perflint.analysis.loops.flow import Element, Header
 from perflint.analysis.values.values import Kind, element_of
-from perflint.syntax.walk import Loop, elements_of, name_called, own_nodes, path_of, spans_an_axis, stores
+from perflint.syntax.module import imports_framework
+from perflint.syntax.scopes import Bound, bind
+from perflint.syntax.walk import (
+    Function,
+    Loop,
+    elements_of,
+    integer,
+    name_called,
+    nodes_of_body,
+    own_nodes,
+    path_of,
+    receiver_of,
+    spans_an_axis,
+    stores,
+)
 
 
 def picks_one(index: ast.expr, is_indexed: Callable[[ast.expr], bool]) -> bool:
@@ -99,7 +117,7 @@ def _offset(node: ast.expr, indices: Set[str]) -> int | None:
 def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
     """The paths that the function around `loop` treats as only a tensor, or a list of tensors, can be."""
     found = set()
-    for node in own_nodes(program.function_of(loop) or program.tree):
+    for node in own_nodes(program.scope_of(loop)):
         if isinstance(node, ast.Subscript):
             if spans_an_axis(node.slice):
                 found.add(path_of(node.value))
@@ -189,7 +207,7 @@ def _innermost(node: ast.Call) -> ast.Call:
 
 def _range_called(program: Program, node: ast.expr) -> ast.Call | None:
     """The call of `range`, reversed or not, that is `node`, or what this name is bound to, and to nothing else."""
-    bound = stores(program.function_of(node) or program.tree, node.id) if isinstance(node, ast.Name) else ()
+    bound = stores(program.scope_of(node), node.id) if isinstance(node, ast.Name) else ()
     statement = program.statement_of(bound[0]) if len(bound) == 1 else None
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
         node = statement.value
@@ -248,34 +266,112 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
     header.elements.append(Element(target, path_of(base) or ast.unparse(base), iterated, is_tensor, axis))
 
 
-def _is_function(node: ast.Call) -> bool:
-    """Is it `torch.split(x, ...)` rather than `x.split(...)`?"""
-    return not (isinstance(node.func, ast.Attribute) and path_of(node.func.value) != "torch")
+def _parting(node: ast.Call) -> Bound:
+    """The arguments of `torch.split(x, 2, dim=1)`, `x.split(2, 1)`, `x.unbind(1)` and the like."""
+    is_method = isinstance(node.func, ast.Attribute) and path_of(node.func.value) != "torch"
+    sizes = () if name_called(node) == "unbind" else ("split_size" if is_method else "split_size_or_sections",)
+    return bind(node, (*sizes, "dim") if is_method else ("input", *sizes, "dim"))
 
 
 def split_base(node: ast.Call) -> ast.expr:
     """What `torch.split(x, ...)` or `x.split(...)` splits."""
-    if _is_function(node) and node.args:
-        return node.args[0]
-    return node.func.value if isinstance(node.func, ast.Attribute) else node
+    return _parting(node).get("input") or (node.func.value if isinstance(node.func, ast.Attribute) else node)
 
 
 def split_size(node: ast.Call) -> ast.expr | None:
     """The size of each part."""
-    position = 1 if _is_function(node) else 0
-    keywords = [keyword.value for keyword in node.keywords if keyword.arg in ("split_size", "split_size_or_sections")]
-    return keywords[0] if keywords else node.args[position] if len(node.args) > position else None
+    return _parting(node).get("split_size", "split_size_or_sections")
 
 
 def split_axis(node: ast.Call) -> int | None:
     """The axis along which it splits, where it is written as a constant."""
-    position = (1 if _is_function(node) else 0) + (0 if name_called(node) == "unbind" else 1)
-    given = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")]
-    given = given or ([node.args[position]] if len(node.args) > position else [])
-    if not given:
-        return 0
-    try:
-        axis = ast.literal_eval(given[0])
-    except ValueError:
-        return None
-    return axis if isinstance(axis, int) else None
+    axis = _parting(node).get("dim")
+    return 0 if axis is None else integer(axis)
+
+
+_GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
+_ENVIRONMENT = re.compile(r"(^|_)envs?($|_)|environment", re.IGNORECASE)
+_SETUP = frozenset({"__init__", "__getitem__"})
+
+
+def never_over_time(program: Program, loop: Loop, header: Header) -> bool:
+    """Does the loop train, differentiate or step an environment, or stand in setup code or a test?"""
+    function = program.function_of(loop)
+    if imports_framework(program.tree) or (function is not None and _is_setup(program, function)):
+        return True
+    return any(_has_another_end(program, node, header) for node in nodes_of_body(loop))
+
+
+def _is_setup(program: Program, function: Function) -> bool:
+    """Does it construct an object, or belong to a dataset or an optimizer?"""
+    owner, name = program.class_of(function), getattr(function, "name", "")
+    return name in _SETUP or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer")))
+
+
+def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
+    """Does it train, step something, fill an array or make a loader?"""
+    if isinstance(node, ast.Assign):
+        return _fills_array(program, node)
+    if not isinstance(node, ast.Call):
+        return False
+    graph = program.get(CallGraph)
+    if graph.has(node, differentiates) or graph.has(node, _steps_environment):
+        return True
+    return _steps(program, node) and not _is_told_the_step(node, header)
+
+
+def _steps(program: Program, node: ast.Call) -> bool:
+    """Does it step an environment, an optimizer or a scheduler, rather than a module of this file?"""
+    stepped = receiver_of(node, "step")
+    if stepped is None or program.value(stepped).kind is Kind.MODULE:
+        return False
+    callee = program.callee(node)
+    return callee is None or program.class_of(callee) is not None
+
+
+def _steps_environment(program: Program, node: ast.Call) -> bool:
+    """Does it step something that is named as an environment is?"""
+    stepped = receiver_of(node, "step")
+    return stepped is not None and _ENVIRONMENT.search(path_of(stepped).rpartition(".")[2]) is not None
+
+
+def _is_told_the_step(node: ast.Call, header: Header) -> bool:
+    """Is it `search.step(t, scores, ...)`: given the number and more, as no environment, optimizer or scheduler is?"""
+    return len(node.args) > 2 and path_of(node.args[0]) in header.indices
+
+
+def _fills_array(program: Program, node: ast.Assign) -> bool:
+    """Is an array of numpy given what nothing brings to the host, and what is there already, therefore?"""
+    targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
+    calls = {name_called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
+    return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
+        torch_ops.does(name, "to_host") for name in calls
+    )
+
+
+def solves(loop: Loop) -> bool:
+    """Does it iterate over, or read, what is named after the times or noise levels of a solver?"""
+    walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
+    read = [
+        each.value for each in nodes_of_body(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
+    ]
+    return any(_GRID_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read))
+
+
+def may_compute(program: Program, loop: Loop) -> bool:
+    """May the loop run a model, or operations on tensors? Where it can't, nobody has to follow its data."""
+    nodes = list(ast.walk(loop))
+    sorts = (sort_of(program, node) for node in nodes if isinstance(node, ast.Call))
+    if any(sort.model or sort.launches for sort in sorts):
+        return True
+    kinds = {program.value(node).kind for node in nodes if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare)}
+    return Kind.TENSOR in kinds or (Kind.UNKNOWN in kinds and bool(proven_tensors(program, loop)))
+
+
+def _sequences(node: ast.expr) -> list[ast.expr]:
+    """What `zip(x[1:], enumerate(y))` iterates over: x and y; not the bound of a range."""
+    if isinstance(node, ast.Call):
+        owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        given = [] if name_called(node) in RANGES else [*owner, *node.args]
+        return [part for each in given for part in _sequences(each)]
+    return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]

@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint.analysis.autograd.effects import trains
-from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.call_graph import is_abstract, overridden
 from perflint.analysis.facts import Program
+from perflint.analysis.found import GradMode
 from perflint.analysis.heat.freshness import brings_data, evaluates, steps_an_environment
+from perflint.analysis.ir.occurrences import computed_of
 from perflint.analysis.loops.body import loop_flow
+from perflint.analysis.loops.calls import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.loops.evidence import Evidence
-from perflint.analysis.loops.exclusions import may_compute, never_over_time, solves
 from perflint.analysis.loops.flow import (
     AUTOREGRESSIVE,
     CHOICE,
@@ -23,23 +24,19 @@ from perflint.analysis.loops.flow import (
     LoopKind,
     TimeLoop,
 )
-from perflint.analysis.loops.header import read_header
-from perflint.analysis.loops.state import is_carried_by_rnn, rnn_name, unseen_name
-from perflint.analysis.values.values import Kind
+from perflint.analysis.loops.header import may_compute, never_over_time, read_header, solves
+from perflint.analysis.values.values import CONTAINER_METHODS, Kind
 from perflint.syntax.walk import (
     DEFINITIONS,
     LOOPS,
     Function,
     Loop,
     PlainLoop,
-    bindings_of,
     body_of,
     children,
     nodes_of_body,
     own_nodes,
-    path_of,
     receiver_of,
-    whole_of,
 )
 
 Verdict = tuple[str, str]  # a kind, and because of what
@@ -84,9 +81,7 @@ def _generated(loop: Evidence, name: str) -> str:
             return f"`{name}` is built from what the step before chose, and goes back into the model"
         if any(each.name == name and each.how == "cat" for each in flow.collected):
             return f"`{name}` grows by each step's output, and goes back into the model"
-    if end.slices or loop.names_another_axis:
-        return ""
-    if loop.slides(name):
+    if not end.slices and loop.slides(name):
         return f"each step's output enters the window `{name}`, which goes back into the model"
     return ""
 
@@ -99,13 +94,10 @@ def _recurrence(loop: Evidence) -> Verdict | None:
     columns = loop.walks_columns and bool(loop.returned)
     if not states or loop.names_another_axis or not (loop.has_carrier or columns or loop.spans_sequence):
         return None
-    if loop.flow.forced and loop.computed:
+    if loop.flow.forced:
         return _mixed(loop)
     drawn = {each.name for each in loop.flow.collected if each.how == "slot"} & loop.entering & states
-    if drawn - loop.flow.filtered() and loop.computed and not _is_cell(loop):
-        # without a sign of time: whole sequences, one cycle after the other
-        return _fed(drawn) if loop.spans_sequence else None
-    return _by_carrier(loop, states)
+    return _fed(drawn) if drawn - loop.flow.filtered() else _by_carrier(loop, states)
 
 
 def _is_cell(loop: Evidence) -> bool:
@@ -128,15 +120,15 @@ def _is_solver(loop: Evidence, states: set[str]) -> bool:
     """Does it look like a sampler, or a solver of differential equations, rather than a model that reads a sequence?"""
     if loop.flow.index_as_data:
         return True
-    return not (loop.is_collected or loop.is_named_time or (loop.has_carrier and loop.replaced >= states))
+    return not (loop.is_collected or loop.counts_time or (loop.has_carrier and loop.replaced >= states))
 
 
 def _filtered(loop: Evidence, states: set[str]) -> set[str]:
     """The tensors that arithmetic carries along a time axis, as filters and discounted returns are."""
-    tensors = {name for name in states if loop.states[name].ops and loop.is_tensor(name)}
-    if loop.flow.permuted or not loop.flow.operations or any(map(loop.reads_all_before, tensors)):
+    tensors = {name for name in states if loop.is_tensor(name)}
+    if loop.flow.permuted or any(map(loop.reads_all_before, tensors)):
         return set()
-    return tensors if loop.is_named_time or loop.is_collected else set()
+    return tensors if loop.counts_time or loop.is_collected else set()
 
 
 def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
@@ -163,21 +155,15 @@ def _rollout(loop: Evidence) -> Verdict | None:
         return None
     if fed := loop.fed_back & loop.computed:
         return _own_output(loop, _fed(fed)[1])
-    if any(map(loop.hands_back, loop.computed)):
-        return RECURRENCE, f"the state ({_quoted(loop.computed)}) is carried from step to step"
     ends_by_itself = isinstance(loop.loop, ast.While)  # as what is generated does, rather than layers or rounds
-    if loop.replaced and (ends_by_itself or (loop.counts_time and not loop.counts_rounds)):
-        return _own_output(loop, _fed(loop.replaced)[1])
-    return None
+    return _own_output(loop, _fed(loop.replaced)[1]) if loop.replaced and ends_by_itself else None
 
 
 def _twin(loop: Evidence) -> Verdict | None:
     """A loop over time elsewhere hands the same models a state in the same way."""
     entering = loop.entering & loop.computed
-    if loop.flow.index_as_data or not entering or not loop.has_twin:
+    if loop.flow.index_as_data or loop.flow.truth() or not entering or not loop.has_twin:
         return None
-    if loop.flow.truth():
-        return None if loop.names_another_axis or not loop.given else _by_carrier(loop, entering)
     fed = {name for name in loop.entering & set(loop.states) if not loop.hands_back(name)}
     if not fed:
         return RECURRENCE, f"the state ({_quoted(entering)}) is carried from step to step"
@@ -188,12 +174,9 @@ def _twin(loop: Evidence) -> Verdict | None:
 def _independent(loop: Evidence) -> Verdict | None:
     """Each step stands for itself; whether the axis is time must show elsewhere."""
     flow = loop.flow
-    if loop.states or not flow.operations or not flow.slices or not flow.collected or flow.forced:
+    if loop.states or not flow.operations or not flow.slices or not flow.collected or flow.chunks:
         return None
-    if flow.chunks or all(each.offset is None for each in flow.slices):
-        return None
-    is_named = loop.counts_time and loop.walks_tensors and not loop.names_another_axis
-    if not (loop.is_prepended or is_named):
+    if all(each.offset is None for each in flow.slices) or not (loop.is_prepended or loop.counts_time):
         return None
     used = {each.base for each in flow.slices}
     return VECTORIZABLE, f"each step reads its own part of {_quoted(used)}, and nothing is carried"
@@ -221,41 +204,18 @@ def _only_repeats(loop: Evidence) -> bool:
     """Does it iterate over nothing itself, and carry nothing but what loops over time inside of it give?"""
     nodes = list(nodes_of_body(loop.loop))
     loops = [node for node in nodes if isinstance(node, PlainLoop)]
-    inside = {id(part) for each in loops if loop.program.time_loop(each) is not None for part in ast.walk(each)}
-    if loop.flow.slices or not any(id(call.node) in inside for call in loop.models):
+    inside = {part for each in loops if loop.program.time_loop(each) is not None for part in ast.walk(each)}
+    if loop.flow.slices or not any(call.node in inside for call in loop.models):
         return False
-    own = {id(call.node) for call in loop.models if id(call.node) not in inside and call.trace.carried}
-    if own and any(each.how == "slot" and id(each.node) not in inside for each in loop.flow.collected):
+    own = {call.node for call in loop.models if call.node not in inside and call.trace.carried}
+    if own and any(each.how == "slot" and each.node not in inside for each in loop.flow.collected):
         return False  # what its own model made of the last step, the inner loop makes the next one of
-    outside = [node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign) and id(node) not in inside]
-    return not _names_reached(outside, own) & set(loop.states)
+    outside = (node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign) and node not in inside)
+    made = computed_of(outside, (), lambda node: node in own)
+    return made.isdisjoint(name.partition(".")[0] for name in loop.states)
 
 
-def _names_reached(statements: list[ast.Assign | ast.AugAssign], calls: set[int]) -> set[str]:
-    """The names that are bound to what `calls` give, at once or through one another."""
-    found: set[str] = set()
-    pending = True
-    while pending:
-        reached = {
-            name
-            for node in statements
-            if any(
-                id(part) in calls or (isinstance(part, ast.expr) and path_of(part) in found) for part in ast.walk(node)
-            )
-            for name in _names_bound(node)
-        }
-        pending = not reached <= found
-        found |= reached
-    return found
-
-
-def _names_bound(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
-    for target, _ in bindings_of(node):
-        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-        yield from filter(None, map(whole_of, parts))
-
-
-_OF_CONTAINERS = frozenset(name for kind in (list, dict, set, str) for name in dir(kind)) | {"_replace", "_asdict"}
+_OF_CONTAINERS = CONTAINER_METHODS | {"_replace", "_asdict"}
 _TRAINING = ("backward(", ".zero_grad(", ".step(")
 
 
@@ -309,7 +269,7 @@ class Loops:
 
     def _is_whole_epoch(self, node: ast.AST) -> bool:
         """Is it a call of a function of this file that trains in a loop of steps of its own, and only there?"""
-        function = self._program.callee(node) if isinstance(node, ast.Call) else None
+        function = self._program.callee(node)
         return function is not None and self._may_train and not self.trains_once(function) and self._has_steps(function)
 
     def _has_steps(self, function: Function) -> bool:

@@ -178,11 +178,8 @@ class _Walk:
         return len(parts) == len(targets) and all(map(self._is_of_tensor, parts))
 
     def _is_of_tensor(self, part: ast.Subscript) -> bool:
-        return self._may_be_tensor(part.value)
-
-    def _may_be_tensor(self, node: ast.expr) -> bool:
-        """Is it one, or what is stacked in the end?"""
-        kind = self._program.value(node).kind
+        """Is it a part of a tensor, or of what is stacked in the end?"""
+        kind = self._program.value(part.value).kind
         return kind is Kind.TENSOR or (self._is_stacked and kind is Kind.UNKNOWN)
 
     def _is_same_part(self, part: ast.Subscript) -> bool:

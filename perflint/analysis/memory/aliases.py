@@ -11,7 +11,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph, Scope
 from perflint.analysis.links import ParameterEffect
-from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Summary, Write, made
+from perflint.analysis.memory.locations import ANYWHERE, Location, MemorySummary, Origin, Write, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.sharing import Sharing
 from perflint.syntax.scopes import defaults_of, parameters_of
@@ -29,7 +29,7 @@ class Memory:
         self.program = program
         self._flow = program.get(Flow)
         self._points: dict[Scope, PointsTo] = {}
-        self._summaries: dict[Function, Summary] = {}
+        self._summaries: dict[Function, MemorySummary] = {}
         self._active: set[Scope] = set()
 
     def graph(self, node: ast.AST) -> Graph:
@@ -38,7 +38,7 @@ class Memory:
 
     def points_to(self, node: ast.AST) -> PointsTo:
         """The locations and writes of the scope whose own code holds `node`."""
-        return self.points_of(self.program.function_of(node) or self.program.tree)
+        return self.points_of(self.program.scope_of(node))
 
     def writes_after(self, node: ast.expr, point: ast.AST) -> Iterator[Write]:
         """The writes that may run after `point` in its scope, and may change what `node` evaluates to there."""
@@ -83,7 +83,7 @@ class Memory:
                 if write.to in given and not write.attribute and not write.deep:
                     yield write
 
-    def summary(self, function: Function) -> Summary:
+    def summary(self, function: Function) -> MemorySummary:
         if function in self._active:
             return self._of_recursion(function)
         if len(self._active) > _DEEPEST:
@@ -125,13 +125,13 @@ class Memory:
             self._active.remove(scope)
         return self._points[scope]
 
-    def _of_unknown(self, function: Function) -> Summary:
+    def _of_unknown(self, function: Function) -> MemorySummary:
         """A function of which nothing is known: it may write to anything, and return it."""
         summary = self._of_recursion(function)
         return replace(summary, writes=summary.writes | {Write(function, ANYWHERE, deep=True)})
 
-    def _of_recursion(self, function: Function) -> Summary:
+    def _of_recursion(self, function: Function) -> MemorySummary:
         """One that may write to all that it is given, and return it; what it does to others, its own analysis finds."""
         places = frozenset(Location(Origin.PARAMETER, each) for each in parameters_of(function))
         writes = frozenset(Write(function, each, deep=True) for each in places)
-        return Summary(places | {ANYWHERE, made(function)}, places, writes)
+        return MemorySummary(places | {ANYWHERE, made(function)}, places, writes)

@@ -138,8 +138,8 @@ class _Follower:
         parent = self.program.parent(definition)
         if not isinstance(parent, ast.Assign) or parent.targets != [definition]:
             return False
-        is_call = isinstance(parent.value, ast.Call) and self.program.qualified(parent.value.func) == "builtins.list"
-        return is_call or isinstance(parent.value, ast.List | ast.ListComp | ast.BinOp)
+        is_list = isinstance(parent.value, ast.List | ast.ListComp | ast.BinOp)
+        return is_list or self.program.call_of(parent.value, "builtins.list") is not None
 
     # -- through functions
 

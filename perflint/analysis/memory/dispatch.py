@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
@@ -38,14 +39,28 @@ class Modules:
 
         Empty where one of them is not analysed.
         """
-        found: dict[ast.FunctionDef, None] = {}
-        for built in self.builders(call.func):
-            value = self._program.value(built) if built is not None else UNKNOWN
-            forward = method_of(value.node, "forward") if value.sure else None
-            if forward is None or forward.decorator_list:
-                return ()
-            found[forward] = None
-        return tuple(found)
+        found = [self._body(built, "forward") for built in self.builders(call.func)]
+        known = [each for each in found if isinstance(each, ast.FunctionDef)]
+        return tuple(dict.fromkeys(known)) if len(known) == len(found) else ()
+
+    def bodies(self, call: ast.Call) -> tuple[ast.FunctionDef | str, ...]:
+        """What a call of a module, or of a method of one, may run: functions of this file, or their names elsewhere.
+
+        Empty where one of them is not known.
+        """
+        func, found = call.func, [self._body(built, "forward") for built in self.builders(call.func)]
+        if isinstance(func, ast.Attribute) and self.builders(func) == [None]:
+            found = [self._body(built, func.attr) for built in self.builders(func.value)]
+        return tuple(dict.fromkeys(found)) if all(found) else ()
+
+    def _body(self, built: ast.expr | None, method: str) -> ast.FunctionDef | str:
+        """The method of what `built` gives, or its name in another file; empty where it is not known, or decorated."""
+        value = self._program.value(built) if built is not None else UNKNOWN
+        if value.sure and isinstance(value.node, ast.ClassDef):
+            found = method_of(value.node, method)
+            is_plain = found is not None and not found.decorator_list and method_of(value.node, "__call__") is None
+            return found if found is not None and is_plain else ""
+        return f"{value.name}.{method}" if "." in value.name else ""
 
     def builders(self, node: ast.expr) -> Expressions:
         """What builds the modules that `node` may be: calls, or else what is known to be an instance of one class."""
@@ -59,7 +74,10 @@ class Modules:
             return [None]
         value = program.value(node)
         is_instance = value.sure and isinstance(value.node, ast.ClassDef)
-        if value.kind is Kind.MODULE and (isinstance(node, ast.Call) or is_instance):
+        is_elsewhere = value.kind is Kind.UNKNOWN and "." in value.name  # of a class in another file, say
+        if isinstance(node, ast.Call) and (value.kind is Kind.MODULE or is_elsewhere):
+            return [node]
+        if value.kind is Kind.MODULE and is_instance:
             return [node]
         if isinstance(node, ast.Constant) and node.value is None:
             return []  # which nobody calls
@@ -268,3 +286,58 @@ def _pattern(name: ast.AST) -> str:
     if isinstance(name, ast.Call) and isinstance(name.func, ast.Attribute) and name.func.attr == "format":
         return _pattern(name.func.value).replace("{}", _FIELD)
     return _FIELD
+
+
+_HOOK = re.compile(r"register_\w*hook")
+_HOOKS = re.compile(
+    r"register_(forward|backward|module|full)_\w*hook|register_parametrization|parametri(ze|zations)"
+    r"|spectral_norm|weight_norm|prune|quantization|quantize_dynamic"
+)
+_WRAPPERS = frozenset(
+    "DataParallel DistributedDataParallel FullyShardedDataParallel compile jit checkpoint checkpoint_sequential".split()
+)
+_COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much else, too: only torch's are meant
+
+
+def registers_hooks(program: Program) -> bool:
+    """Does the program have torch call something of its own with each forward or backward?"""
+    return any(map(_HOOK.fullmatch, program.get(_words)))
+
+
+def may_be_hooked(program: Program) -> bool:
+    """Does the program use what adds to the calls of torch's modules, or replaces their weights, or them?"""
+    return any(map(_HOOKS.fullmatch, program.get(_words))) or program.get(_replaces_modules)
+
+
+def may_be_wrapped(program: Program) -> bool:
+    """Does the program use what may stand for a module or a function of its own?"""
+    return may_be_hooked(program) or not program.get(_words).isdisjoint(_WRAPPERS)
+
+
+def is_scripted(program: Program) -> bool:
+    """Does the program use torch.jit, which does not know torch.vmap?"""
+    return "jit" in program.get(_words)
+
+
+def _replaces_modules(program: Program) -> bool:
+    """Is something of the program's own put in the place of a class or function of torch: `nn.Linear = Linear`?"""
+    stored = (node for node in program.of_type(ast.Attribute) if isinstance(node.ctx, ast.Store))
+    return any(program.qualified(node.value).startswith("torch.nn") for node in stored)
+
+
+def _words(program: Program) -> frozenset[str]:
+    """What the program imports and calls by its name, and the attributes that it reads."""
+    words = {node.func.id for node in program.of_type(ast.Call) if isinstance(node.func, ast.Name)} - _COMMON
+    for node in program.of_type(ast.Attribute):
+        name = program.qualified(node)
+        if node.attr not in _COMMON or name.startswith("torch.") or (node.attr == "compile" and not name):
+            words.add(node.attr)
+    for statement in program.of_type(ast.ImportFrom):
+        words.update((statement.module or "").split("."), _imported(statement.names))
+    for imported in program.of_type(ast.Import):
+        words.update(_imported(imported.names))
+    return frozenset(words)
+
+
+def _imported(names: list[ast.alias]) -> set[str]:
+    return {word for alias in names for word in alias.name.split(".")}

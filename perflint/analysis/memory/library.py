@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph
-from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
@@ -19,7 +19,7 @@ from perflint.analysis.memory.locations import (
     Cells,
     Location,
     Locations,
-    Summary,
+    MemorySummary,
     Write,
     made,
 )
@@ -68,7 +68,7 @@ def decorators_of(program: Program, function: Function) -> list[ast.expr]:
 class LibraryCalls(ABC):
     """The memory of one function, and what calls of library code do to that."""
 
-    def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
+    def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], MemorySummary]) -> None:
         self.program, self.graph, self.summary_of = program, graph, summary_of
         self.sharing = program.get(Sharing)
         self.cells = Cells()

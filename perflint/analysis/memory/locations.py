@@ -121,7 +121,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class MemorySummary:
     """What a call of a function does, in terms of the locations outside of it.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
+from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, updated_by
 from perflint.analysis.memory.calls import VARIABLE
 from perflint.analysis.memory.implicit import ImplicitCalls
 from perflint.analysis.memory.library import ARRAYS, PLAIN, decorators_of
@@ -19,8 +19,8 @@ from perflint.analysis.memory.locations import (
     NOWHERE,
     Location,
     Locations,
+    MemorySummary,
     Origin,
-    Summary,
     TooManyFacts,
     item,
     made,
@@ -42,7 +42,7 @@ class PointsTo(ImplicitCalls):
     result and its other arguments, and that special methods of classes not analysed write nothing.
     """
 
-    def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
+    def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], MemorySummary]) -> None:
         super().__init__(program, graph, summary_of)
         self._at: dict[ast.AST, Locations] = {}
         self._current: set[ast.AST] = set()
@@ -108,7 +108,7 @@ class PointsTo(ImplicitCalls):
         leaves = (node for node in self.graph.places if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom))
         return frozenset().union(*(self.of(each) for each in (*given, *(node.value for node in leaves)) if each))
 
-    def summary(self) -> Summary:
+    def summary(self) -> MemorySummary:
         """What a call of this function does to its callers."""
         returns = self._returns()
         yields = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.graph.places)
@@ -121,7 +121,7 @@ class PointsTo(ImplicitCalls):
             if each.is_outside
         )
         writes = frozenset(write for write in self.writes if write.to.is_outside)
-        return Summary(returns, holds, writes, keeps, yields)
+        return MemorySummary(returns, holds, writes, keeps, yields)
 
     def escaping(self) -> Locations:
         """What callers, and objects that others hold, can reach once it has run."""
@@ -148,16 +148,7 @@ class PointsTo(ImplicitCalls):
 
     def held(self, value: Value) -> Locations:
         """The locations that a variable may hold while it has this SSA value."""
-        found: set[Location] = set()
-        pending, seen = [value], set[Value]()
-        while pending:
-            for each in sources_of(pending.pop()):
-                if each not in seen:
-                    seen.add(each)
-                    found |= self._defined(each)
-                    if isinstance(each, Definition) and each.updates is not None:
-                        pending.append(each.updates)
-        return frozenset(found)
+        return frozenset().union(*map(self._defined, updated_by(value)))
 
     def _defined(self, value: Value) -> Locations:
         """What a variable is given where it is bound."""

@@ -11,7 +11,7 @@ from itertools import pairwise, product
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition, Outer, Step, Value, sources_of
+from perflint.analysis.ir.graph import Definition, Outer, Step, Value, updated_by
 from perflint.analysis.memory.locations import ANY, ELEMENTS, Location, Locations, Origin
 from perflint.analysis.memory.roles import FILLS, NAMESPACES, VIEWS
 from perflint.analysis.values.values import Kind
@@ -217,17 +217,11 @@ class Sharing:
         return None
 
     def _of_value(self, value: Value, path: Path) -> Iterator[Part]:
-        pending, seen = [value], set[Value]()
-        while pending:
-            new = {*sources_of(pending.pop())} - seen
-            seen |= new
-            for each in new:
-                if isinstance(each, Outer) or (isinstance(each, Definition) and self._is_of_module(each)):
-                    yield each.name, path
-                elif isinstance(each, Definition) and each.updates is not None:
-                    pending.append(each.updates)
-                elif isinstance(each, Definition):
-                    yield from self._bound(each, path)
+        for each in updated_by(value):
+            if isinstance(each, Outer) or (isinstance(each, Definition) and self._is_of_module(each)):
+                yield each.name, path
+            elif isinstance(each, Definition) and each.updates is None:
+                yield from self._bound(each, path)
 
     def _is_of_module(self, definition: Definition) -> bool:
         return not isinstance(definition.node, ast.arg) and self._program.function_of(definition.node) is None

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
-from perflint.analysis.autograd.found import Fate
 from perflint.analysis.facts import Program
+from perflint.analysis.found import Fate
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.ir.occurrences import occurrences
 from perflint.analysis.links import Manner
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.memory.locations import Locations, Write, made
 from perflint.analysis.memory.roles import OPERATORS, Consumer, Reading
 from perflint.analysis.values.operations import operation
@@ -179,7 +179,7 @@ class _Uses:
             return any(node in (target, value) and self._is_asked_of(target) for target, value in targets)
         if isinstance(parent, ast.Return):
             function = self._program.function_of(node)
-            is_shown = function is not None and self._program.is_called(function, Manner.CALLED)
+            is_shown = self._program.is_called(function, Manner.CALLED)
             return is_shown or any(map(self.asks, self._program.call_sites(function)))
         if isinstance(parent, ast.Subscript) and parent.slice is node:
             return False
@@ -228,6 +228,6 @@ class _Uses:
 
     def _held(self, holder: ast.expr) -> Iterable[ast.expr]:
         """The other places in the function that read a container."""
-        function = self._program.function_of(holder) or self._program.tree
+        function = self._program.scope_of(holder)
         path = path_of(holder)
         return [each for each in occurrences(function, path) if each is not holder] if path else []

@@ -30,6 +30,7 @@ from perflint.analysis.values.values import (
     sequence_of,
     tensor,
 )
+from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import path_of
 from perflint.torch_ops import libraries
 
@@ -172,7 +173,7 @@ def _place_of_result(evaluator: Evaluator, entry: torch_ops.Operation, arguments
 
 def _is_pinned(node: ast.Call, arguments: Arguments) -> bool:
     """Does the loader that is built here surely pin its batches where there is a device?"""
-    given = next((each.value for each in node.keywords if each.arg == "pin_memory"), None)
+    given = keyword_of(node, "pin_memory")
     value = arguments.keywords.get("pin_memory", UNKNOWN)
     return value.literal is True or (isinstance(given, ast.Call) and path_of(given.func) == "torch.cuda.is_available")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from perflint import torch_ops
 from perflint.analysis.links import LOADERS, HotCall
 from perflint.analysis.values.values import (
+    CONTAINER_METHODS,
     GUESSED,
     GUESSED_TENSOR,
     LIKELY_LOADER,
@@ -121,7 +122,7 @@ def _read_elements(codes: Iterator[str], place: Place) -> list[Value]:
 
 ELSEWHERE = sys.stdlib_module_names | {"torch", "torchvision", "torchaudio", "numpy", "pandas", "scipy", "tqdm", "PIL"}
 # Methods of Python's and torch's own types say nothing of whose they are.
-_COMMON_METHODS = frozenset(name for cls in (list, dict, set, str) for name in dir(cls)) | frozenset(
+_COMMON_METHODS = CONTAINER_METHODS | frozenset(
     "to size step close save load show write read flush print info debug warning error".split()
 )
 

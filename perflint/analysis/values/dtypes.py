@@ -1,19 +1,19 @@
-"""Infers what numbers an expression holds, by its SSA definitions: floats or integers, how wide, and whether real."""
+"""Infers what numbers an expression holds: floats or integers, how wide, whether real, and whether but one."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import reduce
 from typing import NamedTuple
 
 from perflint import torch_ops
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Phi, Value
-from perflint.analysis.values.operations import operation
-from perflint.analysis.values.returned import given, returned
+from perflint.analysis.values.operations import computes_loss, given, operation, returned
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
@@ -24,7 +24,7 @@ _COMPLEX = re.compile(r"(.*_)?complex(\d+|_.*)?|c(half|float|double|single)|pola
 _EXACT = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)  # of integers, they give integers
 
 
-class Numbers(NamedTuple):
+class NumberType(NamedTuple):
     """What is known of the numbers in a value: `kind` is FLOAT or INTEGER (bools count as such) where all are.
 
     `is_wide`: of integers, that they have 64 bits, so that adding them up neither wraps nor fails. `is_real`: none is
@@ -37,8 +37,8 @@ class Numbers(NamedTuple):
     is_python: bool = False
 
 
-_NOTHING = Numbers()
-_SIZE = Numbers(INTEGER, is_real=True, is_python=True)
+_NOTHING = NumberType()
+_SIZE = NumberType(INTEGER, is_real=True, is_python=True)
 
 
 def number_kind(program: Program, node: ast.expr) -> str:
@@ -87,7 +87,7 @@ def _differentiated(program: Program) -> frozenset[tuple[ast.AST | None, str]]:
     )
 
 
-def _numbers(program: Program, node: ast.expr) -> Numbers:
+def _numbers(program: Program, node: ast.expr) -> NumberType:
     return _Inference(program).of(node) or _NOTHING
 
 
@@ -96,22 +96,22 @@ class _Inference:
 
     def __init__(self, program: Program) -> None:
         self._program, self._flow = program, program.get(Flow)
-        self._known: dict[Value, Numbers | None] = {}
+        self._known: dict[Value, NumberType | None] = {}
         self._calls = set[ast.Call]()  # of functions that are being looked into
 
-    def of(self, node: ast.expr) -> Numbers | None:
+    def of(self, node: ast.expr) -> NumberType | None:
         value, found = self._program.value(node), self._read(node)
         if value.kind is Kind.TENSOR and value.dtype in ("bool", "int"):
-            return Numbers(INTEGER, is_wide=found is not None and found.is_wide, is_real=True)
+            return NumberType(INTEGER, is_wide=found is not None and found.is_wide, is_real=True)
         return found
 
-    def _read(self, node: ast.expr) -> Numbers | None:
+    def _read(self, node: ast.expr) -> NumberType | None:
         value = self._program.value(node)
         if axis_of(node) is not None:
             return _SIZE
         if isinstance(value.literal, int | float):
             kind = FLOAT if isinstance(value.literal, float) else INTEGER
-            return Numbers(kind, is_real=True, is_python=not isinstance(value.literal, bool))
+            return NumberType(kind, is_real=True, is_python=not isinstance(value.literal, bool))
         if isinstance(node, ast.Call):
             return self._made(node)
         if isinstance(node, ast.BinOp):
@@ -123,21 +123,21 @@ class _Inference:
         read = self._flow.graph(node).value(node) if isinstance(node, ast.Name) else None
         return self._held(read, node) if read is not None else _NOTHING
 
-    def _attribute(self, node: ast.Attribute) -> Numbers | None:
+    def _attribute(self, node: ast.Attribute) -> NumberType | None:
         if node.attr == "data":
             return self.of(node.value)
         does = torch_ops.of_attribute(node.attr)
         is_real = does is not None and (does.result == "size" or does.does("making_reals"))
-        return Numbers(is_real=is_real and self._program.value(node.value).kind is Kind.TENSOR)
+        return NumberType(is_real=is_real and self._program.value(node.value).kind is Kind.TENSOR)
 
-    def _held(self, value: Value, read: ast.AST) -> Numbers | None:
+    def _held(self, value: Value, read: ast.AST) -> NumberType | None:
         if value not in self._known:
             self._known[value] = None
             self._known[value] = self._defined(value, read)
         return self._known[value]
 
-    def _defined(self, value: Value, read: ast.AST) -> Numbers | None:
-        found: Numbers | None = _NOTHING
+    def _defined(self, value: Value, read: ast.AST) -> NumberType | None:
+        found: NumberType | None = _NOTHING
         if isinstance(value, Phi):
             found = _either(self._held(each, read) for each in value.operands.values() if not isinstance(each, Outer))
         elif isinstance(value, Definition):
@@ -145,9 +145,9 @@ class _Inference:
         if (self._program.function_of(read), value.name) not in self._program.get(_differentiated):
             return found
         is_real = any(getattr(self._program.parent(use), "attr", "") == "backward" for use in value.uses)
-        return Numbers(FLOAT, is_real=is_real or (found is not None and found.is_real))
+        return NumberType(FLOAT, is_real=is_real or (found is not None and found.is_real))
 
-    def _given(self, value: Definition, read: ast.AST) -> Numbers | None:
+    def _given(self, value: Definition, read: ast.AST) -> NumberType | None:
         if isinstance(value.node, ast.arg):
             is_integer = isinstance(value.node.annotation, ast.Name) and value.node.annotation.id == "int"
             return _SIZE if is_integer else _NOTHING
@@ -163,20 +163,20 @@ class _Inference:
         is_size = isinstance(value.source, ast.Attribute) and value.source.attr == "shape"
         return _SIZE if (is_range and value.steps == ("each",)) or (is_size and len(value.steps) == 1) else _NOTHING
 
-    def _computed(self, op: ast.operator, left: Numbers | None, right: Numbers | None) -> Numbers | None:
+    def _computed(self, op: ast.operator, left: NumberType | None, right: NumberType | None) -> NumberType | None:
         one, other = left or _NOTHING, right or _NOTHING
         is_real = one.is_real and other.is_real
         if isinstance(op, ast.Div) or FLOAT in (one.kind, other.kind):
-            return Numbers(FLOAT, is_real=is_real)
+            return NumberType(FLOAT, is_real=is_real)
         if left is None or right is None:
             return None
         if one.kind == other.kind == INTEGER:
-            return Numbers(
+            return NumberType(
                 INTEGER, is_real=is_real, is_python=one.is_python and other.is_python and isinstance(op, _EXACT)
             )
-        return Numbers(is_real=is_real)
+        return NumberType(is_real=is_real)
 
-    def _made(self, node: ast.Call) -> Numbers:
+    def _made(self, node: ast.Call) -> NumberType:
         """What a call gives: a loss, one of torch's functions, a tensor's method, or a few of Python's functions."""
         name, func = self._program.qualified(node.func), node.func
         if name in ("builtins.len", "builtins.int"):
@@ -186,18 +186,16 @@ class _Inference:
             found = _either([self.of(each) for each in known]) or _NOTHING
             self._calls.remove(node)
             return found
-        callee = self._program.value(func)
+        if computes_loss(self._program, node):
+            return NumberType(FLOAT, is_real=True)
         call = operation(self._program, node)
-        is_loss = callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss"
-        if is_loss or (call is not None and call.does.does("loss")):
-            return Numbers(FLOAT, is_real=True)
         word = name.removeprefix("builtins.") if name in ("builtins.abs", "builtins.float") else ""
         does = torch_ops.of_name(word) if word else call.does if call is not None else None
         tensor = node.args[0] if word and node.args else call.tensor if call is not None else None
         receiver = self._program.value(func.value) if isinstance(func, ast.Attribute) and not name else None
         if receiver is not None and receiver.kind is not Kind.TENSOR:
             drawn = receiver.name == "distribution" and getattr(func, "attr", "") in ("entropy", "log_prob")
-            return Numbers(FLOAT, is_real=True) if drawn else _NOTHING
+            return NumberType(FLOAT, is_real=True) if drawn else _NOTHING
         if does is None:
             return _NOTHING
         told = any(each.arg == "dtype" for each in node.keywords)
@@ -210,18 +208,67 @@ class _Inference:
         kept = (self.of(tensor) if tensor is not None and (keeps or floats) and not told else None) or _NOTHING
         is_real = reals or (kept.is_real and not does.does("combining"))
         if floats:
-            return Numbers(FLOAT, is_real=is_real)
+            return NumberType(FLOAT, is_real=is_real)
         kind = kept.kind if does.name != "item" else UNKNOWN
-        return Numbers(kind, is_wide or kept.is_wide, is_real)
+        return NumberType(kind, is_wide or kept.is_wide, is_real)
 
 
-def _either(values: Iterable[Numbers | None]) -> Numbers | None:
+def _either(values: Iterable[NumberType | None]) -> NumberType | None:
     """What is known of a value that is one of these."""
     known = [each for each in values if each is not None]
     return reduce(_join, known) if known else None
 
 
-def _join(one: Numbers, other: Numbers) -> Numbers:
+def _join(one: NumberType, other: NumberType) -> NumberType:
     kind = one.kind if one.kind == other.kind else UNKNOWN
     flags = (a and b for a, b in zip(one[1:], other[1:], strict=True))
-    return Numbers(kind, *flags)
+    return NumberType(kind, *flags)
+
+
+_REDUCING = frozenset({"reduction", "reduce", "size_average", None})  # None: in `**options`
+_INPUTS = 2  # of a loss, an output and a target; what follows may say how it is reduced
+
+
+def has_no_axes(program: Program, node: ast.expr, asked: Set[ast.AST] = frozenset()) -> bool:
+    """Is it a loss, or another reduction of a whole tensor, or computed of such? `asked` is carried around a loop."""
+    if isinstance(node, ast.Name):
+        values = _assigned(program, node) if node not in asked else []
+        rest = (has_no_axes(program, each, asked | {node}) for each in values)
+        return node in asked or (bool(values) and all(rest))
+    if isinstance(node, ast.BinOp):
+        parts = (each for each in (node.left, node.right) if program.value(each).kind is not Kind.NUMBER)
+        return all(has_no_axes(program, each, asked) for each in parts)
+    if not isinstance(node, ast.Call):
+        return False
+    if program.value(node.func).kind is Kind.MODULE:
+        made = [each for each in program.get(Origins).of(node.func) if isinstance(each, ast.expr)]
+        return bool(made) and all(isinstance(each, ast.Call) and _is_mean_loss(program, each) for each in made)
+    if program.callee(node) is not None:
+        values = returned(program, node) if node not in asked else []
+        return bool(values) and all(has_no_axes(program, each, asked | {node}) for each in values)
+    found = operation(program, node)
+    if found is None:
+        return False
+    if found.does.does("loss"):
+        return len(node.args) <= _INPUTS and not _is_told(node)
+    is_whole = found.does.does("reduction") and found.does.result == "tensor"
+    return is_whole and not (found.arguments or node.keywords)
+
+
+def _assigned(program: Program, name: ast.Name) -> list[ast.expr]:
+    """The expressions whose values the variable may have there; none where it may have others."""
+    values = program.get(Flow).graph(name).definitions(name)
+    found = [given(program, each) if isinstance(each, Definition) else [] for each in values]
+    return [node for each in found for node in each] if all(found) else []
+
+
+def _is_mean_loss(program: Program, made: ast.Call) -> bool:
+    """Is it one of torch's modules for losses, which gives the mean of all, as it does unless it is told?"""
+    is_loss = torch_ops.class_kind(program.qualified(made.func)) == "loss"
+    return is_loss and not made.args and not _is_told(made)
+
+
+def _is_told(call: ast.Call) -> bool:
+    """May a call say how the loss is reduced?"""
+    is_open = any(isinstance(each, ast.Starred) for each in call.args)
+    return is_open or any(each.arg in _REDUCING for each in call.keywords)

@@ -11,9 +11,8 @@ from perflint.analysis.values.calls import call_value
 from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo, joined, kind_of_base, names_module
 from perflint.analysis.values.codes import arguments_of
 from perflint.analysis.values.evaluate import Evaluator, is_vague
-from perflint.analysis.values.operators import Arguments, arithmetic, received
+from perflint.analysis.values.operators import Arguments, arithmetic, moved_by_choice, received, refined
 from perflint.analysis.values.parameters import annotated_fields, parameter_values
-from perflint.analysis.values.refine import moved_by_choice, refined
 from perflint.analysis.values.values import (
     LIKELY_HOST_TENSOR,
     LIKELY_LOADER,
@@ -299,8 +298,8 @@ class Executor(Evaluator):
     def _run_if(self, node: ast.If) -> None:
         self.evaluate(node.test)
         before = self.frame.env
-        then = self._branch(node.body, {**before, **refined(self, node.test, True)})
-        other = self._branch(node.orelse, {**before, **refined(self, node.test, False)})
+        then = self._branch(node.body, {**before, **refined(self.values, node.test, True)})
+        other = self._branch(node.orelse, {**before, **refined(self.values, node.test, False)})
         self._merge(before, [then, other])
         if then is not None and other is not None:
             self.frame.env.update(moved_by_choice(node, before, then, other))
@@ -367,7 +366,7 @@ class Executor(Evaluator):
 
     def _run_assert(self, node: ast.Assert) -> None:
         self.evaluate_parts(node)
-        self.frame.env.update(refined(self, node.test, True))
+        self.frame.env.update(refined(self.values, node.test, True))
 
 
 def _may_be_on_device(value: Value) -> bool:

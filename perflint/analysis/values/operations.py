@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.memory.library import decorators_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import Bound, bind, parameters_of
 from perflint.syntax.walk import Function, integer, own_nodes, path_of, returned_values
@@ -80,6 +82,13 @@ def operation(program: Program, node: ast.AST) -> TorchCall | None:
         return None
     method = torch_ops.of_method(node.func.attr) if program.callee(node) is None else None
     return TorchCall(node, method, node.func.value, tuple(node.args)) if method is not None else None
+
+
+def computes_loss(program: Program, call: ast.Call) -> bool:
+    """Does it compute one of torch's losses, by a function or a module?"""
+    found, callee = operation(program, call), program.value(call.func)
+    is_module = callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss"
+    return is_module or (found is not None and found.does.does("loss"))
 
 
 @dataclass(frozen=True)
@@ -160,3 +169,29 @@ def move(program: Program, node: ast.AST) -> Move | None:
         named |= value.is_blank and bool(_DEVICE.search(path_of(target)))
         known |= value.kind is Kind.NUMBER or (named and not _is_given_other(program, path_of(target)))
     return Move(node, tensor, device=target, casts=casts, is_certain=known)
+
+
+def returned(program: Program, node: ast.expr) -> list[ast.expr]:
+    """What a call of a function of this file may give; empty where it is none, or not all of that is known."""
+    callee = program.callee(node)
+    if not isinstance(callee, ast.FunctionDef) or callee.name == "__init__" or decorators_of(program, callee):
+        return []
+    own, found = own_nodes(callee), returned_values(callee)
+    is_plain = not any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own)
+    is_all = len(found) == sum(isinstance(each, ast.Return) for each in own)
+    return found if is_plain and is_all else []
+
+
+def given(program: Program, definition: Definition) -> list[ast.expr]:
+    """The expressions of which one gives a variable its value, be it an item of a tuple; empty where it isn't known."""
+    source, steps = definition.source, definition.steps
+    if source is None or definition.updates is not None:
+        return []
+    if not steps:
+        return [source]
+    step, tuples = steps[0], returned(program, source)
+    if len(steps) > 1 or not isinstance(step, int):
+        return []
+    items = [each.elts[step] for each in tuples if isinstance(each, ast.Tuple) and step < len(each.elts)]
+    is_known = len(items) == len(tuples) and not any(isinstance(each, ast.Starred) for each in items)
+    return items if is_known else []

@@ -9,7 +9,7 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Value, sources_of
-from perflint.analysis.values.returned import given, returned
+from perflint.analysis.values.operations import given, returned
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, sized, tested_rank, unpacked_rank
 from perflint.analysis.values.values import Kind
@@ -175,7 +175,7 @@ class Shapes(ShapeRules):
         if here is there or there is None:
             return shape
         home = self.program.class_of(there)
-        of_self = home is not None and here is not None and self.program.class_of(here) is home
+        of_self = home is not None and self.program.class_of(here) is home
         return shape.with_sizes(
             lambda size: (
                 size.isdigit()
@@ -219,8 +219,7 @@ class Shapes(ShapeRules):
             return self.shape(node.value).swapped(-1, -2)
         if node.attr == "weight" and self.program.value(node.value).name in ("torch.nn.Embedding", "torch.nn.Linear"):
             return known(("", ""))
-        function = self.program.function_of(node)
-        owner = self.program.class_of(function) if function is not None else None
+        owner = self.program.class_of(self.program.function_of(node))
         path = f"self.{node.attr}"
         if owner is None or path_of(node) != path:
             return NOTHING

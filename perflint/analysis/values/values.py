@@ -110,6 +110,7 @@ PERIODIC = Value(Kind.NUMBER, periodic=True)
 NUMPY = Value(Kind.NUMPY)
 DEVICE_TENSOR = Value(Kind.TENSOR, Place.DEVICE)
 _CONSTANTS = frozenset(f"{module}.{name}" for module in ("math", "numpy", "torch") for name in "pi e inf nan".split())
+CONTAINER_METHODS = frozenset(name for kind in (list, dict, set, str) for name in dir(kind))
 GUESSED = "guessed"  # the name of a tensor that may be a number: what an unknown call gave, an untyped parameter
 GUESSED_TENSOR = Value(Kind.TENSOR, Place.DEVICE, sure=False, name=GUESSED)
 HOST_TENSOR = Value(Kind.TENSOR, Place.HOST)

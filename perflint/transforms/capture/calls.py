@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.call_graph import is_abstract
@@ -16,9 +16,9 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.codes import ELSEWHERE
 from perflint.analysis.values.values import Kind, Place, Value
 from perflint.syntax.scopes import keyword_of
-from perflint.syntax.walk import FUNCTIONS, elements_of, path_of
+from perflint.syntax.walk import FUNCTIONS, elements_of
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked, shown
+from perflint.transforms.rewrite import Blocked, shown
 
 MODES = frozenset(  # of torch, which a program switches on around its code
     "torch.no_grad torch.inference_mode torch.enable_grad torch.set_grad_enabled torch.autocast torch.amp.autocast"
@@ -85,24 +85,22 @@ def argument_names(region: ast.AST) -> set[str]:
     return {node.arg for node in arguments if isinstance(node, ast.arg)}
 
 
-def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) -> ast.FunctionDef | None:
-    """The function of this file that a call runs, if any; raises Blocked where a graph would not hold the call."""
+def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) -> tuple[ast.FunctionDef, ...]:
+    """The functions of this file that a call may run; raises Blocked where a graph would not hold the call."""
     callee, value = program.callee(node), program.value(node.func)
     if value.kind is Kind.CLASS:
         raise Blocked(f"it makes a new {shown(program, node.func)}: make it once, where the model is made", node)
-    if isinstance(callee, ast.FunctionDef):
-        if is_abstract(callee):
-            raise Blocked(
-                f"what {shown(program, node.func)} does is left to subclasses: capture it in one of those", node
-            )
-        return callee
+    bodies = [callee] if isinstance(callee, ast.FunctionDef) else _bodies(program, node, value)
+    functions = tuple(each for each in bodies if isinstance(each, ast.FunctionDef))
+    if any(map(is_abstract, functions)):
+        raise Blocked(f"what {shown(program, node.func)} does is left to subclasses: capture it in one of those", node)
+    if callee in functions:
+        return functions
     if any(keyword.arg in ("out", "inplace", None) for keyword in node.keywords):  # None: any of `**options`
         raise Blocked(f"{shown(program, node)} changes something in place: let it give a new tensor", node)
-    if _is_of_project(program, node, value) and program.computes_elsewhere(node):
-        return None
-    if value.kind in (Kind.MODULE, Kind.UNKNOWN) and not value.name and (classes := _classes_of_torch(program, node)):
-        for name in classes:
-            _module(program, node, name, strict)
+    if bodies:
+        for name in (each for each in bodies if isinstance(each, str) and each.startswith("torch.")):
+            _module(program, node, name.removesuffix(".forward"), strict)
     elif value.kind is Kind.MODULE:
         _module(program, node, value.name, strict)
     elif value.kind is Kind.LIBRARY:
@@ -111,25 +109,25 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
         _method(program, node, node.func, region)
     else:
         raise Blocked(f"it isn't known whether a graph can capture {shown(program, node.func)}: {_BY_HAND}", node)
-    return None
+    return functions
 
 
-def _is_of_project(program: Program, node: ast.Call, value: Value) -> bool:
-    """Is a function of another file called, or a module of such a class that was built here?"""
-    if value.kind is Kind.LIBRARY:
-        return value.name.partition(".")[0] not in ELSEWHERE
-    if not isinstance(node.func, ast.Attribute) or "." not in value.name or value.name.startswith("torch."):
-        return False
-    given = program.get(Modules).values_of(node.func)
-    return {program.qualified(each.func) if isinstance(each, ast.Call) else "" for each in given} == {value.name}
+def _bodies(program: Program, node: ast.Call, value: Value) -> Sequence[ast.FunctionDef | str]:
+    """What a call runs, other than a function that is known by itself: bodies of modules, what only computes elsewhere.
 
-
-def _classes_of_torch(program: Program, node: ast.Call) -> list[str]:
-    """The classes of torch that the called module may be of, as in `norms[i](x)`; or empty."""
-    is_part = isinstance(node.func, ast.Subscript) or path_of(node.func).startswith("self.")
-    built = program.get(Modules).builders(node.func) if is_part and not program.get(_built_in_place) else []
-    names = {program.qualified(each.func) if isinstance(each, ast.Call) else "" for each in built}
-    return sorted(names) if all(name.startswith("torch.nn.") for name in names) else []
+    Empty where one of them is not known.
+    """
+    if value.kind is Kind.LIBRARY and value.name.partition(".")[0] not in ELSEWHERE:
+        return [value.name] if program.computes_elsewhere(value.name) else ()
+    is_module = value.kind in (Kind.MODULE, Kind.UNKNOWN)
+    if not (is_module or value.kind is Kind.METHOD) or value.name.startswith("torch."):
+        return ()
+    bodies = program.get(Modules).bodies(node)
+    names = [each for each in bodies if isinstance(each, str)]
+    of_torch = [each for each in names if each.startswith("torch.nn.") and is_module]
+    if program.get(_built_in_place) and of_torch:
+        return ()
+    return bodies if all(each in of_torch or program.computes_elsewhere(each) for each in names) else ()
 
 
 def _module(program: Program, node: ast.Call, name: str, strict: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.heat.scale import Heat
+from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Says
@@ -16,7 +16,6 @@ from perflint.analysis.values.device_use import scripting
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, path_of
 from perflint.transforms.aliases import check_aliases
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, RUNTIME, handed_over, is_captured
 from perflint.transforms.capture.chunks import end_of, stepped
@@ -26,10 +25,9 @@ from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, region_with, regions, shortened
 from perflint.transforms.names import importing, taken_around
-from perflint.transforms.operations import Decorate
+from perflint.transforms.operations import Decorate, expression
 from perflint.transforms.remedy import TrainingStep
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import expression
+from perflint.transforms.rewrite import Blocked, rewrite, shown
 
 _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
@@ -173,8 +171,6 @@ def _outlined_at(program: Program, inner: ast.stmt) -> Fix:
     if region.recorded and isinstance(around, LOOPS):
         reason = "gradients may be recorded, and a replay would record none: put it under `torch.no_grad()`"
         raise Blocked(reason, inner)
-    for distribution in region.unchecked:
-        raise Blocked("it checks its arguments on the host: pass `validate_args=False`", distribution)
     name, imported = importing(program, RUNTIME, "cuda_graph" if region.recorded else "graphed_step")
     operations = Outline(program, region, taken_around(program, region.scope)).operations(name)
     safety = Safety.ROUNDING if region.recorded else Safety.EXACT  # of gradients that several uses add up
@@ -215,8 +211,6 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     title = "run the training step as one CUDA graph"
     if eager := found[0].eager:
         title = f"run the forward and backward passes as one CUDA graph, but not the optimizer's step ({eager})"
-    if any(region.unchecked for region in found):
-        safety, title = Safety.BEHAVIOUR, f"{title}, with distributions that no longer check their arguments"
     return Fix(title, safety, rewrite(program, *imported, *changes), DISTRIBUTION)
 
 

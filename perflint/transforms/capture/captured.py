@@ -10,8 +10,8 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.values import Value
 from perflint.syntax.walk import Function, own_nodes, path_of
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import called
+from perflint.transforms.rewrite import Blocked
 
 RUNTIME = "perflint.runtime.graphs"
 DISTRIBUTION = "perflint-torch"
@@ -56,11 +56,8 @@ def _is_captured_here(program: Program, node: ast.AST, function: Function | None
             names = {program.qualified(called(item.context_expr)) for item in parent.items}
             if names & _CAPTURES:
                 return True
-    return function is not None and "capture_begin" in program.text and _begins_a_capture(function)
-
-
-def _begins_a_capture(function: Function) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr == "capture_begin" for node in own_nodes(function))
+    nodes = own_nodes(function) if function is not None and "capture_begin" in program.text else ()
+    return any(isinstance(each, ast.Attribute) and each.attr == "capture_begin" for each in nodes)
 
 
 def _is_called_captured(program: Program, function: Function, seen: set[ast.AST]) -> bool:
@@ -95,9 +92,9 @@ def _inheriting(owner: ClassInfo, method: str) -> Iterator[ast.ClassDef]:
             yield from _inheriting(heir, method)
 
 
-_PROCESSES = frozenset(
-    "DDP DistributedDataParallel FullyShardedDataParallel fully_shard init_device_mesh init_process_group".split()
-)
+_SHARDING = frozenset("FSDP FullyShardedDataParallel fully_shard init_device_mesh".split())
+_AVERAGING = frozenset({"DDP", "DistributedDataParallel"})
+_STARTS = "init_process_group"
 _WRAPPERS = r"\b(Accelerator|Fabric)\(|\bdeepspeed\.initialize\(|\bamp\.initialize\("
 _UNCAPTURED = (  # what a file may say, and why no step of it is captured then
     (_WRAPPERS, "another library wraps the model and its optimizer, and what it does in a step isn't known"),
@@ -114,13 +111,17 @@ _UNCAPTURED = (  # what a file may say, and why no step of it is captured then
 def check_file(program: Program) -> None:
     """Raise Blocked at what keeps all steps of a file from being captured.
 
-    Where a file trains by several processes on a condition, a step that is run by one of several stays eager.
+    Where a file trains by several processes on a condition, a step that is run by one of several stays eager, unless
+    DistributedDataParallel averages the gradients, which all processes capture.
     """
     for pattern, reason in _UNCAPTURED:
         if match := re.search(pattern, program.text):
             raise Blocked(reason, ast.Pass(lineno=program.source.position(match.start())[0], col_offset=0))
-    for call in program.of_type(ast.Call):
-        if path_of(call.func).rpartition(".")[2] in _PROCESSES and not _is_conditional(program, call, frozenset()):
+    called = {call: path_of(call.func).rpartition(".")[2] for call in program.of_type(ast.Call)}
+    is_averaging = not _AVERAGING.isdisjoint(called.values())
+    for call, name in called.items():
+        exchanges = name in _SHARDING or (name == _STARTS and not is_averaging)
+        if exchanges and not _is_conditional(program, call, frozenset()):
             raise Blocked("several processes train together, and how they exchange gradients is not captured", call)
 
 

@@ -15,7 +15,6 @@ from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, elements_of, integer, own_nodes, path_of, receiver_of
 from perflint.transforms.aliases import aliases, names_of
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, Obstacles, may_read
 from perflint.transforms.host_reads import item_of
@@ -27,12 +26,18 @@ from perflint.transforms.operations import (
     Replace,
     ReplaceStatements,
     apart,
+    assignment,
     derived,
+    expression,
     in_rows,
     new,
+    number,
+    reference,
     standing_for,
+    statement,
+    tuple_of,
 )
-from perflint.transforms.template import assignment, expression, number, reference, statement, tuple_of
+from perflint.transforms.rewrite import Blocked, shown
 
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # that are made on the device
 _AS_TENSOR = "write it as one comparison of a tensor, or its `.all()` or `.any()`"

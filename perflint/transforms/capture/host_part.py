@@ -1,16 +1,18 @@
-"""Tells what of a training step the host does in front of its graph: what it makes, moves and chooses."""
+"""Tells what of a training step the host does in front of its graph, and which numbers need not come back to it."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import runs_backward
+from perflint.analysis.heat.syncs import storage_of
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Graph
+from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.program import Program
+from perflint.analysis.values.dtypes import has_no_axes
 from perflint.analysis.values.operations import move
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import keyword_of
@@ -24,10 +26,15 @@ from perflint.syntax.walk import (
     own_nodes,
     path_of,
     receiver_of,
+    root_of,
 )
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.late import is_setting
+from perflint.transforms.collected import is_new
+from perflint.transforms.host_code import is_output
+from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import name_of_torch
+from perflint.transforms.operations import Replace, expression
 
 _PLAIN = frozenset(f"builtins.{name}" for name in "isinstance tuple list type len zip range".split())
 HALF = ("autocast", "half", "float16")  # where a tensor is rounded before it is multiplied, and no number is
@@ -105,7 +112,12 @@ def early(program: Program, statement: ast.stmt) -> bool:
                 continue
             if not (name.startswith(_MAKERS) or of_tensor) or name == "builtins.next":
                 return False
-            if is_method and isinstance(func, ast.Attribute) and func.attr.endswith("_") and not owner_is_new(func):
+            if (
+                is_method
+                and isinstance(func, ast.Attribute)
+                and func.attr.endswith("_")
+                and not isinstance(func.value, ast.Call)
+            ):
                 return False
     return True
 
@@ -119,11 +131,6 @@ def draws_on_device(program: Program, node: ast.AST) -> bool:
     """Does a call draw random numbers of torch, which a model may draw, too?"""
     entry = entry_of(program, node) if isinstance(node, ast.Call) else None
     return entry is not None and entry.does("random")
-
-
-def owner_is_new(func: ast.Attribute) -> bool:
-    """Is the method called on what a call has just made?"""
-    return isinstance(func.value, ast.Call)
 
 
 def _names_alone(target: ast.expr) -> bool:
@@ -146,7 +153,8 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
     """The expressions of a statement that are to be evaluated in front of it, where they need nothing that it computes.
 
     Those copy to the device what the host has, choose rows by what differs in each iteration, take a batch apart, or
-    decide by a count whether something is due: there is a graph for either answer.
+    decide by a count whether something is due: there is a graph for either answer. Numbers of a foreign object, such as
+    the bounds of an environment, are read there as well: the key of a graph would hold all that this object reads.
     """
     graph, inside = program.get(Flow).graph(statement), set[ast.AST]()
 
@@ -163,6 +171,7 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
             name = _name_of_move(program, node)
         elif isinstance(node, ast.Subscript) and not any(map(given, own_nodes(node.value))):
             name = _name_of_choice(program, node, [each for each in elements_of(node.slice) if given(each)])
+            name = name or (_name_of_bound(program, node) if always else "")
         elif isinstance(node, ast.Attribute) and always and given(node.value, outermost_of(program, around)):
             name = "" if _is_of_self(node, around) else _name_of_part(program, node)
         if name and isinstance(node, ast.expr):
@@ -241,6 +250,14 @@ def _name_of_move(program: Program, node: ast.Call) -> str:
     return moved.tensor.id if program.value(moved.tensor).place is not Place.DEVICE else ""
 
 
+def _name_of_bound(program: Program, node: ast.Subscript) -> str:
+    """Of `envs.action_space.low[0]`, which is no tensor of a module."""
+    path, root = path_of(node.value), root_of(node)
+    is_foreign = path.count(".") > 1 and isinstance(root, ast.Name) and program.value(root).kind is Kind.UNKNOWN
+    is_read = is_foreign and isinstance(node.ctx, ast.Load) and integer(node.slice) is not None
+    return path.rpartition(".")[2] if is_read and program.value(node.value).kind is not Kind.TENSOR else ""
+
+
 def _name_of_choice(program: Program, node: ast.Subscript, given: list[ast.expr]) -> str:
     base, number = node.value, ""
     while isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and not (base.args or base.keywords):
@@ -273,3 +290,91 @@ def _name_of_part(program: Program, node: ast.Attribute) -> str:
     is_object = is_object and program.value(node).kind not in (Kind.MODULE, Kind.OPTIMIZER)
     is_read = isinstance(node.ctx, ast.Load) and torch_ops.of_attribute(node.attr) is None
     return node.attr if is_read and is_object and not is_called else ""
+
+
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The variable `name`, of the number that is read by each of `reads`; `is_mixed`: or of one of the host.
+
+    The host looks at it where it is `shown`.
+    """
+
+    name: str
+    reads: tuple[ast.Call, ...]
+    shown: tuple[ast.Name, ...]
+    is_mixed: bool
+
+    def replaced(self, program: Program) -> Iterable[Replace]:
+        for read in self.reads:
+            assert isinstance(read.func, ast.Attribute)
+            tensor = storage_of(read.func.value)
+            copy = "" if is_new(program, tensor) else ".clone()"
+            shape = "" if has_no_axes(program, tensor) else ".squeeze()"
+            yield Replace(read, expression(f"{{x}}.detach(){copy}{shape}", x=tensor))
+        for name in self.shown:
+            yield Replace(name, expression(f"float({self.name})" if self.is_mixed else f"{self.name}.item()"))
+
+
+def kept(program: Program, block: Iterable[ast.stmt], around: Around) -> list[Kept]:
+    """The numbers that steps in `block` set or compute with, and that no host needs but to show them."""
+    if ".item()" not in program.text or any(each in program.text for each in HALF):
+        return []
+    names = {node.id: node for each in block for node in own_nodes(each) if isinstance(node, ast.Name)}
+    found = (_kept(program, program.get(Flow).graph(each), each.id, around) for each in names.values())
+    return [each for each in found if each is not None]
+
+
+def _kept(program: Program, graph: Graph, name: str, around: Around) -> Kept | None:
+    uses = [each for each in graph.values if isinstance(each, ast.Name) and each.id == name]
+    if name in graph.shared or name in graph.captured:
+        return None
+    reads, shown, is_mixed = list[ast.Call](), list[ast.Name](), False
+    for each in uses:
+        if isinstance(each.ctx, ast.Load):
+            if _is_shown(program, each):
+                shown.append(each)
+            elif not _is_operand(program, each):
+                return None
+            continue
+        value = graph.value(each)
+        given = value.given if isinstance(value, Definition) else None
+        if isinstance(given, ast.Call) and _is_read(program, given):
+            reads.append(given)
+        elif given is None or is_within(graph, each, around) or not _is_fixed(program, given):
+            return None
+        else:
+            is_mixed = True
+    is_needed = any(isinstance(each.ctx, ast.Load) and each not in shown for each in uses)
+    is_anew = any(is_within(graph, each, around) for each in reads)
+    return Kept(name, tuple(reads), tuple(shown), is_mixed) if is_needed and is_anew else None
+
+
+def _is_read(program: Program, node: ast.expr) -> bool:
+    tensor = item_of(node)
+    value = program.value(tensor) if tensor is not None else None
+    return value is not None and value.kind is Kind.TENSOR and value.place is not Place.HOST
+
+
+def _is_fixed(program: Program, node: ast.expr) -> bool:
+    return program.value(node).kind is Kind.NUMBER or (isinstance(node, ast.Attribute) and is_setting(program, node))
+
+
+def _is_operand(program: Program, name: ast.Name) -> bool:
+    """Does it compute with a tensor, which puts it on the device?"""
+    node: ast.expr = name
+    while isinstance(around := program.parent(node), ast.UnaryOp) and isinstance(around.op, ast.USub):
+        node = around
+    if not isinstance(around, ast.BinOp) or not isinstance(around.op, _ARITHMETIC):
+        return False
+    value = program.value(around.right if around.left is node else around.left)
+    return value.kind is Kind.TENSOR and value.place is not Place.HOST
+
+
+def _is_shown(program: Program, name: ast.Name) -> bool:
+    around = program.parent(name)
+    while isinstance(around, ast.FormattedValue | ast.JoinedStr | ast.Tuple):
+        around = program.parent(around)
+    return isinstance(around, ast.Call) and is_output(program, around)

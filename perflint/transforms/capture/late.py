@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.heat.hot_syncs import LATER
 from perflint.analysis.heat.rarity import CLOCKS
-from perflint.analysis.heat.syncs import storage_of
+from perflint.analysis.heat.syncs import LATER, storage_of
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
@@ -19,13 +18,11 @@ from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import arguments_of, bind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of, variables_in
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
-from perflint.transforms.capture.meters import PURE, is_differentiated_once, is_meters
-from perflint.transforms.capture.raising import raising
 from perflint.transforms.capture.step_obstacles import is_model
+from perflint.transforms.host_code import PURE, is_differentiated_once, is_meters, is_output, raising
 from perflint.transforms.host_reads import item_of
-from perflint.transforms.output import is_output
+from perflint.transforms.rewrite import Blocked
 
 _TIMES = CLOCKS | {"datetime.timedelta", *(f"time.{name}" for name in "ctime strftime localtime gmtime".split())}
 _HOST_MATH = ("math.", "numpy.")

@@ -10,13 +10,12 @@ from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.memory.hooks import may_be_hooked
+from perflint.analysis.memory.dispatch import may_be_hooked
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import (
     MODES,
     argument_names,
@@ -26,6 +25,7 @@ from perflint.transforms.capture.calls import (
     is_tensor,
     works_in_place,
 )
+from perflint.transforms.rewrite import Blocked, shown
 
 _OTHER_CODE = {
     **dict.fromkeys(TRIES, "handles errors"),
@@ -107,13 +107,15 @@ class Obstacles:
             self._written(node, node.target, region)
 
     def _call(self, node: ast.Call, region: ast.AST) -> None:
-        callee = check_call(self.program, node, region, self.strict)
-        owner = self.program.class_of(callee) if callee is not None else None
-        if callee is not None and owner is not None and any(True for _ in owner.overriding(callee.name)):
-            raise Blocked(f"a subclass has its own `{callee.name}`: decorate the methods of both by hand", node)
-        if callee is not None:
+        callees = check_call(self.program, node, region, self.strict)
+        for callee in callees:
+            owner = self.program.class_of(callee)
+            if owner is not None and any(True for _ in owner.overriding(callee.name)):
+                raise Blocked(f"a subclass has its own `{callee.name}`: decorate the methods of both by hand", node)
             self.check_function(callee)
-        elif (entry := entry_of(self.program, node)) is not None:
+        if callees:
+            return
+        if (entry := entry_of(self.program, node)) is not None:
             for base in (each for argument in entry.writes for each in argument.of(node)):
                 self._written(node, base, region)
         elif works_in_place(self.program, node):
@@ -185,7 +187,7 @@ def _only_computes(program: Program, function: ast.AST) -> bool:
         says = any("__call__" in each.methods for each in owner.lineage())
         bases = [base for each in owner.lineage() for base in each.base_names]
         is_plain = bool(bases) and all(base == "torch.nn.Module" for base in bases)
-        if function.name != "forward" or says or not is_plain or may_be_hooked(program):
+        if says or not is_plain or may_be_hooked(program):
             return False
     elif [each.node for each in program.get(Flow).graph_of(program.tree).bindings[function.name]] != [function]:
         return False
@@ -221,7 +223,9 @@ def _check_test(program: Program, test: ast.expr) -> None:
             _check_test(program, part)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         _check_test(program, test.operand)
-    elif not _is_identity(test) and any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
+    elif isinstance(test, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in test.ops):
+        pass
+    elif any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
         raise Blocked(f"{shown(program, test)} {_USES['if']}", test)
 
 
@@ -248,10 +252,6 @@ def _is_filled(program: Program, node: ast.Subscript) -> bool:
     statement = program.statement_of(node)
     is_target = isinstance(statement, ast.Assign) and node in statement.targets
     return is_target and isinstance(statement, ast.Assign) and program.value(statement.value).kind is Kind.NUMBER
-
-
-def _is_identity(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in test.ops)
 
 
 def _data(node: ast.AST) -> Iterable[ast.expr]:

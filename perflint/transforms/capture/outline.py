@@ -16,14 +16,13 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
 from perflint.syntax.walk import own_nodes, reachable, receiver_of, root_of
-from perflint.transforms.aliases import is_own, written_names
-from perflint.transforms.blocked import Blocked, shown
+from perflint.transforms.aliases import is_own
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
-from perflint.transforms.capture.scope import check_by_name, check_scope, check_tape, is_cut, step_name
+from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, step_name
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
@@ -34,10 +33,15 @@ from perflint.transforms.operations import (
     Replace,
     ReplaceStatements,
     again,
+    assignment,
+    expression,
     in_rows,
     new,
+    reference,
+    statement,
+    tuple_of,
 )
-from perflint.transforms.template import assignment, expression, reference, statement, tuple_of
+from perflint.transforms.rewrite import Blocked, shown
 
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
@@ -212,13 +216,15 @@ class Outline:
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss an argument, or an alias of a result."""
         points = self.program.get(Memory).points_to(self.region.scope)
-        for each in self.region.captured:
-            for name in written_names(self.program, each, filled=self.region.pure):
-                if name.id in self.parameters and name in self.region.nodes:
-                    does = "is written to in place: make a new tensor instead"
-                    if self.program.value(name).kind is not Kind.TENSOR:
-                        does = "is filled: make it right in front of the loop, empty"
-                    raise Blocked(f"`{name.id}`, of which a graph has a copy, {does}", name)
+        writes = [each for each in [*points.writes] if not (each.deep or each.deferred)]
+        inside = [each for each in writes if each.node in self.region.nodes]
+        inside = [each for each in inside if not steps_optimizer(self.program, each.node)]
+        for name, _ in self._reads():
+            if name.id in self.parameters and any(each.reaches(points.of(name)) for each in inside):
+                does = "is written to in place: make a new tensor instead"
+                if self.program.value(name).kind is not Kind.TENSOR:
+                    does = "is filled: make it right in front of the loop, empty"
+                raise Blocked(f"`{name.id}`, of which a graph has a copy, {does}", name)
         for name in (each for each in self._stores if each.id in self.results):
             places = points.held(self._graph.values[name])
             is_filled = self.region.pure and self.program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING)
@@ -243,16 +249,13 @@ class Outline:
                 raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
         for late in self.region.late:
             for tensor in late.tensors:
-                for write in [*points.writes]:
-                    is_later = write.is_in_sight and self._graph.runs_after(write.node, late.statement)
-                    if is_later and write.node in self.region.nodes and write.reaches(points.of(tensor)):
-                        raise Blocked("it reads what the step writes to after that: read a copy", tensor)
+                later = (each for each in inside if self._graph.runs_after(each.node, late.statement))
+                if any(each.reaches(points.of(tensor)) for each in later):
+                    raise Blocked("it reads what the step writes to after that: read a copy", tensor)
                 is_made = points.of(tensor) and is_own(self.program, self.region.around, tensor)
                 values = list(self._graph.definitions(tensor)) if isinstance(tensor, ast.Name) else []
                 if not (is_made or self._is_own_memory(tensor) or self._is_part_of_output(tensor, values)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
-        if not self.region.pure:
-            check_by_name(self.program, self.region, self.parameters)
 
     def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
         """What the region appends to a list, or the list where it is filled otherwise."""
@@ -322,8 +325,6 @@ class Outline:
                 yield InsertBefore(first, (assignment(name, expression("None")),))
         for number in region.kept:
             yield from number.replaced(self.program)
-        for call in region.unchecked:
-            yield AddKeywords(call, (("validate_args", expression("False")),))
         for call, tensor in region.unplaced:
             yield AddKeywords(call, (("device", expression("{tensor}.device", tensor=tensor)),))
         for read, name in self._late_values.items():

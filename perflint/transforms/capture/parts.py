@@ -17,7 +17,6 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import elements_of, own_nodes
 from perflint.torch_ops import libraries
 from perflint.transforms.aliases import written_names
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, entry_of
 from perflint.transforms.capture.host_part import (
     Around,
@@ -29,6 +28,7 @@ from perflint.transforms.capture.host_part import (
 )
 from perflint.transforms.capture.late import Late, changed_by, is_private
 from perflint.transforms.capture.step_obstacles import DISTRIBUTION
+from perflint.transforms.rewrite import Blocked
 
 _NAMES = (ast.Attribute, ast.Name)
 _HOLDING_NONE = frozenset({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.STRING, Kind.NUMBER, Kind.NUMPY})

@@ -8,30 +8,31 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.handlers import is_handled
+from perflint.analysis.call_graph import is_handled
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import check_file
 from perflint.transforms.capture.host_part import (
     Around,
     Fetched,
+    Kept,
     detaches,
     early,
     fetched,
     is_within,
+    kept,
     only_fetches,
     scales,
 )
-from perflint.transforms.capture.kept import Kept, kept
 from perflint.transforms.capture.late import Late, late
 from perflint.transforms.capture.parts import Part, names_in, runs, steps, sunk
 from perflint.transforms.capture.step_obstacles import StepObstacles, leaves
+from perflint.transforms.rewrite import Blocked, shown
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,15 @@ class Region:
     """What is to be one graph, in the iterations of a loop or the calls of a function, `around`.
 
     Those are `parts` that follow each other in `block`, and `sunk`, statements before them that make what they fill.
-    `unchecked` are the distributions that have to be told not to check their arguments, `unplaced` the indices that
-    have to be made on the device of the tensors that they belong to. `kept` are the numbers that are to stay on the
-    device. `eager` is why no optimizer steps in it. A `pure` one is no step of training: it computes on the device, and
-    nothing else; `recorded` says that gradients may flow through it.
+    `unplaced` are the indices that have to be made on the device of the tensors that they belong to, `kept` the numbers
+    that are to stay on the device. `eager` is why no optimizer steps in it. A `pure` one is no step of training: it
+    computes on the device, and nothing else; `recorded` says that gradients may flow through it.
     """
 
     around: Around
     parts: tuple[Part, ...]
     block: tuple[Part, ...]
     sunk: tuple[ast.Assign, ...] = ()
-    unchecked: tuple[ast.Call, ...] = ()
     unplaced: tuple[tuple[ast.Call, ast.expr], ...] = ()
     kept: tuple[Kept, ...] = ()
     eager: Blocked | None = None
@@ -324,7 +323,7 @@ def shortened(program: Program, region: Region) -> Iterator[Region]:
     for number in reversed(range(len(region.parts))):
         parts = region.parts[: number + 1]
         if ends(program, parts[-1].statement) and _is_whole(program, parts, region.eager is None):
-            yield _region(program, replace(region, parts=parts, unchecked=(), unplaced=()))
+            yield _region(program, replace(region, parts=parts, unplaced=()))
 
 
 def _region(program: Program, found: Region) -> Region:
@@ -335,6 +334,4 @@ def _region(program: Program, found: Region) -> Region:
     obstacles.check([*found.captured, *(each for late in found.late for each in late.read)], found.around)
     names = {node.id for node in found.nodes if isinstance(node, ast.Name)}
     numbers = tuple(each for each in found.kept if each.name in names)
-    return replace(
-        found, kept=numbers, unchecked=tuple(obstacles.unchecked), unplaced=tuple(obstacles.unplaced.items())
-    )
+    return replace(found, kept=numbers, unplaced=tuple(obstacles.unplaced.items()))

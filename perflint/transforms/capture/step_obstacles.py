@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import ModuleCalls, runs_backward, steps_optimizer
-from perflint.analysis.heat.scale import Heat
+from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.roles import FILLS, TAKES, scaler_of
 from perflint.analysis.program import Program
@@ -17,10 +17,10 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import FUNCTIONS, LOOPS, last_name, own_nodes, path_of, receiver_of
 from perflint.transforms.aliases import is_own
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.calls import argument_names
 from perflint.transforms.capture.obstacles import Obstacles
-from perflint.transforms.output import is_output
+from perflint.transforms.host_code import is_output
+from perflint.transforms.rewrite import Blocked, shown
 
 _OWN_PARTS = frozenset(  # what a module, or an optimizer, gives of itself
     f"{each}{what}" for each in ("", "named_") for what in ("parameters", "buffers", "modules", "children")
@@ -36,7 +36,6 @@ _NOT_FILLED = (Kind.TENSOR, Kind.MODULE, Kind.OPTIMIZER, Kind.LIBRARY, Kind.LOAD
 DISTRIBUTION = "distribution"  # the class of torch's
 _DRAWS = frozenset("sample rsample log_prob entropy mode mean cdf icdf perplexity".split())
 _WALKED = (Kind.SEQUENCE, Kind.TENSOR, Kind.MAPPING, Kind.MODULE, Kind.STRING)
-_DEFAULT_OFF = "set_default_validate_args(False)"
 _KNOWN = frozenset({"torch", "builtins", "math", "numpy", "random", "typing", "logging", "time"})  # more is known
 _BY_HAND = "decorate the step by hand, with `graphed_step` of perflint.runtime.graphs"
 
@@ -46,17 +45,15 @@ class StepObstacles(Obstacles):
     """Raises Blocked at the first thing that is in the way of replaying a step with its backward pass and optimizers.
 
     What the step writes to in place may be known to others, for a replay writes to it, too. `opaque` are expressions
-    that are evaluated before the step; `unchecked` are the distributions that check their arguments on the host, unless
-    they are told not to; `unplaced` the indices that are made on the host, each with the tensor that they belong to.
-    What doesn't `train` is differentiated by others, leaves their tensors as they are, and runs no model of another
-    file of which it isn't known that it only computes. Where nothing `steps`, optimizers work outside: what a step
-    names of them, their learning rates too, a graph belongs to.
+    that are evaluated before the step, `unplaced` the indices that are made on the host, each with the tensor that they
+    belong to. What doesn't `train` is differentiated by others, leaves their tensors as they are, and runs no model of
+    another file of which it isn't known that it only computes. Where nothing `steps`, optimizers work outside: what a
+    step names of them, their learning rates too, a graph belongs to.
     """
 
     trains: bool = True
     steps: bool = True
     opaque: set[ast.AST] = field(default_factory=set)
-    unchecked: list[ast.Call] = field(default_factory=list)
     unplaced: dict[ast.Call, ast.expr] = field(default_factory=dict)
 
     def check(self, parts: Iterable[ast.AST], region: ast.AST) -> None:
@@ -123,8 +120,11 @@ class StepObstacles(Obstacles):
                 raise Blocked(f"{shown(program, func)} reads on the host whether to fail: leave that out", node)
         elif isinstance(func, ast.Attribute) and self.trains and self._is_training(node, func):
             pass
-        elif name.startswith("torch.distributions.") or (value.owner and value.owner.name == DISTRIBUTION):
-            self._distribution(node, name)
+        elif name.startswith("torch.distributions."):
+            pass  # its checks of arguments are the device's, in a graph
+        elif value.owner and value.owner.name == DISTRIBUTION:
+            if not isinstance(func, ast.Attribute) or func.attr not in _DRAWS:
+                raise Blocked(f"whether a graph can hold {shown(program, func)} isn't known", node)
         elif value.kind is Kind.MODULE and (bodies := program.get(ModuleCalls).callees(node)):
             for body in bodies:
                 if not isinstance(body, ast.FunctionDef):
@@ -146,7 +146,7 @@ class StepObstacles(Obstacles):
             raise Blocked(f"{shown(program, func)} puts out what a replay would not: do that behind the step", node)
         elif self.trains and self._is_criterion(node, value):
             pass  # so is that
-        elif value.kind is Kind.LIBRARY and not (name.partition(".")[0] in _KNOWN or program.computes_elsewhere(node)):
+        elif value.kind is Kind.LIBRARY and not (name.partition(".")[0] in _KNOWN or program.computes_elsewhere(name)):
             raise Blocked(
                 f"what {shown(program, func)} does isn't known: call it in front of the step, or {_BY_HAND}", node
             )
@@ -209,19 +209,6 @@ class StepObstacles(Obstacles):
         if not isinstance(index, ast.Subscript) or not is_index or keyword_of(node, "device") is not None:
             return None
         return index.value if path_of(index.value) and self.program.value(index.value).kind is Kind.TENSOR else None
-
-    def _distribution(self, node: ast.Call, name: str) -> None:
-        if not name:
-            if isinstance(node.func, ast.Attribute) and node.func.attr not in _DRAWS:
-                raise Blocked(f"whether a graph can hold {shown(self.program, node.func)} isn't known", node)
-            return
-        if name.startswith("torch.distributions.kl"):
-            return
-        if keyword_of(node, "validate_args") is None and _DEFAULT_OFF not in self.program.text:
-            if any(each.arg is None for each in node.keywords):
-                raise Blocked(f"{shown(self.program, node)} checks its arguments on the host", node)
-            if node not in self.unchecked:
-                self.unchecked.append(node)
 
     def _object(self, node: ast.Attribute | ast.Subscript, region: ast.AST) -> None:
         """What is no tensor is taken apart, or told from others, when the step is called."""

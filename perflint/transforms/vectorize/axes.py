@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from perflint.analysis.values.operations import TorchCall
 from perflint.syntax.walk import integer
-from perflint.transforms.blocked import Blocked
-from perflint.transforms.template import expression, number, reference
+from perflint.transforms.operations import expression, number, reference
+from perflint.transforms.rewrite import Blocked
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import MANY, Batched, Invariant, Value, written
 

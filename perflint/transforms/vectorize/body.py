@@ -1,23 +1,26 @@
-"""The statements of a loop's body, and the values of its expressions, in all steps at once."""
+"""The statements of a loop's body, and of functions that it calls, and the values of expressions, in all steps."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
 
+from perflint.analysis.memory.dispatch import may_be_wrapped
+from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, elements_of, integer, path_of
-from perflint.transforms.blocked import Blocked, shown
-from perflint.transforms.template import assignment, expression, reference
+from perflint.syntax.scopes import defaults_of
+from perflint.syntax.walk import PlainLoop, elements_of, integer, own_nodes, path_of
+from perflint.transforms.operations import assignment, expression, reference
+from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize import calls, rnns
 from perflint.transforms.vectorize.axes import pointwise, product
 from perflint.transforms.vectorize.indexing import selected, sliced, split_of
-from perflint.transforms.vectorize.modules import invariant
+from perflint.transforms.vectorize.modules import called_module, invariant
 from perflint.transforms.vectorize.results import lift_result
 from perflint.transforms.vectorize.rnns import is_left, is_of, may_be_named
-from perflint.transforms.vectorize.scope import Line, Scope, counter, tensor
+from perflint.transforms.vectorize.scope import Callee, Line, Scope, counter, tensor
 from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Parts, State, Value, is_named, written
 
 
@@ -30,14 +33,6 @@ def lift_body(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
     for path in sorted(scope.draft.consumed):
         if not is_left(scope.values, path):
             raise Blocked(f"`{path}` goes into an RNN, and is not what it returns", statements[-1])
-
-
-def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that take the place of those of a called function; raises Blocked."""
-    for node in statements:
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-            raise Blocked(_why(node), node)
-        yield from _assigned(scope, node.targets[0], node.value, node)
 
 
 def _lifted(scope: Scope, node: ast.stmt) -> tuple[ast.stmt, ...]:
@@ -163,7 +158,7 @@ def lift(scope: Scope, node: ast.expr) -> Value:
     if isinstance(node, ast.Tuple | ast.List):
         return Parts(tuple(scope.lift(part) for part in node.elts))
     if isinstance(node, ast.Call):
-        return calls.lift_call(scope, node)
+        return _call(scope, node)
     if not scope.varies(node):
         return invariant(scope, node)
     if isinstance(node, ast.Subscript):
@@ -171,6 +166,16 @@ def lift(scope: Scope, node: ast.expr) -> Value:
     if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare):
         return _operator(scope, node)
     raise _unknown(scope, node)
+
+
+def _call(scope: Scope, node: ast.Call) -> Value:
+    if not scope.varies(node):
+        return invariant(scope, node)
+    if rnns.is_recurrent(scope, node):
+        raise Blocked("an RNN's output and state are not kept apart", node)
+    module = called_module(scope, node)
+    function = _callee(scope, node) if module is None and not calls.is_loss(scope, node) else None
+    return calls.lift_call(scope, node, module) if function is None else _inlined(scope, node, function)
 
 
 def _unknown(scope: Scope, node: ast.expr) -> Blocked:
@@ -259,3 +264,113 @@ def _is_other_step(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
 def _is_as_large(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
     one, other = (scope.program.get(Shapes).shape(each) for each in (first, given))
     return one.rank is not None and one.first == other.first and all(one.first)
+
+
+_ATTRIBUTES = frozenset({"__getattr__", "__getattribute__", "__setattr__"})
+_DEPTH = 3
+
+
+def intercepts(owner: ClassInfo, names: Set[str] = _ATTRIBUTES) -> bool:
+    """Whether a class says itself what it means to read or to set an attribute, or whatever `names` are about."""
+    return any(info.methods.keys() & names for info in owner.lineage())
+
+
+def _callee(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
+    """The function of this file that surely runs; None where `node` calls something else."""
+    function = scope.program.callee(node)
+    if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
+        return None
+    value = scope.program.value(node.func)
+    if not value.sure or value.kind not in (Kind.MODULE, Kind.FUNCTION):
+        return None
+    return function
+
+
+def _inlined(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Value:
+    """The value of a call of `function`; its statements go to `scope.draft.before`. Raises Blocked."""
+    _check_callee(scope, node, function)
+    inner = _entered(scope, node, function)
+    *statements, last = [each for each in function.body if not _is_docstring(each)] or function.body
+    if not isinstance(last, ast.Return) or last.value is None:
+        raise Blocked(f"`{function.name}` does not end by returning what it computes", node)
+    try:
+        for each in statements:
+            if not isinstance(each, ast.Assign) or len(each.targets) != 1:
+                raise Blocked(_why(each), each)
+            scope.draft.before.extend(_assigned(inner, each.targets[0], each.value, each))
+        return inner.lift(last.value)
+    except Blocked as blocked:
+        raise Blocked(f"in {shown(scope.program, node.func)}, {blocked}", node) from None
+
+
+def _check_callee(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
+    owner = scope.program.class_of(function)
+    if function.decorator_list or _depth(scope) >= _DEPTH:
+        raise Blocked(f"`{function.name}` is wrapped or calls too deep", node)
+    if may_be_wrapped(scope.program):
+        raise Blocked(f"{shown(scope.program, node.func)} may be wrapped: calling it is more than its body", node)
+    if owner is not None and intercepts(owner, {*_ATTRIBUTES, "__call__"}):
+        raise Blocked(f"calling {shown(scope.program, node.func)} is more than its body", node)
+    if owner is not None and any(True for _ in owner.overriding(function.name)):
+        raise Blocked(f"a subclass has its own `{function.name}`", node)
+    if scope.varies(node.func):
+        raise Blocked("another function is called in each step", node)
+    if any(isinstance(each, ast.Global | ast.Nonlocal | ast.Yield | ast.Lambda) for each in own_nodes(function)):
+        raise Blocked(f"`{function.name}` does more than compute", node)
+
+
+def _depth(scope: Scope) -> int:
+    return scope.callee.depth if scope.callee is not None else 0
+
+
+def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
+    """The scope of `function`, whose parameters have the values of the arguments."""
+    arguments = function.args
+    if arguments.vararg or arguments.kwarg or any(isinstance(each, ast.Starred) for each in node.args):
+        raise Blocked(f"`{function.name}` takes any number of arguments", node)
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    inner = Scope(scope.facts, scope.draft, scope.assigned, callee=Callee(_depth(scope) + 1))
+    if scope.program.class_of(function) is not None:
+        inner = _with_self(scope, inner, names.pop(0), scope.code(_receiver(scope, node)))
+    given, defaults = scope.program.arguments(node, function).given, defaults_of(function)
+    for name in [*names, *(each.arg for each in arguments.kwonlyargs)]:
+        if name in given:
+            _hand(inner, name, scope.lift(given[name]), function)
+        elif isinstance(defaults.get(name), ast.Constant):
+            _hand(inner, name, Invariant(defaults[name], 0), function)
+        else:
+            raise Blocked(f"`{function.name}` gets no `{name}`", node)
+    return inner
+
+
+def _hand(inner: Scope, name: str, value: Value, function: ast.FunctionDef) -> None:
+    reads = sum(isinstance(each, ast.Name) and each.id == name for each in ast.walk(function))
+    if isinstance(value, Batched) and reads > 1:  # dropout draws once, and nothing is computed twice
+        is_computed = any(isinstance(each, ast.Call | ast.BinOp) for each in ast.walk(value.code))
+        value = value.named(reference(inner.bound(value.code)) if is_computed else value.code)
+    inner.values[name] = value
+    if isinstance(value, Invariant) and inner.callee is not None:
+        inner.callee.codes[name] = value.code
+
+
+def _with_self(scope: Scope, inner: Scope, name: str, receiver: ast.expr) -> Scope:
+    prefix = f"{ast.unparse(receiver)}."
+    known = (*scope.values, *scope.assigned)
+    own = {each: f"{name}.{each.removeprefix(prefix)}" for each in known if each.startswith(prefix)}
+    others = {each for each in scope.assigned if not each.startswith(f"{name}.")}
+    values = {own[each]: value for each, value in scope.values.items() if each in own}
+    shared = {own[each] for each in scope.assigned if each in own}
+    callee = Callee(_depth(inner), {name: receiver})
+    return replace(inner, assigned=frozenset(shared | others), values=values, callee=callee)
+
+
+def _receiver(scope: Scope, node: ast.Call) -> ast.expr:
+    if scope.program.value(node.func).kind is Kind.MODULE:
+        return node.func
+    if not isinstance(node.func, ast.Attribute):
+        raise Blocked("it is not known what a method is called of", node)
+    return node.func.value
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -6,15 +6,12 @@ import ast
 from dataclasses import replace
 
 from perflint import torch_ops
-from perflint.analysis.loops.calls import rnn_kind
-from perflint.analysis.memory.dispatch import Modules
-from perflint.analysis.memory.hooks import is_scripted
+from perflint.analysis.memory.dispatch import Modules, is_scripted
 from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import integer
-from perflint.transforms.blocked import Blocked, shown
-from perflint.transforms.template import call_like, expression
-from perflint.transforms.vectorize import inline
+from perflint.transforms.operations import call_like, expression
+from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.axes import (
     along_axis,
     applied,
@@ -27,10 +24,8 @@ from perflint.transforms.vectorize.axes import (
 )
 from perflint.transforms.vectorize.modules import (
     Module,
-    called_module,
     called_operation,
     check_invariant,
-    invariant,
     module_built,
     module_of,
 )
@@ -41,22 +36,15 @@ _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "devic
 
 _OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
 _OLD_REDUCTION = frozenset({"reduce", "size_average"})
+_CHOOSE_AXIS = ("softmax", "log_softmax")  # where none is told, by how many there are
 
 
-def lift_call(scope: Scope, node: ast.Call) -> Value:
-    """The value of a call in all steps; raises Blocked."""
-    if not scope.varies(node):
-        return invariant(scope, node)
-    if rnn_kind(scope.program, node.func):
-        raise Blocked("an RNN's output and state are not kept apart", node)
-    module = called_module(scope, node)
-    if _is_loss(scope, node):
+def lift_call(scope: Scope, node: ast.Call, module: Module | None) -> Value:
+    """The value of a call of torch in all steps; raises Blocked."""
+    if is_loss(scope, node):
         return _lift_loss(scope, node, [scope.tensor(each) for each in node.args])
     if module is not None:
         return _of_module(scope, node, module)
-    function = inline.callee_of(scope, node)
-    if function is not None:
-        return inline.lift_inline(scope, node, function)
     operation = called_operation(scope, node)
     if operation is None:
         raise Blocked(f"{shown(scope.program, node.func)} is not known well enough", node)
@@ -75,6 +63,9 @@ def _of_torch(scope: Scope, operation: TorchCall) -> Value:
         return _converted(scope, operation)
     if does.name == "matmul":
         return _multiplied(scope, operation)
+    if does.name in _CHOOSE_AXIS and not operation.arguments and not node.keywords:
+        value = _steps(scope, operation)
+        return _normed(value, _chosen_axis(value), node, scope.code(node.func))
     if does.name in ("dropout", "alpha_dropout"):
         return _dropped(scope, operation)
     if does.does("random"):
@@ -217,12 +208,26 @@ def _sequential(scope: Scope, node: ast.Call, module: Module, value: Batched) ->
 
 
 def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Batched:
-    axis = integer(module.argument("dim", 0))
+    given = module.argument("dim", 0)
+    axis = integer(given) if given is not None else _chosen_axis(value)
     if axis is None or not scope.facts.torch:
         raise Blocked(f"it is not known along which axis {shown(scope.program, node.func)} works", node)
     if axis < 0:
         value = with_axes_after(value, -axis, node)
         return value.computed(_with_input(scope, node, value))
+    function = "softmax" if module.name == "Softmax" else "log_softmax"
+    return _normed(value, axis, node, expression(f"{{torch}}.{function}", torch=scope.facts.torch))
+
+
+def _chosen_axis(value: Batched) -> int | None:
+    """The axis of one step that a softmax works along where none is told."""
+    return None if value.rank is None else 0 if value.rank in (0, 1, 3) else 1
+
+
+def _normed(value: Batched, axis: int | None, node: ast.Call, function: ast.expr) -> Batched:
+    """A softmax along an axis of one step, counted from its first."""
+    if axis is None:
+        raise Blocked("along which axis it works is not known", node)
     if value.kept and axis == value.axis:
         raise Blocked("a softmax works along the axis for time", node)
     value = value.narrowed(axis + 1)
@@ -230,12 +235,10 @@ def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Ba
         value, along = with_axes_after(value, rank - axis, node), axis - rank
     else:
         value, along = (value, axis) if value.kept else (value.at(0), axis + 1)
-    function = "softmax" if module.name == "Softmax" else "log_softmax"
-    template = f"{{torch}}.{function}({{x}}, dim={{along}})"
-    return value.computed(expression(template, torch=scope.facts.torch, x=value.code, along=along))
+    return value.computed(expression("{f}({x}, dim={along})", f=function, x=value.code, along=along))
 
 
-def _is_loss(scope: Scope, node: ast.Call) -> bool:
+def is_loss(scope: Scope, node: ast.Call) -> bool:
     value = scope.program.value(node.func)
     is_class = value.kind is Kind.MODULE and value.sure and torch_ops.class_kind(value.name) == "loss"
     does = torch_ops.of_forward(value.name) if is_class else None

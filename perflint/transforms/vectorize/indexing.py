@@ -13,9 +13,8 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, elements_of, integer, name_called
-from perflint.transforms.blocked import Blocked, shown
-from perflint.transforms.operations import new
-from perflint.transforms.template import expression, number, plus
+from perflint.transforms.operations import expression, new, number, plus
+from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.modules import check_invariant
 from perflint.transforms.vectorize.scope import Scope, counter
 from perflint.transforms.vectorize.values import MANY, Batched, Induction, Invariant, Value, indexed, is_full

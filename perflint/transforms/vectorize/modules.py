@@ -6,14 +6,13 @@ import ast
 from dataclasses import dataclass
 
 from perflint import torch_ops
-from perflint.analysis.memory.dispatch import Modules, as_built
-from perflint.analysis.memory.hooks import may_be_hooked
+from perflint.analysis.memory.dispatch import Modules, as_built, may_be_hooked
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import is_false, operands, path_of
-from perflint.transforms.blocked import Blocked, shown
+from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import Invariant
 

@@ -17,11 +17,18 @@ from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, elements_of, path_of
 from perflint.transforms.aliases import ELSEWHERE, aliases
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.joined import Growth, growth
-from perflint.transforms.operations import Operation, Replace, ReplaceStatements
-from perflint.transforms.template import assignment, expression, reference, statement
+from perflint.transforms.operations import (
+    Operation,
+    Replace,
+    ReplaceStatements,
+    assignment,
+    expression,
+    reference,
+    statement,
+)
+from perflint.transforms.rewrite import Blocked
 from perflint.transforms.vectorize.indexing import item_code, ranges
 from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
 from perflint.transforms.vectorize.values import Batched, indexed, is_full

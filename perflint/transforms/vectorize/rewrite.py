@@ -15,15 +15,22 @@ from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of, root_of, variables_in
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.capture.host_part import draws
 from perflint.transforms.names import check_alone, of_torch
-from perflint.transforms.operations import Operation, ReplaceStatements, derived, located, new, same_code
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import assignment, expression, number
-from perflint.transforms.vectorize.body import inner_statements, lift, lift_body
+from perflint.transforms.operations import (
+    Operation,
+    ReplaceStatements,
+    assignment,
+    derived,
+    expression,
+    located,
+    new,
+    number,
+    same_code,
+)
+from perflint.transforms.rewrite import Blocked, rewrite, shown
+from perflint.transforms.vectorize.body import intercepts, lift, lift_body
 from perflint.transforms.vectorize.indexing import with_targets
-from perflint.transforms.vectorize.inline import intercepts
 from perflint.transforms.vectorize.modules import is_told_by_class
 from perflint.transforms.vectorize.results import check_apart, stacked
 from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of, written_paths
@@ -57,7 +64,7 @@ class Vectorized:
 def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
     """What computes all steps of `loop` at once; raises Blocked."""
     _check_around(program, loop)
-    scope = with_targets(scope_of(program, loop, lift, inner_statements), loop)
+    scope = with_targets(scope_of(program, loop, lift), loop)
     lines = [*lift_body(scope, loop.body)]
     lines, others = stacked(scope, lines)
     lines += [Line(loop.body[-1], (each,)) for each in _last_values(scope)]

@@ -10,10 +10,9 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bind, bound_names
 from perflint.syntax.walk import integer
-from perflint.transforms.blocked import Blocked, shown
 from perflint.transforms.gradients import may_be_transformed
-from perflint.transforms.operations import in_rows
-from perflint.transforms.template import assignment, expression, number, reference, statement
+from perflint.transforms.operations import assignment, expression, in_rows, number, reference, statement
+from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.modules import Module, called_module
 from perflint.transforms.vectorize.scope import Scope, root_of
 from perflint.transforms.vectorize.values import Batched, Carried, Parts, State, Value, picked

@@ -15,10 +15,9 @@ from perflint.analysis.values.shapes import Shapes, axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import FUNCTIONS, PlainLoop, integer, own_nodes, path_of, receiver_of
-from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import Taken, name_of_torch, taken_around
-from perflint.transforms.operations import derived, standing_for
-from perflint.transforms.template import assignment, reference
+from perflint.transforms.operations import assignment, derived, reference, standing_for
+from perflint.transforms.rewrite import Blocked
 from perflint.transforms.vectorize.values import Batched, Carried, Induction, Invariant, State, Value
 
 _CLOSED = (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)
@@ -31,7 +30,7 @@ class Facts:
     `torch` is what the program calls it, empty where it does not; `inside` are the nodes of the loop; `bound_names` the
     names that its function gives a value; `live_out` those that it sets and code after it reads; `shifted` is what
     names are given at the end of a step out of given sequences alone: loop-carried shifted inputs. `lift` gives the
-    value of an expression, `lift_statements` those of a function that the body calls.
+    value of an expression.
     """
 
     program: Program
@@ -42,7 +41,6 @@ class Facts:
     live_out: frozenset[str]
     shifted: Mapping[str, ast.expr]
     lift: Callable[[Scope, ast.expr], Value]
-    lift_statements: Callable[[Scope, list[ast.stmt]], Iterator[ast.stmt]]
 
 
 @dataclass(frozen=True)
@@ -225,8 +223,7 @@ class Scope:
         return Invariant(self.code(node), 0 if is_number else self.rank(node), is_number)
 
 
-def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr], Value],
-             lift_statements: Callable[[Scope, list[ast.stmt]], Iterator[ast.stmt]]) -> Scope:  # fmt: skip
+def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr], Value]) -> Scope:
     """The scope in which `loop` is vectorized, its head still to be read; raises Blocked."""
     inside = frozenset(own_nodes(loop))
     if found := [node for node in own_nodes(loop) if isinstance(node, _CLOSED)]:
@@ -244,7 +241,6 @@ def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr]
         live_out=frozenset(graph.live_out(loop)),
         shifted=shifted_inputs(loop),
         lift=lift,
-        lift_statements=lift_statements,
     )
     return Scope(facts, Draft(taken_around(program, loop)), frozenset(written_paths(loop)))
 

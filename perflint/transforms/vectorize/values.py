@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
-from perflint.transforms.operations import new, same_code
-from perflint.transforms.template import expression
+from perflint.transforms.operations import expression, new, same_code
 
 MANY = 99
 

@@ -22,8 +22,7 @@ from perflint.shim.counts import CALL, CUT, DUE
 from perflint.shim.hooks import AfterImport, Finder
 from perflint.shim.session import RUN
 from perflint.verify.agent import determinism
-from perflint.verify.agent.cover import is_covered
-from perflint.verify.agent.journal import Journal
+from perflint.verify.agent.journal import journaled
 from perflint.verify.agent.recorder import Recorder, take_twice
 from perflint.verify.agent.steps import GRAPHED, Gate, Steps, calls, frames, keep_sockets
 from perflint.verify.messages import GATE, ORDERS, SHORT, Loop, Orders
@@ -45,8 +44,7 @@ class Agent:
     """The verifier's part of one process of the user's."""
 
     def __init__(self, orders: Orders, run: Path) -> None:
-        self._orders = orders
-        self._covered = orders.cover if is_covered(orders.place(run)) else ()
+        self._orders, self._run = orders, run
         self._gate = Gate(str(run / GATE), orders.until)
         self._recorder: Recorder | None = None
         self._functions: list[tuple[Callable[..., Any], Callable[[], bool]]] = []  # and whether in their first call
@@ -68,11 +66,7 @@ class Agent:
             "torch": self._prepare,
             GRAPHED: self._watch_replays,
         }
-        if self._orders.journal:
-            ours = (*self._orders.ours, *self._covered)
-            journal = Journal(Path(self._orders.journal), self._orders.roots, ours)
-            watched = journal.watch(watched)
-        sys.meta_path.insert(0, Finder(lambda _: None, watched))
+        sys.meta_path.insert(0, Finder(lambda _: None, journaled(self._orders, self._run, watched)))
 
     def _shift_seeds(self, library: str) -> None:
         if self._orders.recording and self._orders.recording.shift:

@@ -26,6 +26,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from perflint.shim.hooks import AfterImport, before
+from perflint.verify.agent.cover import is_covered
+from perflint.verify.messages import Undoable
 
 _FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TOUCHED = {  # functions of `os`, and where their arguments have paths that are changed, with the names of those
@@ -185,6 +187,14 @@ class Journal:
         with suppress(FileExistsError):  # another process was first: nobody has written before both were done
             os.link(whole, place)
         whole.unlink()
+
+
+def journaled(orders: Undoable, run: Path, watched: dict[str, AfterImport]) -> dict[str, AfterImport]:
+    """What is `watched`, in a run of that folder in which changes are noted from now on, if that is asked for."""
+    if not orders.journal:
+        return watched
+    covered = orders.cover if is_covered(orders.place(run)) else ()
+    return Journal(Path(orders.journal), orders.roots, (*orders.ours, *covered)).watch(watched)
 
 
 def _may_exist(path: Path) -> bool:

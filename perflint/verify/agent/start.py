@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from perflint.shim import launch
-from perflint.shim.joining import ALSO
 from perflint.shim.plan import load
-from perflint.shim.session import RUN, Shim, environment, plan_of
+from perflint.shim.session import ALSO, RUN, Shim, environment, plan_of
 from perflint.verify.agent.cover import cover
 from perflint.verify.messages import ORDERS, Kind
 

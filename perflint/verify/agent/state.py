@@ -19,7 +19,8 @@ from perflint.shim.hooks import before
 GRADIENT, OPTION = "gradient", "option"
 TRAINED = "parameter"  # which an optimizer steps
 WEIGHT = "weight"  # a parameter that no optimizer steps: it may be frozen, or a running average
-DERIVED = (TRAINED, WEIGHT, "optimizer", "buffer")  # computed from gradients or activations
+AVERAGE = "optimizer"  # what an optimizer keeps of its steps, averages of gradients as a rule
+DERIVED = (TRAINED, WEIGHT, AVERAGE, "buffer")  # computed from gradients or activations
 _NOT_RESTORED = (GRADIENT, OPTION)  # made anew by each step, and by a schedule
 _HOW = ("params", "foreach", "fused", "capturable", "differentiable")  # options that don't change what is computed
 Tensors = dict[str, Any]
@@ -125,7 +126,7 @@ def _of(optimizer: Any, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
     if (gradient := parameter.grad) is not None:
         yield f"{GRADIENT} {name}", gradient if gradient.layout is torch.strided else gradient.to_dense()
     for path, tensor in tensors_in(optimizer.state.get(parameter, {})):
-        yield f"optimizer {name}{path}", tensor
+        yield f"{AVERAGE} {name}{path}", tensor
 
 
 def _nudged(weights: Any) -> Any:

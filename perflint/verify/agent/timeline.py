@@ -131,8 +131,7 @@ class Observer:
         self._marks: list[float] = []
         self._fetches: list[Interval] = []
         self._stop_fetches = self._observe_fetches()
-        kineto = Kineto(device=True) if sys.modules["torch"].cuda.is_initialized() else None
-        self._kineto = kineto if kineto and kineto.start() else None
+        self._kineto = Kineto.started(device=True) if sys.modules["torch"].cuda.is_initialized() else None
 
     def passed(self) -> None:
         if not self._marks:
@@ -182,22 +181,22 @@ class Kineto:
     """
 
     def __init__(self, *, device: bool, host: bool = False, shapes: bool = False) -> None:
-        kinds = sys.modules["torch"].profiler.ProfilerActivity
-        self._wanted = [*([kinds.CPU] if host else []), *([kinds.CUDA] if device else [])]
-        self._device, self._shapes = device, shapes
-        self._profile: Any = None
-
-    def start(self) -> bool:
-        """Record from now on; False if that can't be, as where the program profiles itself."""
-        with suppress(RuntimeError), warnings.catch_warnings():
+        profiler = sys.modules["torch"].profiler
+        kinds = profiler.ProfilerActivity
+        wanted = [*([kinds.CPU] if host else []), *([kinds.CUDA] if device else [])]
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of cycles, which there are none of
-            profile = sys.modules["torch"].profiler.profile(activities=self._wanted, record_shapes=self._shapes)
-            profile.start()
-            self._profile = profile
-            if self._device:
-                time.sleep(_LAG)
-            return True
-        return False
+            self._profile: Any = profiler.profile(activities=wanted, record_shapes=shapes)
+            self._profile.start()
+        if device:
+            time.sleep(_LAG)
+
+    @classmethod
+    def started(cls, *, device: bool, host: bool = False, shapes: bool = False) -> Kineto | None:
+        """One that records from now on; None if that can't be, as where the program profiles itself."""
+        with suppress(RuntimeError):
+            return cls(device=device, host=host, shapes=shapes)
+        return None
 
     def stop(self) -> Sequence[Any]:
         """Record no more; all events, which are Kineto's own, as there may be hundreds of thousands."""

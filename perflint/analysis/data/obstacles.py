@@ -1,0 +1,397 @@
+"""What keeps a dataset from workers: items on the device, what can't be pickled, and what others change meanwhile."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
+
+from perflint import torch_ops
+from perflint.analysis.data.callables import Callees, SideEffects
+from perflint.analysis.data.loaders import LoaderCall, Loaders
+from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
+from perflint.analysis.found import Heat
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Outer
+from perflint.analysis.memory.roles import FILLS, TAKES
+from perflint.analysis.values.codes import ELSEWHERE
+from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value, contains_tensor
+from perflint.syntax.module import is_main_guard
+from perflint.syntax.scopes import arguments_of, keyword_of
+from perflint.syntax.walk import (
+    FUNCTIONS,
+    Function,
+    bindings_of,
+    method_of,
+    name_called,
+    own_nodes,
+    path_of,
+    returned_values,
+)
+
+OF_TENSORS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")
+_FILLING = frozenset({"append", "extend", "insert", "add", "setdefault"})
+_HELD = frozenset({Kind.MODULE, Kind.DEVICE, Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.NUMPY})  # which are no items
+
+
+class Residence:
+    """Where the items of one program's datasets lie."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._origins = program.get(Origins)
+        self._callees = program.get(Callees)
+
+    def moves(self, call: ast.Call) -> bool:
+        """Does `call` put something on the device, or may it?"""
+        told = keyword_of(call, "device")
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        if call.func.attr == "cuda":
+            return True
+        if call.func.attr == "to" and call.args:
+            value = self._program.value(call.args[0])
+            is_device = value.kind is Kind.DEVICE or "device" in ast.dump(call.args[0])
+            return self._is_device(value) and (is_device or value.is_literal)
+        is_torch = call.func.attr == "to" or self._program.qualified(call.func).startswith("torch.")
+        return is_torch and told is not None and self._is_device(self._program.value(told))
+
+    def uses_device(self, functions: Iterable[Function]) -> bool:
+        """Does one of the functions put something on the device, or may it?"""
+        return any(self.moves(call) for each in functions for call in self._callees.calls(each))
+
+    def _is_device(self, value: Value) -> bool:
+        if value.is_literal:
+            return isinstance(value.literal, int | str) and not str(value.literal).startswith("cpu")
+        return value.kind not in (Kind.NONE, Kind.LIBRARY) and value.place is not Place.HOST
+
+    def run_by_items(self, node: ast.ClassDef) -> list[Function]:
+        """The functions that run as an item of the class is read, those that it inherits and overrides included."""
+        lineage = self._program.lineage(node)
+        found = [each for each in (method_of(base, "__getitem__") for base in lineage) if each is not None][:1]
+        known: list[Function] = []
+        while len(reached := list(self._callees.reached(found))) > len(known):
+            known = reached
+            names = {getattr(each, "name", "") for each in known if self._program.class_around(each) in lineage}
+            methods = (method_of(base, name) for base in lineage for name in sorted(names))
+            found = [*dict.fromkeys([*found, *(each for each in methods if each is not None)])]
+        return known
+
+    # -- what this file shows
+
+    def moved(self, dataset: ast.expr) -> str:
+        """What may have put on the device what the dataset holds; empty where nothing in this file does."""
+        origins = self._origins.of(dataset)
+        places = chain(*(self._moved_in(each) for each in origins if isinstance(each, ast.Call)))
+        return next(map(_told, chain(places, self._moved_outside(origins))), "")
+
+    def _moved_in(self, call: ast.Call) -> Iterator[ast.AST]:
+        """What the call that makes a dataset moves, or the methods of its class keep that may lie on the device."""
+        made = self._program.value(call.func).node
+        given = [*arguments_of(call), *([] if isinstance(made, ast.ClassDef) else [call])]
+        lineage = self._program.lineage(made)
+        kept = (value for target, value in self._stored() if self._program.class_around(target) in lineage)
+        yield from (place for each in chain(given, kept) if (place := self._mover(each)) is not None)
+
+    def _stored(self) -> Iterator[tuple[ast.Attribute, ast.AST]]:
+        """The attributes that are assigned, or filled, with what they are given."""
+        for node in self._program.of_type(ast.Assign, ast.AnnAssign, ast.AugAssign):
+            for target, value in bindings_of(node):
+                parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+                for part in parts:
+                    owner = part.value if isinstance(part, ast.Subscript) else part
+                    if isinstance(owner, ast.Attribute):
+                        yield owner, value
+        for call in self._program.of_type(ast.Call):
+            filled = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLING else None
+            if isinstance(filled, ast.Attribute):
+                yield from ((filled, given) for given in arguments_of(call))
+
+    def _moved_outside(self, origins: Iterable[ast.AST]) -> Iterator[ast.AST]:
+        """Where the program moves one of the objects, or gives it an attribute that may lie on the device."""
+        wanted = set(origins)
+        for call in self._program.of_type(ast.Call):
+            owner = call.func.value if isinstance(call.func, ast.Attribute) and self.moves(call) else None
+            if owner is not None and not wanted.isdisjoint(self._origins.of(owner)):
+                yield call
+        for target, value in self._stored():
+            if not wanted.isdisjoint(self._origins.of(target.value)) and (place := self._mover(value)) is not None:
+                yield place
+
+    def _mover(self, value: ast.AST) -> ast.AST | None:
+        """What may have put the value on the device."""
+        known = self._program.value(value)
+        inner = contains_tensor(known)
+        if known.kind in _HELD or self._is_of_host(value):
+            return None
+        if inner is not None and inner.on_device and inner.sure:
+            return value
+        parts = chain.from_iterable(
+            ast.walk(origin) for origin in self._origins.of(value) if isinstance(origin, ast.expr)
+        )
+        return next((each for each in parts if isinstance(each, ast.Call) and self.moves(each)), None)
+
+    # -- what other files may hold
+
+    def unknown(self, dataset: ast.expr) -> str:
+        """What would put the items of a dataset on the device, and isn't known here; empty where there is nothing."""
+        return next(filter(None, map(self._unknown_origin, self._origins.of(dataset))), "")
+
+    def _unknown_origin(self, origin: ast.AST) -> str:
+        if isinstance(origin, ast.arg):
+            return f"`{origin.arg}` holds tensors of the device"
+        made = self._program.value(origin.func) if isinstance(origin, ast.Call) else None
+        if not isinstance(origin, ast.Call) or made is None:
+            return ""
+        used = [origin.func]
+        if isinstance(made.node, ast.ClassDef):
+            used = [base for each in self._program.lineage(made.node) for base in each.bases]
+        elif made.name in OF_TENSORS:
+            return self._unknown_parameter(arguments_of(origin))
+        return next(filter(None, map(self.used_elsewhere, used)), "")
+
+    def unknown_cut(self, getitem: Function) -> str:
+        """The parameter that the items are parts of as they are, and that may be a tensor of the device."""
+        values = [part for each in returned_values(getitem) for part in (getattr(each, "elts", None) or [each])]
+        parts = (part for each in values for part in self._origins.of(each) if isinstance(part, ast.Subscript))
+        return self._unknown_parameter(part.value for part in parts)
+
+    def _unknown_parameter(self, nodes: Iterable[ast.expr]) -> str:
+        held = (*_HELD, Kind.SEQUENCE, Kind.MAPPING)
+        unknown = (each for each in nodes if self._program.value(each).kind not in held and not self._is_of_host(each))
+        found = (origin for each in unknown for origin in self._origins.of(each) if isinstance(origin, ast.arg))
+        return next(map(self._unknown_origin, found), "")
+
+    def used_elsewhere(self, node: ast.expr | None) -> str:
+        """That code imported from another file uses the device; empty where it is of this one, or known not to."""
+        if node is None:
+            return ""
+        value = self._program.value(node)
+        is_elsewhere = value.kind is Kind.LIBRARY and value.name.partition(".")[0] not in ELSEWHERE
+        return f"`{self._program.segment(node)}`, of another file, uses the device" if is_elsewhere else ""
+
+    def _is_of_host(self, node: ast.AST) -> bool:
+        inner = contains_tensor(self._program.value(node))
+        return inner is not None and inner.place is Place.HOST and inner.sure
+
+
+def _told(place: ast.AST) -> str:
+    return f"line {getattr(place, 'lineno', 0)} may put its items on the device"
+
+
+_HANDLES = frozenset(
+    {"builtins.open", "h5py.File", "lmdb.open", "sqlite3.connect", "zipfile.ZipFile", "tarfile.open", "netCDF4.Dataset"}
+)
+
+
+class Pickling:
+    """The obstacles, in words, of one program's datasets; empty where there is none."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._origins = program.get(Origins)
+
+    def defined_inside(self, node: ast.AST) -> str:
+        """Where a class is defined that workers can't import; empty where they can."""
+        if self._program.function_of(node) is not None:
+            return "inside a function"
+        return "under the main guard" if any(map(is_main_guard, self._program.ancestors(node))) else ""
+
+    def kept_by(self, node: ast.ClassDef) -> str:
+        """An open file or a lambda that objects of a class keep."""
+        return self._handle(node) or self._lambda(node)
+
+    def _handle(self, node: ast.ClassDef) -> str:
+        """An open file that the constructor keeps."""
+        init = method_of(node, "__init__")
+        for each in ast.walk(init) if init is not None else ():
+            for target, value in bindings_of(each):
+                while isinstance(value, ast.Subscript):  # a part of it
+                    value = value.value
+                names = {self._program.qualified(made.func) for made in self._origins.calls(value)}
+                if isinstance(target, ast.Attribute) and names & _HANDLES:
+                    return f"{node.name} keeps an open file in self.{target.attr}, which workers cannot share"
+        return ""
+
+    def _lambda(self, node: ast.ClassDef) -> str:
+        """A lambda that an attribute keeps, alone or in a container, be it read by items or not."""
+        for each in ast.walk(node):
+            for target, value in bindings_of(each):
+                parts = [value] if path_of(target).startswith("self.") else []
+                for part in parts:
+                    if isinstance(part, ast.Lambda):
+                        return f"{node.name} keeps a lambda, which cannot be pickled for workers"
+                    is_factory = isinstance(part, ast.Call) and name_called(part) in ("defaultdict", "partial")
+                    if isinstance(part, ast.Dict | ast.List | ast.Tuple | ast.Set | ast.IfExp) or is_factory:
+                        parts += [inner for inner in ast.iter_child_nodes(part) if isinstance(inner, ast.expr)]
+        return ""
+
+    def lambda_in(self, nodes: Iterable[ast.AST]) -> str:
+        """A lambda, or a function that is defined inside another, that `nodes` give, also in a composed transform."""
+        for node in nodes:
+            for part in self._nested_origins(node):
+                if isinstance(part, ast.Lambda):
+                    return "a lambda in the dataset cannot be pickled for workers"
+                if isinstance(part, ast.FunctionDef) and self._program.function_of(part) is not None:
+                    return f"{part.name}() is defined inside a function, so that workers cannot unpickle it"
+        return ""
+
+    def _nested_origins(self, node: ast.AST, depth: int = 3) -> Iterator[ast.AST]:
+        for origin in self._origins.of(node):
+            yield origin
+            if isinstance(origin, ast.Call) and depth and "transforms" in self._program.qualified(origin.func):
+                for argument in arguments_of(origin):
+                    for each in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
+                        yield from self._nested_origins(each, depth - 1)
+            elif isinstance(origin, ast.List | ast.Tuple) and depth:
+                for each in origin.elts:
+                    yield from self._nested_origins(each, depth - 1)
+
+
+# State of the process, which differs in a worker, and effects outside of it.
+_OF_PROCESS = re.compile(
+    r"builtins\.(print|input|exec|eval|globals|breakpoint)"
+    r"|os\.(?!(path|listdir|scandir|walk|fspath|stat|sep|PathLike)\b).*"
+    r"|torch\.((get|set|use)_.*|save|is_grad_enabled)|torch\.utils\.data\.get_worker_info"
+    r"|(threading|multiprocessing|inspect|logging|warnings)\..*"
+    r"|(numpy|pickle|json|cv2|imageio|yaml)\.(\w+\.)*(dump|save\w*|imwrite|imsave|imshow|set\w+|get\w+)"
+)
+_SETTING = re.compile(r"set_default_\w+|set_start_method|use_deterministic_algorithms|seterr|setattr|vars|globals")
+_PLAIN = frozenset(
+    {Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.LIBRARY, Kind.FUNCTION, Kind.METHOD, Kind.CLASS, Kind.DEVICE}
+)
+
+
+class Isolation:
+    """What keeps the workers of one program's loaders from reading the same."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._flow = program.get(Flow)
+        self._origins = program.get(Origins)
+        self._callees = program.get(Callees)
+        self._effects = program.get(SideEffects)
+
+    def changed(self, loader: LoaderCall, entries: Collection[Function]) -> str:
+        """What a loop may change that items are made of, by `entries`; empty where nothing does."""
+        functions, scope = self._callees.reached(entries), self._program.function_of(loader.call)
+        settings = (each for each in self._program.of_type(ast.Call) if _SETTING.fullmatch(name_called(each)))
+        for node in chain(self._seen_elsewhere(functions), settings if functions else ()):
+            around = self._program.function_of(node)
+            is_later = around is not scope or self._flow.graph(node).runs_after(node, loader.call)
+            if is_later and self._program.heat(node) is not Heat.ONCE:
+                return f"line {node.lineno} may change what batches are made of, while they are read"
+        return ""
+
+    def unproved(self, loader: LoaderCall, entries: Collection[Function]) -> str:
+        """Why `entries`, which make items, may do something else in workers; empty where it is proved that they don't.
+
+        That is where the constructor makes all that they read, of numbers, texts and transforms of libraries.
+        """
+        functions = self._callees.reached(entries)
+        settings = (each.func for each in self._program.of_type(ast.Call) if _SETTING.fullmatch(name_called(each)))
+        found = chain(self._given(functions), self._read(functions), self._seen_elsewhere(functions))
+        shared = next(chain(found, settings if functions else ()), None)
+        if shared is not None:
+            return f"line {shared.lineno} may change what workers read, by `{self._program.segment(shared)}`"
+        return self._of_process(functions)
+
+    # -- what items are made of
+
+    def _mentions(self, functions: Collection[Function]) -> Iterator[ast.Name | ast.Attribute]:
+        """Where the program mentions what `functions` read: attributes by their names, and variables of the module."""
+        nodes = [node for each in functions for node in ast.walk(each)]
+        attributes = {each.attr for each in nodes if isinstance(each, ast.Attribute)}
+        names = {each.id for each in nodes if isinstance(each, ast.Name) and self._is_of_module(each)}
+        classes = {info.node for each in functions if (info := self._program.class_of(each)) is not None}
+        kin = classes.union(*map(self._program.lineage, classes))
+        for node in self._program.of_type(ast.Attribute):
+            is_own = getattr(node.value, "id", "") == "self" and self._program.class_around(node) not in kin
+            if node.attr in attributes and not is_own and not self._program.qualified(node):
+                yield node
+        yield from (each for each in self._program.of_type(ast.Name) if each.id in names and self._is_of_module(each))
+
+    def _is_of_module(self, name: ast.Name) -> bool:
+        function = self._program.function_of(name)
+        declared = (each.names for each in own_nodes(function) if isinstance(each, ast.Global)) if function else ()
+        return function is None or name.id in chain(*declared) or isinstance(self._flow.graph(name).value(name), Outer)
+
+    def _is_changed(self, node: ast.Name | ast.Attribute) -> bool:
+        """Is it bound anew, or written to, or an item of it?"""
+        whole: ast.AST = node
+        parent = self._program.parent(node)
+        while isinstance(parent, ast.Subscript) and parent.value is whole:
+            whole, parent = parent, self._program.parent(parent)
+        method = parent.attr if isinstance(parent, ast.Attribute) else ""
+        operation = torch_ops.of_method(method)
+        is_written = method in FILLS | TAKES or (operation is not None and operation.in_place)
+        return is_written or not isinstance(getattr(whole, "ctx", None), ast.Load)
+
+    # -- what others may change
+
+    def _given(self, functions: Collection[Function]) -> Iterator[ast.expr]:
+        """The attributes that hold what is not made for the object, by its constructor or as that is called."""
+        for node in (node for each in functions for node in own_nodes(each) if isinstance(node, ast.Attribute)):
+            is_read = getattr(node.value, "id", "") == "self" and isinstance(node.ctx, ast.Load)
+            if is_read and not all(map(self._is_its_own, self._origins.of(node))):
+                yield node
+
+    def _is_its_own(self, origin: ast.AST) -> bool:
+        parent, around = self._program.parent(origin), self._program.function_of(origin)
+        if self._is_plain(origin) or not isinstance(origin, ast.expr):
+            return self._is_plain(origin) or isinstance(origin, FUNCTIONS)
+        called = self._program.value(origin.func) if isinstance(origin, ast.Call) else UNKNOWN
+        if called.kind is Kind.CLASS:  # what `in`, and the like, would run isn't followed
+            methods = {getattr(each, "name", "") for base in self._program.lineage(called.node) for each in base.body}
+            return not any(each.startswith("__") for each in methods - {"__init__", "__call__"})
+        if ".transforms." in called.name:
+            return True
+        if getattr(around, "name", "") == "__init__":
+            points = self._effects.points_to(origin)
+            return not any(each.is_outside for each in points.cells.reach(points.of(origin)))
+        is_given = isinstance(parent, ast.keyword) or (isinstance(parent, ast.Call) and origin in parent.args)
+        return is_given and called.kind is Kind.LIBRARY
+
+    def _read(self, functions: Collection[Function]) -> Iterator[ast.expr]:
+        """The variables of the module that `functions`, or the constructors of their classes, read, but plain ones."""
+        lineages = (self._program.lineage(info.node) for each in functions if (info := self._program.class_of(each)))
+        constructors = [method_of(node, "__init__") for node in chain(*lineages)]
+        for function in self._callees.reached([*functions, *filter(None, constructors)]):
+            for node in own_nodes(function):
+                is_outer = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and self._is_of_module(node)
+                if is_outer and self._program.value(node).kind not in _PLAIN:
+                    yield node  # type: ignore[misc]
+
+    def _seen_elsewhere(self, functions: Collection[Function]) -> Iterator[ast.Name | ast.Attribute]:
+        """Where others change what `functions` read, or have it in hand."""
+        for node in self._mentions(functions):
+            around, parent = self._program.function_of(node), self._program.parent(node)
+            if around in functions or getattr(around, "name", "") == "__init__":
+                continue
+            is_called = isinstance(parent, ast.Call) and parent.func is node
+            is_own = not isinstance(node, ast.Attribute) or getattr(node.value, "id", "") == "self"
+            if self._is_changed(node) or not (is_own or is_called or self._is_plain(node)):
+                yield node
+
+    def _is_plain(self, node: ast.AST) -> bool:
+        """Is it nothing that has parts which may change, such as an option of the command line?"""
+        is_option = isinstance(node, ast.Attribute) and node.attr in self._program.get(Loaders).command_line
+        return is_option or self._program.value(node).kind in _PLAIN
+
+    def _of_process(self, functions: Collection[Function]) -> str:
+        for node in (node for function in functions for node in own_nodes(function)):
+            if not isinstance(node, ast.Attribute | ast.Name | ast.Call):
+                continue
+            name = "" if isinstance(node, ast.Call) else self._program.qualified(node)
+            if _OF_PROCESS.fullmatch(name) or (isinstance(node, ast.Call) and _opens_to_write(node)):
+                what = self._program.segment(node.func if isinstance(node, ast.Call) else node)
+                return f"line {node.lineno} uses {what}, which differs in workers, or has effects outside of them"
+        return ""
+
+
+def _opens_to_write(call: ast.Call) -> bool:
+    modes = [*call.args[:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+    texts = [each.value for each in modes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return name_called(call) == "open" and any(re.fullmatch(r"[rbt]*[wax+][wabtx+]*", text) for text in texts)

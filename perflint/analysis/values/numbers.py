@@ -1,0 +1,231 @@
+"""Proves that an expression is one of Python's numbers, or data of them that no step changes: a table, a range."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from perflint.analysis.data.origins import Attributes, Origins
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import own_nodes, path_of, variables_in
+
+_CALLS = re.compile(r"(math\.(?!prod)|builtins\.(float|int|len)$|numpy\.sqrt$)")
+_LAYERS = re.compile(r"torch\.nn\.(modules\.\w+\.)?(Linear|Conv\dd|LayerNorm|Embedding)$")
+_DEPTH = 6
+
+
+def is_number(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
+    """Is `node` surely a number of Python: computed of numbers, annotated as one, or the size of a layer?"""
+    if isinstance(node, ast.Attribute) and path_of(node.value) == "self" and not program.get(Attributes).is_own(node):
+        return False
+    value = program.value(node)
+    if value.kind is Kind.NUMBER and value.sure:
+        return True
+    if not depth or value.kind not in (Kind.UNKNOWN, Kind.NUMBER, Kind.METHOD, Kind.TENSOR):
+        return False
+    if isinstance(node, ast.BinOp):
+        return all(is_number(program, each, depth - 1) for each in (node.left, node.right))
+    if isinstance(node, ast.UnaryOp):
+        return is_number(program, node.operand, depth - 1)
+    if isinstance(node, ast.BoolOp):
+        return all(is_number(program, each, depth - 1) or _is_left_out(program, each) for each in node.values)
+    if isinstance(node, ast.IfExp):
+        return all(is_number(program, each, depth - 1) for each in (node.body, node.orelse))
+    if isinstance(node, ast.Call):
+        return bool(_CALLS.match(program.qualified(node.func)))
+    if isinstance(node, ast.arg):
+        return _is_given_number(program, node)
+    if isinstance(node, ast.Name):
+        bound = program.get(Flow).graph(node).reaching(node)
+        if bound and all(isinstance(each, ast.arg) and _is_given_number(program, each) for each in bound):
+            return True
+    found = program.get(Origins).of(node) if isinstance(node, ast.Name | ast.Attribute) else []
+    if all(each is node for each in found):
+        return isinstance(node, ast.Attribute) and _is_size(program, node)
+    given = [each for each in found if not _is_left_out(program, each)]
+    return bool(given) and all(is_number(program, each, depth - 1) for each in given)
+
+
+def _is_left_out(program: Program, node: ast.AST) -> bool:
+    """Is it an argument that is None unless it is given, in whose place a number stands?"""
+    found = program.get(Origins).of(node) if isinstance(node, ast.Name) else [node]
+    defaults = [program.default(each) if isinstance(each, ast.arg) else each for each in found]
+    return bool(found) and all(isinstance(each, ast.Constant) and each.value is None for each in defaults)
+
+
+def _is_given_number(program: Program, parameter: ast.arg) -> bool:
+    if isinstance(parameter.annotation, ast.Name) and parameter.annotation.id in ("int", "float"):
+        return True
+    return _is_size(program, parameter)
+
+
+def _is_size(program: Program, node: ast.arg | ast.Attribute) -> bool:
+    """Is what is called so given to a layer of torch as its size, in the same function?"""
+    function, path = program.function_of(node), node.arg if isinstance(node, ast.arg) else path_of(node)
+    if function is None or not path:
+        return False
+    calls = (each for each in own_nodes(function) if isinstance(each, ast.Call))
+    layers = (each for each in calls if _LAYERS.match(program.qualified(each.func)))
+    sizes = (part for layer in layers for size in layer.args[:2] for part in ast.walk(size))
+    return any(isinstance(each, ast.Name | ast.Attribute) and path_of(each) == path for each in sizes)
+
+
+_FIXED = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.Attribute, ast.Name, ast.expr_context)
+_OF_NUMPY = re.compile(r"numpy\.(log(2|10|1p)?|exp(m1)?|sqrt|square|abs|sin|cos|tan|tanh|floor|ceil|prod|float(32|64))")
+_OPTIONS = re.compile(r"(self\.)?_?(args|opts?|options|cfg|config|hparams|hps|flags)\.", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Data for a tensor: `number`, `size` times, or alone where `is_scalar`; no number for a table of several.
+
+    `size` is None where it isn't known. `is_range`: the numbers from 0 up to `size`.
+    """
+
+    number: ast.expr | None
+    size: ast.expr | None
+    is_scalar: bool = False
+    is_range: bool = False
+
+
+def numbers(program: Program, data: ast.expr) -> Numbers | None:
+    """What `data` holds, if it is made of Python's numbers and the same in each step, or one number."""
+    if isinstance(data, ast.List | ast.Tuple):
+        return _of_elements(program, data.elts)
+    if isinstance(data, ast.BinOp) and isinstance(data.op, ast.Mult):
+        for parts, count in ((data.left, data.right), (data.right, data.left)):
+            if isinstance(parts, ast.List | ast.Tuple) and len(parts.elts) == 1:
+                return _repeated(program, parts.elts[0], count)
+    if isinstance(data, ast.BinOp) and isinstance(data.op, ast.Add):
+        joined = [numbers(program, each) for each in (data.left, data.right)]
+        if not any(each is None or each.is_scalar for each in joined):
+            return Numbers(None, None)
+    if isinstance(data, ast.ListComp) and len(data.generators) == 1:
+        return _of_comprehension(program, data)
+    if (made := program.call_of(data, "builtins.list", "builtins.range")) is not None and made.args:
+        inner = _of_range(program, made if program.call_of(made, "builtins.range") else made.args[0])
+        return Numbers(None, inner, is_range=True) if inner is not None else None
+    if is_option(program, data) or _is_constant(program, data):
+        return Numbers(None, None)
+    return Numbers(data, None, is_scalar=True) if _is_number(program, data) else None
+
+
+def is_option(program: Program, node: ast.expr) -> bool:
+    """Is it `args.weights`, or the like, and for all that is known neither a number nor a tensor?"""
+    value = program.value(node)
+    is_open = value.kind in (Kind.UNKNOWN, Kind.METHOD) or (value.kind is Kind.TENSOR and not value.sure)
+    return isinstance(node, ast.Attribute) and is_open and _OPTIONS.match(path_of(node)) is not None
+
+
+def _repeated(program: Program, item: ast.expr, count: ast.expr) -> Numbers | None:
+    """Of `[item] * count`, the item a number, or a list of one that looks one up: `[[words["<start>"]]]`."""
+    if isinstance(item, ast.List | ast.Tuple) and len(item.elts) == 1:
+        return Numbers(None, None) if _is_looked_up(item.elts[0]) or _is_fixed(program, item) else None
+    return Numbers(item, count) if _may_be_number(program, item) else None
+
+
+def _is_looked_up(node: ast.expr) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and bool(path_of(node.value))
+
+
+def _is_number(program: Program, node: ast.expr) -> bool:
+    return program.value(node).kind is Kind.NUMBER or _is_computed(program, node)
+
+
+def _is_computed(program: Program, node: ast.expr) -> bool:
+    """Is it a number that numpy computes of numbers, as in `np.log(self.high / self.low)`?"""
+    if isinstance(node, ast.BinOp):
+        return all(_is_computed(program, each) for each in (node.left, node.right))
+    if isinstance(node, ast.UnaryOp):
+        return _is_computed(program, node.operand)
+    if not isinstance(node, ast.Call) or not _OF_NUMPY.fullmatch(program.qualified(node.func)) or len(node.args) != 1:
+        return is_number(program, node)
+    given = program.value(node.args[0])
+    is_shape = given.kind is Kind.SEQUENCE and given.item is not None and given.item.kind is Kind.NUMBER
+    return is_shape if path_of(node.func).endswith("prod") else _is_computed(program, node.args[0])
+
+
+def _is_constant(program: Program, data: ast.expr) -> bool:
+    """Is it a name for a tuple of numbers, or a list that the module makes, of which all callers are in sight?
+
+    Or what the methods of a class keep, such as the default of a parameter, and only read.
+    """
+    sources = program.get(Origins).of(data) if isinstance(data, ast.Name | ast.Attribute) else []
+    defaults = [program.default(each) if isinstance(each, ast.arg) else each for each in sources]
+    if isinstance(data, ast.Attribute):
+        attributes = program.get(Attributes)
+        is_flat = not any(isinstance(each, ast.List) for table in defaults for each in getattr(table, "elts", ()))
+        if not attributes.is_own(data):
+            return False
+        if not all(_is_read(program, each, is_flat=is_flat) for each in attributes.readers(data)):
+            return False
+    return bool(defaults) and all(
+        isinstance(each, ast.Tuple | ast.List)
+        and _is_fixed(program, each)
+        and (isinstance(each, ast.Tuple) or isinstance(data, ast.Attribute) or program.function_of(each) is None)
+        for each in defaults
+    )
+
+
+def _is_read(program: Program, node: ast.Attribute, *, is_flat: bool) -> bool:
+    """Is what the attribute holds only read: by a function of a library, for an item or two, or in a loop?
+
+    Of what `is_flat` the items are numbers; others may be lists, which are filled by another name.
+    """
+    around = program.parent(node)
+    if isinstance(around, ast.Call):
+        name = program.qualified(around.func)
+        is_library = name.partition(".")[0] in ("torch", "numpy", "builtins") and not name.startswith("numpy.random.")
+        return is_library and (is_flat or not name.startswith("builtins."))
+    is_walked = isinstance(around, ast.For | ast.comprehension)
+    return is_flat and (is_walked or (isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Load)))
+
+
+def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
+    """Of numbers that are written out: one, or several that don't change from step to step."""
+    is_one = len(elements) == 1 and _is_number(program, elements[0])
+    if not is_one and not (elements and all(_is_fixed(program, each) for each in elements)):
+        return None
+    is_same = len({ast.dump(each) for each in elements}) == 1 and not isinstance(elements[0], ast.List | ast.Tuple)
+    return Numbers(elements[0] if is_same else None, ast.Constant(len(elements)))
+
+
+def _of_comprehension(program: Program, data: ast.ListComp) -> Numbers | None:
+    """Of `[number for _ in ...]`."""
+    (generator,) = data.generators
+    names = variables_in(generator.target)
+    own = any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(data.elt))
+    if own or generator.ifs or not isinstance(data.elt, ast.Name | ast.Attribute | ast.Constant):
+        return None
+    return Numbers(data.elt, _of_range(program, generator.iter)) if _may_be_number(program, data.elt) else None
+
+
+def _of_range(program: Program, node: ast.expr) -> ast.expr | None:
+    """`n` of `range(n)`."""
+    made = program.call_of(node, "builtins.range")
+    return made.args[0] if made is not None and len(made.args) == 1 else None
+
+
+def _may_be_number(program: Program, node: ast.expr) -> bool:
+    return program.value(node).kind in (Kind.NUMBER, Kind.UNKNOWN)
+
+
+def _is_fixed(program: Program, node: ast.expr) -> bool:
+    """Is it a number, or a list of numbers, made of constants and of what `self` holds?"""
+    if isinstance(node, ast.List | ast.Tuple):
+        return bool(node.elts) and all(_is_fixed(program, each) for each in node.elts)
+    parts = list(ast.walk(node))
+    names = [each for each in parts if isinstance(each, ast.Attribute | ast.Name)]
+    if not all(isinstance(each, _FIXED) for each in parts) or not all(_is_of_self(program, each) for each in names):
+        return False
+    constants = [each.value for each in parts if isinstance(each, ast.Constant)]
+    return bool(constants) and all(isinstance(each, int | float) for each in constants)
+
+
+def _is_of_self(program: Program, node: ast.expr) -> bool:
+    """Is it an attribute of `self`, or `self`, and no tensor?"""
+    path = path_of(node)
+    return path == "self" or (path.startswith("self.") and program.value(node).kind in (Kind.NUMBER, Kind.UNKNOWN))

@@ -1,1 +1,0 @@
-"""What runs in the processes of the program that is profiled."""

@@ -1,0 +1,155 @@
+"""One step of training, optimizers included, as a CUDA graph that leaves gradients where eager mode does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.optim import optimizer as hooks
+
+from perflint.runtime import optimizers as optim
+from perflint.runtime.refusal import CannotCapture
+from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, launch, settle, twin
+from perflint.runtime.scene import Scene, Showed
+
+_TAPE = torch.empty(0, requires_grad=True)  # that there is a tape behind results
+
+
+class StepReplay(Capture):
+    """A whole step as one graph. The gradients that it makes keep their memory, and lie there after each replay."""
+
+    def __init__(self, call: Call, scene: Scene, showed: Showed, pool: Any) -> None:
+        walk, leaves = scene.walk, scene.leaves
+        self._recorder = Recorder(walk.devices, (), pool)
+        self._statics = [twin(tensor) for tensor in walk.inputs]
+        self._cores = [distinct(static) for static in self._statics]
+        self._optimizers, self._stepped = scene.optimizers, showed.stepped
+        copy_into(self._cores, [distinct(tensor) for tensor in walk.inputs])
+        places = {id(tensor): static for tensor, static in zip(walk.inputs, self._statics, strict=True)}
+        kept = {id(tensor): tensor for tensor in walk.state}
+        before, carried = [leaf.grad for leaf in leaves], showed.pattern.carried
+        self._carried = [
+            (leaf, twin(was))
+            for leaf, was in zip(leaves, before, strict=True)
+            if was is not None and id(leaf) in carried
+        ]
+        self._carry()
+        try:
+            for leaf, static in self._carried:
+                leaf.grad = static
+            with optim.capturable(scene.optimizers), _without_hooks():
+                self._graph, outcome = self._recorder.record(lambda: settle(call.run(places), self._statics, kept))
+            after = [leaf.grad for leaf in leaves]
+        finally:
+            _give(leaves, before)
+        self._recorded = [tensor.requires_grad for tensor in outcome.tensors]
+        self._outcome = replace(outcome, tensors=[tensor.detach() for tensor in outcome.tensors])
+        pairs = zip(leaves, before, after, strict=True)
+        self._exits = [(leaf, now) for leaf, was, now in pairs if now is not was]
+        self._kept = [leaf for leaf in leaves if id(leaf) in showed.pattern.kept]
+        self._written = showed.written
+        self._made = [(leaf, gradient) for leaf, gradient in self._exits if gradient is not None]
+        if any(gradient.requires_grad for _, gradient in self._made):
+            raise CannotCapture("it leaves gradients that can be differentiated")
+        self._places = [gradient.untyped_storage() for _, gradient in self._made]
+        del after, pairs, outcome
+        self._least = [self._users_if(has_them) for has_them in (False, True)]
+        is_random = any(isinstance(each, nn.RNNBase) and each.training and each.dropout for each in walk.modules)
+        self._generator = torch.cuda.default_generators[self._recorder.device.index] if is_random else None
+        self._drawn = self._randomness()
+
+    @property
+    def pool(self) -> Any:
+        """The memory that its graph uses, and others may."""
+        return self._recorder.pool
+
+    def is_held(self) -> bool:
+        """Whether somebody else still has a gradient of the last replay, or a view of one."""
+        users = self._users()
+        least = (self._least[leaf.grad is gradient] for leaf, gradient in self._made)
+        return any(count > each[number] for number, (count, each) in enumerate(zip(users, least, strict=True)))
+
+    def is_reseeded(self) -> bool:
+        """Whether the random numbers of the device began anew, and with them the dropout that cuDNN keeps to itself."""
+        (seed, offset), (known, last) = self._randomness(), self._drawn
+        return seed != known or offset < last
+
+    def _randomness(self) -> tuple[int, int]:
+        """The seed of the device's generator and how far it has come, where cuDNN takes its dropout from it."""
+        return (self._generator.initial_seed(), self._generator.get_offset()) if self._generator else (0, 0)
+
+    def _users(self) -> list[int]:
+        count = torch._C._storage_Use_Count
+        pairs = zip(self._made, self._places, strict=True)
+        return [sys.getrefcount(made) + count(place._cdata) for (_, made), place in pairs]
+
+    def _users_if(self, has_them: bool) -> list[int]:
+        """The users of each gradient that was made, if the leaves have them, or if not; nobody else does yet."""
+        before = [leaf.grad for leaf, _ in self._made]
+        _give([leaf for leaf, _ in self._made], [each if has_them else None for _, each in self._made])
+        users = self._users()
+        _give([leaf for leaf, _ in self._made], before)
+        return users
+
+    def _carry(self) -> None:
+        """Copy the gradients that the step adds to, before it drops them, to where it finds them."""
+        pairs = [(static, leaf.grad) for leaf, static in self._carried if leaf.grad is not None]
+        copy_into([static for static, _ in pairs], [gradient for _, gradient in pairs])
+
+    def __call__(self, inputs: list[Tensor]) -> Any:
+        optim.refresh(self._optimizers)
+        self._carry()
+        launch(self._graph, self._cores, inputs)
+        for leaf, gradient in self._exits:
+            if leaf.grad is not gradient:
+                leaf.grad = gradient
+        grads = [leaf.grad for leaf in self._kept if leaf.grad is not None]
+        torch.autograd.graph.increment_version([*self._written, *grads, *[gradient for _, gradient in self._made]])
+        for optimizer in self._stepped:
+            for hook in (*hooks._global_optimizer_pre_hooks.values(), *hooks._global_optimizer_post_hooks.values()):
+                hook(optimizer, (), {})
+        self._drawn = self._randomness()
+        outputs: Any = copies(self._outcome.tensors)
+        if any(self._recorded):
+            outputs = _Spent.apply(_TAPE, outputs, self._recorded)  # type: ignore[no-untyped-call]
+        return self._outcome.result(inputs, outputs)
+
+
+@contextmanager
+def _without_hooks() -> Iterator[None]:
+    """Have no hook of all optimizers see the steps in here, where it may not wait: the replay that follows calls it."""
+    known: list[dict[Any, Any]] = [hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks]
+    kept = [dict(each) for each in known]
+    for each in known:
+        each.clear()
+    try:
+        yield
+    finally:
+        for each, before in zip(known, kept, strict=True):
+            each.update(before)
+
+
+def _give(leaves: list[Tensor], gradients: list[Tensor | None]) -> None:
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        leaf.grad = gradient
+
+
+class _Spent(torch.autograd.Function):
+    """What stands on the caller's tape for a step whose backward pass is done."""
+
+    @staticmethod
+    def forward(ctx: Any, _: Tensor, outputs: list[Tensor], recorded: list[bool]) -> tuple[Tensor, ...]:
+        fixed = [output for output, is_recorded in zip(outputs, recorded, strict=True) if not is_recorded]
+        ctx.mark_non_differentiable(*fixed)
+        return tuple(outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        raise RuntimeError("perflint: the step that made this was replayed, its backward pass included")

@@ -1,0 +1,251 @@
+"""Tells what code of the host does: whether it only puts something out, or adds up, and whether it may raise."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import re
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+
+from perflint.analysis.autograd.effects import runs_backward
+from perflint.analysis.data.origins import Origins
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.program import Program
+from perflint.analysis.values.codes import named_functions
+from perflint.analysis.values.dtypes import INTEGER, is_integer, number_kind
+from perflint.analysis.values.numbers import is_number
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import own_nodes, path_of
+
+STREAMS = frozenset({"sys.stdout", "sys.stderr"})
+_LEVELS = frozenset("debug info warning warn error critical log".split())
+_BARS = frozenset("set_postfix set_postfix_str set_description set_description_str".split())
+_WRITERS = frozenset({"add_scalar", "add_scalars"})
+_PACKAGES = {  # of the objects that have these methods
+    **dict.fromkeys(_LEVELS, ("logging",)),
+    **dict.fromkeys(_BARS, ("tqdm",)),
+    **dict.fromkeys(_WRITERS, ("torch.utils.tensorboard", "tensorboardX")),
+}
+_OF_CALL = frozenset({"exc_info", "stack_info", "stacklevel"})  # what a log is told of the place where it is called
+
+
+def is_output(program: Program, call: ast.Call) -> bool:
+    """Does the call put out what it is given, and nothing else, as far as this file tells?"""
+    if writes_streams(program, call):
+        return not (isinstance(call.func, ast.Attribute) and call.func.attr == "flush")
+    func = call.func
+    if not isinstance(func, ast.Attribute) or func.attr not in _PACKAGES or program.qualified(func):
+        return False
+    is_here = any(each.name == func.attr for each in program.of_type(ast.FunctionDef))
+    if is_here or program.callee(call) is not None or any(keyword.arg in _OF_CALL for keyword in call.keywords):
+        return False
+    made = _makers(program, func.value)
+    packages = _PACKAGES[func.attr]
+    if func.attr in _LEVELS:
+        return made == {"logging.getLogger"}
+    return all(each.startswith(packages) for each in made)
+
+
+def writes_streams(program: Program, call: ast.Call) -> bool:
+    """Does the call write to the standard streams, or to the log of `logging`?"""
+    owner, _, name = name_of_library(program, call).rpartition(".")
+    if (owner, name) == ("builtins", "print"):
+        files = (keyword.value for keyword in call.keywords if keyword.arg in ("file", None))
+        return all(program.qualified(each) in STREAMS for each in files)
+    if owner in STREAMS:
+        return name in ("write", "flush")
+    if owner == "logging":
+        return name in _LEVELS and not any(keyword.arg in _OF_CALL for keyword in call.keywords)
+    return owner.partition(".")[0] == "tqdm" and name == "write"
+
+
+def name_of_library(program: Program, call: ast.Call) -> str:
+    """The qualified name of a function of a library; also of `sys`, where `from ... import *` brings that in."""
+    path = path_of(call.func)
+    is_given = path.startswith("sys.") and not any(
+        each.id == "sys" and not isinstance(each.ctx, ast.Load) for each in program.of_type(ast.Name)
+    )
+    stars = (alias.name == "*" for each in program.of_type(ast.ImportFrom) for alias in each.names)
+    return program.qualified(call.func) or (path if is_given and any(stars) else "")
+
+
+def is_leveled(call: ast.Call) -> bool:
+    """Is it a call of a log, whose first argument is a template for the others?"""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _LEVELS
+
+
+def is_log(program: Program, node: ast.expr) -> bool:
+    """Is it a variable of the module, given once, that holds a log?"""
+    bindings = program.get(Flow).graph_of(program.tree).bindings
+    is_global = isinstance(node, ast.Name) and len(bindings.get(node.id, ())) == 1
+    return is_global and _makers(program, node) == {"logging.getLogger"}
+
+
+def _makers(program: Program, node: ast.expr) -> set[str]:
+    """The library's functions that make what `node` holds; "?" for what others make."""
+    found = set[str]()
+    for source in program.get(Origins).of(node):
+        is_none = isinstance(source, ast.Constant) and source.value is None
+        if not is_none and not isinstance(source, ast.arg | ast.Attribute):  # those are set by other files
+            found.add((program.qualified(source.func) if isinstance(source, ast.Call) else "") or "?")
+    return found
+
+
+PURE = frozenset(f"builtins.{name}" for name in "len int float str round max min abs sum bool tuple list".split())
+_PLAIN = (Kind.NUMBER, Kind.STRING, Kind.NONE)
+
+
+def is_meters(program: Program, call: ast.Call) -> bool:
+    callee = program.callee(call)
+    if callee is not None:
+        return _is_meter(program, callee)
+    return isinstance(program.parent(call), ast.Expr) and program.counts_elsewhere(call)
+
+
+def is_differentiated_once(program: Program) -> bool:
+    """Does only the step's backward pass run, so that nothing differentiates what a meter holds?"""
+    return sum(runs_backward(program, each) for each in program.of_type(ast.Call)) == 1
+
+
+def counted(program: Program, functions: Collection[str]) -> frozenset[str]:
+    """Those methods of the program, named as other files do, that only add up numbers in attributes of their object."""
+    named = named_functions(program.tree) if functions else ()
+    return frozenset(
+        name for name, node in named
+        if name in functions and "." in name and not node.decorator_list and _is_meter(program, node)
+    )  # fmt: skip
+
+
+def _is_meter(program: Program, function: ast.AST) -> bool:
+    """Does a method only add up, in attributes of its object, numbers that it is given?"""
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    nodes = list(own_nodes(function))
+    own = {each.arg for each in nodes if isinstance(each, ast.arg)}
+    own |= {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    added = {path_of(each.target) for each in nodes if isinstance(each, ast.AugAssign)}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and {*map(path_of, node.targets)} & added:
+            return False  # what it is given may be a tensor
+        if isinstance(node, ast.Global | ast.Nonlocal | ast.Subscript | ast.Lambda):
+            return False
+        if isinstance(node, ast.Call) and program.qualified(node.func) not in PURE:
+            return False
+        is_foreign = isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id not in own)
+        if is_foreign and not (program.qualified(node) or _counts_itself(program, node, function)):
+            return False
+    return True
+
+
+def _counts_itself(program: Program, node: ast.AST, method: ast.FunctionDef) -> bool:
+    """Is it a constant, or an attribute that only the method and numbers set?"""
+    if not isinstance(node, ast.Attribute):
+        return program.value(node).is_literal
+    if program.is_edited_elsewhere(node.attr):
+        return False
+    named = (each for each in program.of_type(ast.Attribute) if each.attr == node.attr)
+    stores = [each for each in named if not isinstance(each.ctx, ast.Load) and _may_be_of(program, each, method)]
+    others = (each for each in stores if program.function_of(each) is not method)
+    are_numbers = all(program.value(each).kind in _PLAIN or is_number(program, each) for each in others)
+    return path_of(node.value) == "self" and bool(stores) and are_numbers
+
+
+def _may_be_of(program: Program, node: ast.Attribute, method: ast.FunctionDef) -> bool:
+    one, other = program.class_around(node), program.class_around(method)
+    is_related = one in program.lineage(other) or other in program.lineage(one)
+    return is_related or path_of(node.value) != "self"
+
+
+_ODD = (math.nan, math.inf, -math.inf, 0.0, -2.5, 1e308)  # numbers that functions of math raise for, if for any
+_WHOLE = re.compile(r"%[-+ #0-9.*]*[diouxXc]")  # which takes no NaN
+_DIVIDING = (ast.Div, ast.FloorDiv, ast.Mod)
+
+
+def raising(program: Program, nodes: Iterable[ast.AST]) -> ast.AST | None:
+    """The first of `nodes` that raises for some values; what raises for all of a type doesn't count."""
+    return next((each for each in nodes if _raises(program, each)), None)
+
+
+def _raises(program: Program, node: ast.AST) -> bool:
+    if isinstance(node, ast.Assert | ast.Raise):
+        return True
+    if isinstance(node, ast.BinOp):
+        return _computes(program, node, node.left, node.op, node.right)
+    if isinstance(node, ast.AugAssign):
+        return _computes(program, node, node.target, node.op, node.value)
+    if isinstance(node, ast.Subscript):
+        is_plain = isinstance(node.slice, ast.Constant | ast.Slice) or program.value(node.value).kind is Kind.TENSOR
+        return isinstance(node.ctx, ast.Load) and not is_plain
+    return isinstance(node, ast.Call) and _fails(program, node)
+
+
+def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator, right: ast.expr) -> bool:
+    """Does it divide by a possible zero, raise to a power, or format numbers as whole ones?"""
+    values = [program.value(each) for each in (left, right)]
+    if any(each.kind is Kind.TENSOR for each in values):
+        return False
+    if isinstance(op, ast.Mod) and values[0].kind is Kind.STRING:
+        given = right.elts if isinstance(right, ast.Tuple) else [right]
+        is_whole = not isinstance(left, ast.Constant) or bool(_WHOLE.search(str(left.value)))
+        return is_whole and not all(_is_whole(program, each) for each in given)
+    if isinstance(op, ast.Pow):
+        return not all(each.is_literal for each in values)
+    return isinstance(op, _DIVIDING) and not _is_positive(program, right)
+
+
+def _is_positive(program: Program, node: ast.expr) -> bool:
+    """Is it surely not zero: a written number, a count plus one, or the size of a batch?"""
+    literal = program.value(node).literal
+    if isinstance(literal, int | float):
+        return literal != 0
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = (program.value(each).literal for each in (node.left, node.right))
+        return _counts(program, node) and any(isinstance(each, int) and each > 0 for each in parts)
+    is_length = isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.len"
+    return is_length or is_metadata(node) or (isinstance(node, ast.Subscript) and is_metadata(node.value))
+
+
+def _counts(program: Program, node: ast.BinOp) -> bool:
+    for each in (node.left, node.right):
+        values = program.get(Flow).graph(each).definitions(each) if isinstance(each, ast.Name) else ()
+        sources = [value.source for value in values if isinstance(value, Definition) and value.steps == ("each", 0)]
+        is_place = bool(values) and len(sources) == len(values) and all(_enumerates(program, one) for one in sources)
+        if not (is_place or is_integer(program, each)):
+            return False
+    return True
+
+
+def _enumerates(program: Program, node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.enumerate" and len(node.args) == 1
+
+
+def _is_whole(program: Program, node: ast.expr) -> bool:
+    return number_kind(program, node) == INTEGER or program.value(node).kind is Kind.STRING
+
+
+@lru_cache
+def _is_total(name: str, arguments: int) -> bool:
+    try:
+        for numbers in itertools.product(_ODD, repeat=arguments):
+            getattr(math, name)(*numbers)
+    except (ArithmeticError, AttributeError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _fails(program: Program, call: ast.Call) -> bool:
+    """Does a function of Python's raise for NaN, a number out of its range, or nothing?"""
+    head, _, name = program.qualified(call.func).rpartition(".")
+    if head == "math":
+        is_known = all(program.value(each).is_literal for each in call.args)
+        return not (is_known or _is_total(name, len(call.args)))
+    if head == "builtins" and name in ("int", "round"):
+        return len(call.args) == 1 and not _is_whole(program, call.args[0])
+    if head == "builtins" and name in ("max", "min"):
+        return len(call.args) == 1
+    callee = program.callee(call)
+    return callee is not None and raising(program, own_nodes(callee)) is not None
