@@ -3,9 +3,10 @@
 ## What it does
 
 Reports loops over parameters, gradients or states that run in every step of training and only update them in place:
-moving averages, target networks and scaled gradients (*update*), clamped ones (*clip*), copies (*copy*), and norms or
-penalties that are added up or listed (*norm*). Functions named for averages or clipping are taken to run in every step.
-Leaves alone tests, and loops that initialise, load, do anything else, or run now and then (`if step % n == 0`).
+moving averages, also of a dictionary, target networks and scaled gradients (*update*), clamped ones (*clip*), copies
+(*copy*), and norms or penalties that are added up or listed (*norm*). Functions named for averages or clipping are
+taken to run in every step. Leaves alone tests, and loops that initialise, load, do anything else, or run now and then
+(`if step % n == 0`).
 
 ## Why it is slow
 

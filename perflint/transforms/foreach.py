@@ -378,10 +378,6 @@ def clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt]) -> Fix |
         isinstance(high, ast.Constant) or (path_of(high) and path_of(high).partition(".")[0] not in bound_names(loop))
     )
     is_whole = block is loop.body and not any(handlers(program, loop))
-    is_whole = block is loop.body and not any(handlers(program, loop))
-    is_whole = block is loop.body and not any(handlers(program, loop))
-    is_whole = block is loop.body and not any(handlers(program, loop))
-    is_whole = block is loop.body and not any(handlers(program, loop))
     if not (is_grad and is_even and is_number and is_whole and _is_optimized(program, loop.iter)):
         return None
     function = of_torch(program, "nn.utils.clip_grad_value_", loop)

@@ -32,7 +32,7 @@ from perflint.syntax.walk import (
     stores,
 )
 
-_UPDATING = frozenset({"step", "update", "learn", "optimize", "optimize_parameters", "update_parameters"})  # an agent
+_STEPPING = frozenset({"step", "optimize", "optimize_parameters"})  # unlike `update`, which many call once a rollout
 
 
 class Switch(NamedTuple):
@@ -158,7 +158,7 @@ class Heats:
             return name == "step"
         if owner.is_a("differentiable"):
             return name in ("forward", "backward")
-        if name in _UPDATING and not owner.is_a("module"):
+        if name in _STEPPING and not owner.is_a("module"):
             return self._program.trains_once(function)
         return name in STEP_METHODS and self._program.is_module(owner) and not self._trains_in_loop(function)
 
