@@ -47,7 +47,7 @@ _ALLOWED = {
     "perflint/transforms/filled.py": "names of parameters",
     "perflint/verify/agent/determinism.py": "functions that seed generators",
     "rules/loader_restarts_workers.py": "methods of lists and dicts that only read",
-    "rules/param_loop.py": "how programs spell updates of parameters, and what they do beside",
+    "perflint/analysis/parameter_loops.py": "how programs spell updates of parameters, and what they do beside",
     "rules/repeat_not_broadcast/__init__.py": "words in the text of a file, before it is parsed",
 }
 
