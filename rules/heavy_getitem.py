@@ -50,31 +50,13 @@ _TOKENIZING = re.compile(
     r"(.*_)?tokenizer(\.\w*(encode|tokenize)\w*)?|processor(\.tokenizer|\.preprocess)?|(.*\.)?text_to_sequence|nltk\.\w+ize"
 )
 _NUMBERS = frozenset({"builtins.int", "builtins.ord"})
-_ADVICE = {  # of each kind of work what is slow, and what to do instead
-    "device": (
-        "each sample is moved to the device by itself, which a batch would be at once, behind the loader",
-        "what else reads the sample isn't known: return it as it is, and move the batch in the training loop",
-    ),
-    "file": (
-        "a file that is the same for all samples is opened for each of them",
-        "each worker needs a file of its own: open it at a worker's first sample, and keep it",
-    ),
-    "parse": (
-        "a text file is parsed anew in each epoch",
-        "whether memory holds the result isn't known: if so, parse it once, in `__init__`",
-    ),
-    "tokenize": (
-        "the text is tokenized anew in each epoch",
-        "whether memory holds the tokens isn't known: if so, tokenize once, in `__init__`; if not, store them",
-    ),
-    "resize": (
-        "the picture is resized to the same size again in each epoch",
-        "whether the disk holds them isn't known: if so, store the pictures in that size once",
-    ),
-    "loop": (
-        "a Python loop goes over the elements of a sample",
-        "what it computes for all of them isn't known: let numpy or torch do it at once, or once for all epochs",
-    ),
+_MESSAGES = {
+    "device": "each sample is moved to the device by itself: return it as it is, and move the batch behind the loader",
+    "file": "a file that is the same for all samples is opened for each: open it at a worker's first one, and keep it",
+    "parse": "a text file is parsed anew in each epoch: parse it once, in `__init__`",
+    "tokenize": "the text is tokenized anew in each epoch: tokenize it once, in `__init__`, or store the tokens",
+    "resize": "the picture is resized to the same size again in each epoch: store it in that size",
+    "loop": "a Python loop goes over the elements of a sample: let numpy or torch do it at once, or once for all epochs",
 }
 
 
@@ -93,8 +75,7 @@ class HeavyGetitem(Rule):
             for kind, node in found.items():
                 if kind and isinstance(node, ast.Call | ast.For | ast.ListComp):
                     span = api.call_span(program, node) if isinstance(node, ast.Call) else _span(program, node)
-                    message, instead = _ADVICE[kind]
-                    yield self.finding(span, message, kind=kind, blocked=instead)
+                    yield self.finding(span, _MESSAGES[kind], kind=kind, blocked="what can be kept depends on memory")
 
 
 def _span(program: Program, node: ast.For | ast.ListComp) -> tuple[int, int]:
@@ -103,9 +84,8 @@ def _span(program: Program, node: ast.For | ast.ListComp) -> tuple[int, int]:
 
 def _kind(program: Program, node: ast.AST, made: frozenset[str], *, collates: bool) -> str:
     if isinstance(node, ast.For | ast.ListComp):
-        return (
-            "loop" if not collates and (_fills(node) if isinstance(node, ast.For) else _encodes(program, node)) else ""
-        )
+        is_loop = _fills(node) if isinstance(node, ast.For) else _encodes(program, node)
+        return "loop" if is_loop and not collates else ""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
         return ""
     name, path, move = program.qualified(node.func), api.path_of(node.func), api.move(program, node)

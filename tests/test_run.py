@@ -38,7 +38,7 @@ def _always_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
-    monkeypatch.setattr("perflint.project.settings.selected_rules", lambda _: rules)
+    monkeypatch.setattr("perflint.project.files.selected_rules", lambda _: rules)
 
 
 def project(root: Path, **texts: str) -> Path:

@@ -32,10 +32,7 @@ _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cud
 
 @dataclass
 class Asked:
-    """What the analyses asked of other files: of functions, of bases of `modules`, and who runs the file how.
-
-    `quiet` are the functions of the file of which they asked whether others call them without gradients.
-    """
+    """What the analyses asked of other files: of functions, of bases of `modules`, and who runs the file how."""
 
     effects: set[str] = field(default_factory=set)
     firsts: set[str] = field(default_factory=set)
@@ -76,9 +73,6 @@ class Program(Module, ABC):
         program = type(self)(self.text, self._context, tree)
         program.asked = self.asked
         return program
-
-    def with_context(self: OfProgram, context: Context) -> OfProgram:
-        return type(self)(self.text, context)
 
     def get(self: OfProgram, work_out: Callable[[OfProgram], Fact]) -> Fact:
         """What the pass `work_out` finds in this program, computed when it is first asked for."""

@@ -48,7 +48,7 @@ def _worst_contexts(program: Program, links: Links) -> Iterator[Context]:
     """Contexts of `program` in which every finding appears that some other file could cause."""
     for code in _GIVEN:
         called = _context(program, links, code)
-        yield _context(program, links_of(program.with_context(called), called), code)  # hot code has more queries
+        yield _context(program, links_of(type(program)(program.text, called), called), code)  # hot code asks for more
 
 
 def _context(program: Program, links: Links, code: str) -> Context:

@@ -6,10 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
 
-from perflint import torch_ops
 from perflint.analysis.autograd.effects import Effects, is_loss
 from perflint.analysis.autograd.graph_use import drops_graph, needs_gradients
 from perflint.analysis.call_graph import CallGraph, handlers_in_file, overridden
@@ -22,159 +19,15 @@ from perflint.analysis.found import GradMode, Heat
 from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.syncs import is_needed
 from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
-from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.loops.kinds import Loops
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import ELSEWHERE, SHARED, argument_code, named_functions, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.operations import moves_first
-from perflint.analysis.values.values import GUESSED, Kind, Place
+from perflint.analysis.values.queries import Reaching, result_queries, step_queries
+from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameters_of
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, bindings_of, own_nodes, path_of, returned_values
-
-_READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())
-_BRANCHES, _VARIABLES = (ast.If, ast.While), (ast.Name, ast.Attribute)
-_MOVES = (".to(", ".cuda(")
-_OPEN = frozenset({Kind.UNKNOWN, Kind.METHOD, Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING})  # what may be a tensor
-
-
-Reaching = Sequence[tuple[ast.Call, Sequence[str]]]  # calls, with what they may reach in other files
-
-
-def result_queries(program: Program, reaching: Reaching) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The functions of other files that may return what hot code of this one reads, walks or passes to others.
-
-    First those with unknown results, then those whose results are guessed to be tensors.
-    """
-    sources = _Sources(program)
-    for value in (*_hot_reads(program), *_guessed_arguments(program, reaching), *_walked(program, reaching)):
-        sources.follow(value)
-    return tuple(sorted(sources.unknown)), tuple(sorted(sources.likely))
-
-
-def step_queries(program: Program, reaching: Reaching) -> tuple[str, ...]:
-    """The functions of other files that would make a loop around their call one of steps if they trained.
-
-    And all that a script calls, which may train as a whole.
-    """
-    found = (targets for node, targets in reaching if program.is_script or _is_looped(program, node))
-    return tuple(sorted({target for targets in found for target in targets}))
-
-
-def _is_looped(program: Program, node: ast.Call) -> bool:
-    for parent in program.ancestors(node):
-        if isinstance(parent, FUNCTIONS):
-            return False
-        if isinstance(parent, LOOPS):
-            return program.loop_kind(parent) is LoopKind.OTHER and program.heat(parent) is Heat.ONCE
-    return False
-
-
-def _hot_reads(program: Program) -> Iterator[ast.expr]:
-    """The expressions whose values hot code may read."""
-    kinds: tuple[type[ast.AST], ...] = (ast.Call, ast.FormattedValue, *_BRANCHES)
-    for node in (node for kind in kinds for node in program.of_type(kind)):  # in any order, which takes no sorting
-        read = [each for each in _read_by(program, node) if program.value(each).kind in _OPEN]
-        if read and program.heat(node) is not Heat.ONCE:
-            yield from read
-
-
-def _walked(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
-    """What loops take batches out of that the file moves to the device, where it may be a loader of another file's.
-
-    And the likely loaders that calls are given, which may walk them, or that are told how many workers to start.
-    """
-    loops: Sequence[ast.For] = program.of_type(ast.For)
-    for loop in loops if any(move in program.text for move in _MOVES) else ():
-        value = program.value(loop.iter)
-        if value.kind in (Kind.UNKNOWN, Kind.METHOD, Kind.LOADER) and not (value.sure and value.kind is Kind.LOADER):
-            yield loop.iter
-    for given in (each for node, _ in reaching for each in node.args):
-        if (value := program.value(given)).kind is Kind.LOADER and not value.sure:
-            yield given
-    yield from (node for node, _ in reaching if any(each.arg == "num_workers" for each in node.keywords))
-
-
-def _guessed_arguments(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
-    """The arguments of hot calls that are guesses; inside modules, there is little but tensors on the device."""
-    for node, _ in reaching:
-        guesses = [each for each in node.args if program.value(each).name == GUESSED]
-        if guesses and not _is_of_module(program, node) and program.heat(node) is not Heat.ONCE:
-            yield from guesses
-
-
-def _is_of_module(program: Program, node: ast.AST) -> bool:
-    owner = program.class_of(program.function_of(node))
-    return owner is not None and owner.is_a("module")
-
-
-def _read_by(program: Program, node: ast.AST) -> list[ast.expr]:
-    if isinstance(node, ast.FormattedValue):
-        return [node.value]
-    if isinstance(node, _BRANCHES):
-        return [] if path_of(node.test).startswith("self.") else [node.test]  # which is a flag
-    assert isinstance(node, ast.Call)
-    if isinstance(node.func, ast.Attribute) and torch_ops.does(node.func.attr, "to_host"):
-        return [node.func.value]
-    return node.args if program.qualified(node.func) in _READING_FUNCTIONS else []
-
-
-class _Sources:
-    """Where values come from: the calls behind an expression, through variables and functions of the file."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._seen: set[ast.AST] = set()
-        self.unknown: set[str] = set()
-        self.likely: set[str] = set()
-
-    @cached_property
-    def _bound(self) -> Mapping[tuple[ast.AST | None, str], list[ast.expr]]:
-        """What each variable of a function, or attribute of any object, is given."""
-        found: defaultdict[tuple[ast.AST | None, str], list[ast.expr]] = defaultdict(list)
-        for node in self._program.of_type(ast.Assign, ast.AugAssign, ast.For, ast.With, *COMPREHENSIONS):
-            bindings: list[Any] = getattr(node, "generators", None) or getattr(node, "items", None) or [node]
-            for target, value in (pair for binding in bindings for pair in bindings_of(binding)):
-                for part in [target] if isinstance(target, ast.Name) else ast.walk(target):
-                    if isinstance(part, _VARIABLES):
-                        found[self._key(part)].append(value)
-        return found
-
-    def follow(self, expression: ast.expr) -> None:
-        """Find the calls behind `expression` that reach other files."""
-        pending: list[ast.AST] = [expression]
-        while pending:
-            for node in own_nodes(pending.pop()):
-                if node in self._seen:
-                    continue
-                self._seen.add(node)
-                if isinstance(node, _VARIABLES) and isinstance(node.ctx, ast.Load):
-                    found = self._bound.get(self._key(node)) or self._handed(node)
-                    pending += found or self._bound.get((None, path_of(node)), ())
-                elif isinstance(node, ast.Call):
-                    callee = self._program.callee(node)
-                    if callee is not None:
-                        pending += returned_values(callee)
-                    else:
-                        self._query(node)
-
-    def _handed(self, node: ast.expr) -> list[ast.expr]:
-        function = self._program.function_of(node) if isinstance(node, ast.Name) else None
-        parameters = parameters_of(function) if function is not None else ()
-        given = [self._program.given(each) for each in parameters if each.arg == path_of(node)]
-        return [value for sites in given for _, value in sites if value is not None]
-
-    def _query(self, node: ast.Call) -> None:
-        value = self._program.value(node)
-        if value.kind is Kind.TENSOR and (not value.sure or value.place is Place.UNKNOWN):
-            self.likely.update(self._program.targets(node))
-        elif value.kind in (Kind.UNKNOWN, Kind.METHOD) or (value.kind is Kind.LOADER and not value.sure):
-            self.unknown.update(self._program.targets(node))
-
-    def _key(self, node: ast.AST) -> tuple[ast.AST | None, str]:
-        path = path_of(node)
-        return (None if path.startswith("self.") else self._program.function_of(node), path)
-
+from perflint.syntax.walk import path_of
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool")  # without one of them, nothing starts processes
 _SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
