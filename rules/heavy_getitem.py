@@ -56,7 +56,7 @@ _MESSAGES = {
     "parse": "a text file is parsed anew in each epoch: parse it once, in `__init__`",
     "tokenize": "the text is tokenized anew in each epoch: tokenize it once, in `__init__`, or store the tokens",
     "resize": "the picture is resized to the same size again in each epoch: store it in that size",
-    "loop": "a Python loop goes over the elements of a sample: let numpy or torch do it at once, or once for all epochs",
+    "loop": "a Python loop goes over the elements of a sample: let numpy or torch do it at once, or do it once",
 }
 
 
