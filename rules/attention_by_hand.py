@@ -55,13 +55,25 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from perflint import api
 from perflint.api import Finding, Options, Program, Rule, Severity
 
 _FUSED = re.compile(r"scaled_dot_product|sdpa|flash_?att|xformers|memory_efficient|flex_attention", re.IGNORECASE)
 _REFERENCE = re.compile(r"(^|_)(ref|reference|naive|slow|manual|vanilla|eager)(_|$)", re.IGNORECASE)
+
+_NAMING: Mapping[type[ast.AST], str] = {  # where code names something
+    ast.Name: "id",
+    ast.Attribute: "attr",
+    ast.alias: "name",
+    ast.ImportFrom: "module",
+    ast.Constant: "value",
+    ast.FunctionDef: "name",
+    ast.ClassDef: "name",
+    ast.arg: "arg",
+    ast.keyword: "arg",
+}
 
 
 class AttentionByHand(Rule):
@@ -85,6 +97,6 @@ def _is_fused_besides(program: Program) -> bool:
     """Does the file's code name a fused kernel, rather than a comment or a docstring?"""
     if not _FUSED.search(program.text):
         return False
-    nodes = (each for each in ast.walk(program.tree) if not isinstance(program.parent(each), ast.Expr))
-    words = (getattr(node, each, "") for node in nodes for each in ("id", "attr", "name", "arg", "module", "value"))
-    return any(isinstance(each, str) and _FUSED.search(each) is not None for each in words)
+    words = ((node, getattr(node, part)) for kind, part in _NAMING.items() for node in program.of_type(kind))
+    found = (node for node, word in words if isinstance(word, str) and _FUSED.search(word) is not None)
+    return not all(isinstance(program.parent(each), ast.Expr) for each in found)

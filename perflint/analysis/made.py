@@ -12,7 +12,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.numbers import numbers
 from perflint.analysis.values.operations import Move, TorchCall, move, moves_first, operation
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.source import Safety
 from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes
 
@@ -39,18 +39,21 @@ class Made:
 def moved_made(program: Program, call: ast.Call) -> tuple[Move, Made] | None:
     """The move by `call`, or by a helper that is given nothing else, and how what it moves is made."""
     moved = move(program, call)
-    if moved is not None:
-        made = made_on_host(program, moved.tensor, call)
-    elif len(call.args) == 1 and not call.keywords and (made := made_on_host(program, call.args[0], call)) is not None:
-        moved = Move(call, call.args[0]) if _only_moves(program, call) else None
-    return (moved, made) if moved is not None and made is not None else None
+    if moved is None and (len(call.args) != 1 or call.keywords or not _may_only_move(program, call)):
+        return None
+    made = made_on_host(program, call.args[0] if moved is None else moved.tensor, call)
+    if made is None or (moved is None and program.callee(call) is None and not program.moves_elsewhere(call)):
+        return None
+    return moved or Move(call, call.args[0]), made
 
 
-def _only_moves(program: Program, call: ast.Call) -> bool:
-    """Does a function, of this file or another, take the argument of `call` to the device, and do nothing else?"""
-    callee = program.callee(call)
+def _may_only_move(program: Program, call: ast.Call) -> bool:
+    """Does a function take the argument of `call` to the device, and do nothing else, as far as this file tells?"""
+    callee, given = program.callee(call), program.value(call.args[0])
+    if given.kind is not Kind.TENSOR or given.place is Place.DEVICE:
+        return False
     if callee is None:
-        return program.moves_elsewhere(call)
+        return bool(program.targets(call))
     return program.receiver(call.args[0], call, callee) is not None and moves_first(program, callee)
 
 

@@ -97,18 +97,25 @@ def roles(
     if any(role.kind is Kind.TENSOR for role in found.values()):
         objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
         found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
-    made = {path_of(target): _maker_of(each.value) for each in assignments for target in each.targets}
-    of_modules = {maker for path, maker in made.items() if maker and path in found and found[path].kind is Kind.MODULE}
-    twins = (path for path, maker in made.items() if path and path not in found and maker in of_modules)
+    made = {path_of(target): _innermost(each.value) for each in assignments for target in each.targets}
+    modules = [call for path, call in made.items() if call and path in found and found[path].kind is Kind.MODULE]
+    names, makers = {path_of(each.func) for each in modules} - {""}, {_maker_of(each) for each in modules}
+    others = ((path, call) for path, call in made.items() if call and path and path not in found)
+    twins = (path for path, call in others if path_of(call.func) in names and _maker_of(call) in makers)
     return dict.fromkeys(twins, Value(Kind.MODULE, sure=False)) | found | dict.fromkeys(_trainers(calls), UNKNOWN)
 
 
-def _maker_of(node: ast.expr) -> str:
-    """What `Net(...)`, or `make_net(size).to(device)`, makes objects of one sort by: a class, or the whole call."""
+def _innermost(node: ast.expr) -> ast.Call | None:
+    """Of `make_net(size).to(device)` the call that makes the object."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
         node = node.func.value
-    name = path_of(node.func) if isinstance(node, ast.Call) else ""
-    return name if not name or name.rpartition(".")[2][:1].isupper() else ast.unparse(node)
+    return node if isinstance(node, ast.Call) else None
+
+
+def _maker_of(call: ast.Call) -> str:
+    """What makes objects of one sort: a class, or else the whole call."""
+    name = path_of(call.func)
+    return name if name.rpartition(".")[2][:1].isupper() else ast.unparse(call)
 
 
 def _trainers(calls: Iterable[ast.Call]) -> Iterator[str]:
