@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import ModuleCalls, runs_backward, steps_optimizer
+from perflint.analysis.call_graph import handlers
 from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.roles import FILLS, TAKES, scaler_of
@@ -121,7 +122,10 @@ class StepObstacles(Obstacles):
         elif isinstance(func, ast.Attribute) and self.trains and self._is_training(node, func):
             pass
         elif name.startswith("torch.distributions."):
-            pass  # its checks of arguments are the device's, in a graph
+            checks = keyword_of(node, "validate_args")
+            if (checks is None or program.value(checks).literal is not False) and any(handlers(program, node)):
+                # the device would check its arguments, and the host raise in one of the next calls
+                raise Blocked(f"an error of {shown(program, func)} is handled: pass `validate_args=False`", node)
         elif value.owner and value.owner.name == DISTRIBUTION:
             if not isinstance(func, ast.Attribute) or func.attr not in _DRAWS:
                 raise Blocked(f"whether a graph can hold {shown(program, func)} isn't known", node)
