@@ -47,7 +47,7 @@ def test_a_stall_is_named_by_its_line_and_costs_what_was_planted(tmp_path: Path)
     assert (profile.regime, profile.unit) == ("overhead", "optimizer steps")
     dearest = profile.lines[0]
     assert dearest.line == marked("stall.py")
-    assert 99 < dearest.own_ms < profile.step_ms + 0.1
+    assert 97 < dearest.own_ms < profile.step_ms + 0.1  # of 100: within 3 points
     assert f"stall.py:{dearest.line}" in result.stdout
     assert len(result.stdout.splitlines()) <= 24 and all(len(line) <= 80 for line in result.stdout.splitlines())
     page = (tmp_path / ".perflint" / "profile.html").read_text()
