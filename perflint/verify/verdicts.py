@@ -1,4 +1,8 @@
-"""Reads and writes `verdicts.json`, whose fields are in `verdicts.md`, and finds the fixes that won."""
+"""Reads and writes `verdicts.json`, and finds the fixes that won.
+
+Each verdict in it has the fields of `Verdict`, and below `result` what follows from these. Times are in seconds, memory
+is in bytes; a number that isn't finite is "nan", "inf" or "-inf". Further fields may be added.
+"""
 
 from __future__ import annotations
 
