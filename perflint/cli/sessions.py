@@ -27,9 +27,9 @@ from perflint.profile.running import Manner, Ran, profile_of, run
 from perflint.profile.summary import Report
 from perflint.project import project_of
 from perflint.project.closure import Closure, of_program
-from perflint.project.figures import FOLDER, VERDICTS, made
 from perflint.project.files import discover
 from perflint.project.run import check_files
+from perflint.project.stored import FOLDER, VERDICTS, made
 from perflint.shim.launch import left_out
 from perflint.shim.plan import launched
 from perflint.shim.planning import Project
