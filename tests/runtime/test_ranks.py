@@ -63,7 +63,6 @@ class Replay:
     """A step that stands for its graph: taken eagerly, and counted."""
 
     taken = 0
-    pool = None
     bytes = 0
     held = False
     fails = False

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perflint.runtime import optimizers, refusal, scene
+from perflint.runtime.gradients import Gradients, Pool
 from perflint.runtime.graphs import graphed_step
 from perflint.runtime.reads import Glance, Reads
 from perflint.runtime.refusal import CannotCapture, Unsettled
 from perflint.runtime.replay import flatten
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
 from perflint.runtime.scope import Scope
-from perflint.runtime.step_replay import StepReplay
 from perflint.runtime.walk import Walk
 
 Step = Callable[..., Any]
@@ -233,21 +233,32 @@ def test_other_settings_and_other_states_are_seen() -> None:
 
 def test_gradients_that_somebody_else_holds_are_seen() -> None:
     leaf, gradient = nn.Parameter(torch.ones(3)), torch.zeros(3)
-    replay = StepReplay.__new__(StepReplay)
-    replay._made = [(leaf, gradient)]
-    replay._places = [gradient.untyped_storage()]
+    gradients = Gradients([(leaf, gradient)])
     del gradient
-    replay._least = [replay._users_if(has_them) for has_them in (False, True)]
+    gradients.count()
     for is_there in (True, False):
-        leaf.grad = replay._made[0][1] if is_there else None
-        where = Gradient.of(replay._made[0][1])
-        assert where.form[0] == (3,) and not replay.is_held()
-        held = [replay._made[0][1]]
-        assert replay.is_held()
+        leaf.grad = gradients.made[0][1] if is_there else None
+        where = Gradient.of(gradients.made[0][1])
+        assert where.form[0] == (3,) and not gradients.is_held()
+        held = [gradients.made[0][1]]
+        assert gradients.is_held()
         held = [held[0].view(3, 1)]
-        assert replay.is_held()
+        assert gradients.is_held()
         held.clear()
-        assert not replay.is_held()
+        assert not gradients.is_held()
+
+
+def test_gradients_of_later_graphs_in_the_same_memory_are_seen_while_somebody_holds_them() -> None:
+    pool = Pool()
+    leaf = nn.Parameter(torch.ones(3))
+    numbers = [pool.number() for _ in range(3)]
+    for number in numbers:
+        pool.left[number] = Gradients([(leaf, torch.zeros(3))])
+        pool.left[number].count()
+    held = pool.left[numbers[1]].made[0][1]
+    assert [pool.is_in_use(number) for number in numbers] == [True, False, False]
+    del held
+    assert not pool.is_in_use(numbers[0]) and [*pool.left] == numbers[:1]
 
 
 def test_what_was_prepared_is_restored() -> None:
