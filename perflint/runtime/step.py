@@ -63,7 +63,7 @@ def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
     eager.
 
     Distributions of torch.distributions have the device check their arguments: what is invalid raises ValueError as
-    soon as the host hears of it, in one of the next calls.
+    soon as the host hears of it, in one of the next calls, or as the program ends.
 
     Limits: what the function does besides computing (printing, counting) happens only while it isn't replayed.
 
