@@ -20,6 +20,7 @@ from perflint.verify.statistics import (
     ORIGINAL,
     ORIGINALS,
     PATCHED,
+    SOUGHT_GAIN,
     WHOLE,
     Estimate,
     Outcome,
@@ -72,6 +73,12 @@ class Settled:
         return replace(self, fixes=[*idle, *right], patch=right, race=self.race.less(changed))
 
     @property
+    def is_open(self) -> bool:
+        """Whether it can't be told yet how fast the patch is, of which nothing failed."""
+        gain = statistics.against_original(self.race.samples, PATCHED)
+        return not self.fault and gain is not None and _says(gain, self.race) is Outcome.UNSURE
+
+    @property
     def fault(self) -> str:
         """How the patch failed; empty where it was timed."""
         faults = (fix.reason for fix in self.fixes if fix.likeness.grade is Grade.DIFFERENT)
@@ -108,6 +115,7 @@ class Contest:
     _choices: dict[str, Race] = field(default_factory=dict, init=False)  # the races that showed fixes alone to gain
     _choice: Race = field(default_factory=Race, init=False)  # that showed what is chosen to gain, as its patch
     _joint: Estimate | None = field(default=None, init=False)  # what several gained that were chosen together
+    _hopes: list[tuple[float, Fixes]] = field(default_factory=list, init=False)  # patches, by what each seemed to gain
 
     def settle(self, right: Fixes) -> Settled:
         """Choose among the fixes that are `right`.
@@ -130,6 +138,17 @@ class Contest:
         except _FailTogether as failed:
             return Settled(list(self._fixes.values()), failed.fixes, failed.race)
         return self._confirmed(self._compiled(chosen, slow) if slow else chosen)
+
+    def further(self, settled: Settled) -> Settled:
+        """Race a patch on whose gain can't be told yet; rounds that chose it don't count."""
+        raced = names_of(settled.patch)
+        self._fixes = {fix.name: replace(fix, reason="") if fix.name in raced else fix for fix in settled.fixes}
+        before = settled.race if settled.is_confirmed else Race()
+        parts = {PATCHED: settled.patch, **_classes(settled.patch, self.by_class)}
+        race = self._race(parts, self.budget.left, before)
+        self._blame(race, PATCHED, settled.patch)
+        self._conclude(settled.patch, [], race, None)
+        return Settled(list(self._fixes.values()), settled.patch, race)
 
     def _race_each(self, fixes: Fixes, budget: Budget) -> None:
         fixes = [fix for fix in fixes if self.patched([fix], only(fix.name))]
@@ -225,10 +244,11 @@ class Contest:
         if chosen and not self._can_start(_PAIR - 1):
             self._conclude(chosen, chosen, self._choice, None)
             return Settled(list(self._fixes.values()), chosen, self._choice, is_confirmed=False)
-        whole = self._together(chosen)
+        whole = self._promising(chosen) or self._together(chosen)
         patch, race = chosen or whole, Race()
         if patch:
-            parts = {**({WHOLE: whole} if len(whole) > len(patch) else {}), **_classes(patch, self.by_class)}
+            is_more = {*names_of(whole)} != {*names_of(patch)}
+            parts = {**({WHOLE: whole} if is_more else {}), **_classes(patch, self.by_class)}
             parts = parts if self._can_start(_PAIR - 1 + len(parts)) else {}
             race = self._race({PATCHED: patch, **parts}, self.budget.left)
             self._blame(race, PATCHED, patch)
@@ -237,6 +257,14 @@ class Contest:
             patch, race = whole, race.renamed(WHOLE, PATCHED)
         self._conclude(patch, chosen, race, joint)
         return Settled(list(self._fixes.values()), patch, race)
+
+    def _promising(self, chosen: Fixes) -> Fixes:
+        """The patch that seemed to gain most in too few rounds to tell, if that is more than the chosen ones gain."""
+        gain = statistics.against_original(self._choice.samples, PATCHED) if chosen else None
+        wrong = {fix.name for fix in self._fixes.values()} - {*names_of(self._sound)}
+        hopes = [(ratio, fixes) for ratio, fixes in self._hopes if wrong.isdisjoint(names_of(fixes))]
+        ratio, fixes = max(hopes, key=lambda hope: hope[0], default=(0.0, ()))
+        return fixes if ratio > (gain.ratio if gain else SOUGHT_GAIN) else ()
 
     def _can_start(self, variants: int) -> bool:
         """Whether there is time for enough rounds of so many variants, if they take as long as those before."""
@@ -299,7 +327,8 @@ class Contest:
         """Whether there is time for races of so many variants each, the shortest that there are."""
         return sum(map(self.schedule.least, variants)) <= budget.left
 
-    def _race(self, patches: Mapping[str, Fixes], seconds: float) -> Race:
+    def _race(self, patches: Mapping[str, Fixes], seconds: float, before: Race | None = None) -> Race:
+        """Race patches by their names, after a race `before` of them whose rounds count as well."""
         named = {ORIGINAL: (), AGAIN: (), **patches}
         variants = [variant for name, fixes in named.items() if (variant := self.patched(fixes, name))]
         protocol = self.schedule.protocol(len(variants), seconds)
@@ -310,8 +339,9 @@ class Contest:
 
         def is_enough(samples: Samples) -> bool:
             self.look_around()
-            return not budget.left or _is_decided(samples, list(patches))
+            return not budget.left or _is_decided(known.then(samples), list(patches))
 
+        known = before.samples if before else Samples()
         race = self.hold(variants, protocol, is_enough, self._room)
         rounds = len({window.round for window in race.samples.windows})
         self._each = budget.spent / len(variants) / max(rounds, 1) * LEAST_ROUNDS
@@ -319,7 +349,9 @@ class Contest:
         self.schedule = replace(
             self.schedule, beside=min(self.schedule.beside, race.room.processes or self.schedule.beside)
         )
-        return race
+        gains = ((statistics.against_original(race.samples, name), fixes) for name, fixes in patches.items())
+        self._hopes += [(gain.ratio, fixes) for gain, fixes in gains if gain and _is_short(gain)]
+        return race.following(before) if before else race
 
 
 def _classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:

@@ -30,6 +30,7 @@ from perflint.verify.summary import duration, seconds
 from perflint.verify.variants import FixKey, hunks
 from perflint.verify.verdict import NO_TIME, FixVerdict, Grade, Hunk, Likeness, Side, Verdict, begun, weakest, worst
 
+_ALONE = 3  # variants in the race of a patch: the original twice, and itself
 _NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
 
 
@@ -169,6 +170,7 @@ class Examination(Planned):
         self._known = replace(shared, likeness=worst([own, *(fix.likeness for fix in right)]))
         settled = raced.seen(fixes) if raced else None
         settled = settled or self._settled(right, self._reserve(right))
+        settled = self._raced_on(settled, together)
         self._known = replace(self._known.having(settled.fixes), samples=settled.race.samples)
         while later := self._wrong_later(settled):
             self._known = self._known.having(_disproved(fix, later) for fix in settled.fixes if fix.name in later)
@@ -176,6 +178,8 @@ class Examination(Planned):
             if not right:
                 return replace(self._known, likeness=worst(later.values()))
             settled = self._settled(right, self._reserve(right))
+        if not settled.is_confirmed:
+            self._left_out.append("another race of what is kept: there was no time for it")
         if settled.fault:
             return replace(self._known, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
         first, is_whole = self._records.standard.run, {*names_of(settled.patch)} == {*names_of(together)}
@@ -200,15 +204,21 @@ class Examination(Planned):
 
     def _settled(self, right: Sequence[FixVerdict], reserve: float) -> Settled:
         """Race fixes, and note what is known by then; so many seconds are left for what comes after."""
+        settled = self._contest(reserve).settle(right)
+        self._known = replace(self._known, samples=settled.race.samples).having(settled.fixes)
+        return settled
+
+    def _raced_on(self, settled: Settled, recorded: Sequence[FixVerdict]) -> Settled:
+        """Race a patch on whose gain can't be told yet, if there is time; if not `recorded`, it needs that, too."""
+        reserve = 0.0 if {*names_of(settled.patch)} == {*names_of(recorded)} else self._records.one
+        has_time = self._schedule.least(_ALONE) <= self._budget.left - reserve
+        return self._contest(reserve).further(settled) if has_time and settled.is_open else settled
+
+    def _contest(self, reserve: float) -> Contest:
         self._course.ledger.enter("race")
         budget = self._budget.part(self._budget.left - reserve)
         hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
-        contest = Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
-        settled = contest.settle(right)
-        if not settled.is_confirmed:
-            self._left_out.append("another race of what is kept: there was no time for it")
-        self._known = replace(self._known, samples=settled.race.samples).having(settled.fixes)
-        return settled
+        return Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
 
     def _proved(self, settled: Settled, final: Recorded) -> Verdict:
         """The verdict on a patch that has won its race, or may, by a recording of it."""

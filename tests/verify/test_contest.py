@@ -185,6 +185,11 @@ def test_without_time_to_compile_the_patch_anew_the_race_that_chose_it_is_the_la
     assert ratio_of(result) == pytest.approx(2.4, rel=0.05)
 
 
+def test_what_compiles_and_seems_to_gain_most_is_raced_again_where_its_rounds_were_too_few_to_tell() -> None:
+    result, races = settled(gains(1.0, 1.0, 2.0), [*FIXES[:2], COMPILED[1]], size=(2, 5))
+    assert races[-1] == [PATCHED] and names_of(result.patch) == [C]
+
+
 def test_fixes_that_fail_together_are_told_before_anything_is_compiled() -> None:
     fixes, together = [*FIXES[:2], COMPILED[1]], frozenset((A, B))
     result, races = settled(gains(1.5, 1.2, 1.3), fixes, crashes=[together], variants=10)
