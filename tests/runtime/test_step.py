@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import pickle
+import random
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -195,9 +197,19 @@ def test_a_scheduler_inside_is_refused() -> None:
         watched(training.step(fast.step), X)
 
 
-def test_random_numbers_of_the_host_are_refused() -> None:
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1), random.random, np.random.rand], ids=["torch", "", "numpy"])
+def test_random_numbers_of_the_host_are_refused(draw: Callable[[], object]) -> None:
     with pytest.raises(CannotCapture, match="random numbers on the host"):
-        watched(Training().step(lambda: torch.rand(1)), X)
+        watched(Training().step(draw), X)
+
+
+def test_models_that_exchange_parameters_or_split_batches_are_refused() -> None:
+    kinds = [type(name, (nn.Linear,), {}) for name in ("FullyShardedDataParallel", "FSDPModule")]
+    split = nn.DataParallel(nn.Linear(2, 2), [])
+    split.device_ids = [0, 1]
+    for model in (*(kind(2, 2) for kind in kinds), split):
+        step = model.forward
+        assert Scene(Walk(Scope(step), step, *flatten(((), {}))))._spread()
 
 
 def test_an_optimizer_that_is_not_named_is_refused() -> None:
@@ -212,6 +224,20 @@ def test_an_optimizer_that_is_not_named_is_refused() -> None:
 )
 def test_optimizers_that_decide_or_count_on_the_host_are_refused(kind: type[Any], reason: str) -> None:
     assert reason in str(optimizers.refusal([Training(kind).optimizer]))
+
+
+@pytest.mark.parametrize("name", [name for name in dir(torch.optim) if name[0].isupper() and name != "Optimizer"])
+def test_each_of_torch_s_optimizers_has_a_capturable_form_keeps_nothing_on_the_host_or_is_refused(name: str) -> None:
+    weights = [nn.Parameter(torch.ones(2, 2))]
+    optimizer = getattr(torch.optim, name)(weights, lr=0.1)
+    weights[0].grad = torch.ones(2, 2).to_sparse() if name == "SparseAdam" else torch.ones(2, 2)
+    optimizer.step(*([lambda: 0.0] if name == "LBFGS" else []))
+    is_capturable = all("capturable" in group for group in optimizer.param_groups)
+    states = [each for state in optimizer.state.values() for each in state.values()]
+    keeps_none = not any(
+        isinstance(each, int | float) or (isinstance(each, Tensor) and not each.dim()) for each in states
+    )
+    assert is_capturable or keeps_none or optimizers.refusal([optimizer])
 
 
 def test_hooks_on_steps_are_refused() -> None:
