@@ -259,7 +259,7 @@ class Contest:
         return Settled(list(self._fixes.values()), patch, race)
 
     def _promising(self, chosen: Fixes) -> Fixes:
-        """The patch that seemed to gain most in too few rounds to tell, if that is more than the chosen ones gain."""
+        """The patch that seemed to gain most where it couldn't be told, if that is more than the chosen ones gain."""
         gain = statistics.against_original(self._choice.samples, PATCHED) if chosen else None
         wrong = {fix.name for fix in self._fixes.values()} - {*names_of(self._sound)}
         hopes = [(ratio, fixes) for ratio, fixes in self._hopes if wrong.isdisjoint(names_of(fixes))]
@@ -350,7 +350,7 @@ class Contest:
             self.schedule, beside=min(self.schedule.beside, race.room.processes or self.schedule.beside)
         )
         gains = ((statistics.against_original(race.samples, name), fixes) for name, fixes in patches.items())
-        self._hopes += [(gain.ratio, fixes) for gain, fixes in gains if gain and _is_short(gain)]
+        self._hopes += [(gain.ratio, fixes) for gain, fixes in gains if gain and _says(gain, race) is Outcome.UNSURE]
         return race.following(before) if before else race
 
 
