@@ -157,9 +157,10 @@ class Contest:
         return chosen
 
     def _may_gain(self, fix: FixVerdict, *, in_haste: bool) -> bool:
-        """Whether to race it with others: in haste, unless it is slower for sure; else only if it gains alone."""
-        said = self._said.get(fix.name)
-        return said is Outcome.FASTER or (in_haste and said is not Outcome.SLOWER)
+        """Whether to race it with others: in haste unless it is slower for sure, else if it (seems to) gain alone."""
+        said, alone = self._said.get(fix.name), self._fixes[fix.name].alone
+        seems = said is Outcome.UNSURE and alone is not None and alone.ratio > SOUGHT_GAIN
+        return said is Outcome.FASTER or seems or (in_haste and said is not Outcome.SLOWER)
 
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
         """The chosen fixes, and the best of those that compile, if it is faster on top of them."""
