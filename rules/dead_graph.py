@@ -51,6 +51,7 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Blocked, Effect, Finding, Fix, Options, Program, Rule, Safety, UnusedGraph
 
+_ACTS = re.compile(r"(^|_)(act|acts|actions?|explore|exploit|greedy|eval_step)(_|$)", re.IGNORECASE)
 _LAYER = re.compile(r"torch\.nn\.(Linear|Conv\w+|LayerNorm|BatchNorm\w+|Embedding)$")
 
 
@@ -75,7 +76,10 @@ class DeadGraph(Rule):
 
 
 def _runs_often(program: Program, run: ast.Call) -> bool:
-    """Does it run in every step, in each iteration of a loop that runs a model, or in one that steps an environment?"""
+    """Does it run in every step, of a model or of an environment, or in a function that acts in one, by its name?"""
+    function = program.function_of(run)
+    if isinstance(function, ast.FunctionDef) and _ACTS.search(function.name) and not program.is_tried_out(run):
+        return True
     loops = api.loops_around(program, run) if ".step(" in program.text else ()
     acts = any(api.steps_an_environment(program, node) for loop in loops for node in api.own_nodes(loop))
     return acts or api.runs_often(program, run) or api.runs_model_beside(program, run)

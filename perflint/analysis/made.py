@@ -13,6 +13,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.numbers import numbers
 from perflint.analysis.values.operations import Move, TorchCall, move, moves_first, operation
 from perflint.analysis.values.values import Kind, Place
+from perflint.syntax.scopes import keyword_of
 from perflint.syntax.source import Safety
 from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes
 
@@ -105,6 +106,8 @@ def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast
         return Made(call, "", "constant") if is_sized else None
     if name.endswith(".Variable") and len(call.args) == 1:
         return made_on_host(program, call.args[0], move, around)
+    if name == "torch.normal" and keyword_of(call, "size") is not None:
+        return Made(call, "normal", "random", Safety.BEHAVIOUR) if keyword_of(call, "device") is None else None
     found = operation(program, call)
     if found is not None and "joining" in found.traits and len(call.args) > 0:
         return _joined(program, call.args[0], move, around)
