@@ -21,11 +21,11 @@ from perflint.analysis.heat.syncs import is_needed
 from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.loops.kinds import Loops
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.codes import ELSEWHERE, SHARED, argument_code, named_functions, result_code
+from perflint.analysis.values.codes import SHARED, argument_code, named_functions, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.operations import moves_first
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import ELSEWHERE, OR, Kind
 from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameters_of
 from perflint.syntax.walk import path_of
 
@@ -229,7 +229,7 @@ def _handed_over(program: Program) -> Iterator[str]:
             found = program.value(node)
             is_whole = found.kind in (Kind.LIBRARY, Kind.UNKNOWN) and "." in found.name
             if is_whole and found.name.partition(".")[0] not in ELSEWHERE:
-                yield found.name
+                yield from found.name.split(OR)
 
 
 def _mode_given(program: Program, node: ast.Call) -> Manner:
