@@ -4,10 +4,10 @@
 
 Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
 `ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have
-just made on the host, in every step, of samplers too, also with views, casts and operations with numbers in between, by
-a function that only moves its argument, and where a function that no code of its file runs puts it beside what it is
-given. Left alone are tensors made of data, which are on the host anyway, buffers that are made once, pinned memory, and
-empty tensors.
+just made on the host, in every step, of samplers and environments too, also with views, casts and operations with
+numbers in between, by a function that only moves its argument, and where a function that no code of its file runs puts
+it beside what it is given. Left alone are tensors made of data, which are on the host anyway, buffers that are made
+once, pinned memory, and empty tensors.
 
 ## Why it is slow
 
