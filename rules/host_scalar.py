@@ -99,13 +99,15 @@ def _is_moved(program: Program, call: ast.Call) -> bool:
     return api.moved_at_once(program, call) is not None or api.moved_later(program, call) is not None
 
 
-def _is_alone(program: Program, statement: ast.stmt) -> bool:
+def _is_alone(program: Program, call: ast.Call, statement: ast.stmt) -> bool:
     """Does it make what a variable surely holds wherever that is read?"""
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     if not isinstance(target, ast.Name):
         return False
+    moved = api.moved_later(program, call)
+    own = {target, *getattr(program.statement_of(moved.call), "targets", ())} if moved is not None else {target}
     uses = api.flow(program).graph(target).uses.get(target, ())
-    return bool(uses) and all(api.flow(program).definitions(use) == {target} for use in uses)
+    return bool(uses) and all(api.flow(program).definitions(use) <= own for use in uses)
 
 
 def _stands_in(program: Program, call: ast.Call) -> bool:
@@ -115,7 +117,7 @@ def _stands_in(program: Program, call: ast.Call) -> bool:
     if any(isinstance(each, ast.IfExp) for each in program.ancestors(call)):
         return True
     if isinstance(guard, ast.If) and not api.asks_for_setting(program, guard.test):
-        return not _is_alone(program, statement)
+        return not _is_alone(program, call, statement)
     if isinstance(statement, ast.Return) and function is not None:
         return sum(isinstance(each, ast.Return) for each in api.own_nodes(function)) > 1
     kept = getattr(statement, "value", None)

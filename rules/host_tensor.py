@@ -46,6 +46,7 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Blocked, Finding, Fix, Made, Move, Options, Program, Rule
 
+_COUNTING = frozenset({"builtins.range", "builtins.enumerate"})
 _OTHER_NAMES = ("byte", "char")  # casts to types of other names: uint8, int8
 
 
@@ -78,7 +79,7 @@ def _is_of_steps(program: Program, call: ast.Call) -> bool:
         return True
     loop = next((each for each in program.ancestors(call) if isinstance(each, api.LOOPS)), None)
     walked = ast.walk(loop.iter) if isinstance(loop, ast.For) else ()
-    counts = any(program.qualified(each) == "builtins.range" for each in walked if isinstance(each, ast.Name))
+    counts = any(program.qualified(each) in _COUNTING for each in walked if isinstance(each, ast.Name))
     return counts and api.runs_model_beside(program, call)
 
 
