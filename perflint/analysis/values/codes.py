@@ -182,6 +182,6 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
     if isinstance(owner.node, ast.ClassDef):
         yield from (f"{base}.{callee.name}" for base in bases if not base.startswith(("torch.", "@")))
     elif "." in owner.name and owner.name.partition(".")[0] not in ELSEWHERE:
-        yield f"{owner.name}.{callee.name}"
+        yield from (f"{each}.{callee.name}" for each in owner.name.split(OR))
     elif _may_be_of_project(callee.name, owner):
         yield f"?{callee.name}"
