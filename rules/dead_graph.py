@@ -79,7 +79,7 @@ def _runs_often(program: Program, run: ast.Call) -> bool:
     loops = api.loops_around(program, run) if ".step(" in program.text else ()
     acts = any(api.steps_an_environment(program, node) for loop in loops for node in api.own_nodes(loop))
     acts |= _ACTS.search(getattr(program.function_of(run), "name", "")) is not None
-    return acts or api.runs_often(program, run) or api.runs_model_beside(program, run)
+    return acts or any(each(program, run) for each in (api.runs_often, api.runs_model_beside, api.steps_beside))
 
 
 def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:

@@ -75,7 +75,7 @@ def _is_hot(program: Program, call: ast.Call) -> bool:
     collates = "collate" in getattr(program.function_of(call), "name", "")
     if collates or api.runs_often(program, call) or api.runs_model_beside(program, call):
         return True
-    if api.acts_beside(program, call):
+    if api.acts_beside(program, call) or api.is_part_of_step(program, call):
         return True
     return api.computes_for_callers(program, call)
 

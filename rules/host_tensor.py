@@ -75,7 +75,7 @@ class HostTensor(Rule):
 
 def _is_of_steps(program: Program, call: ast.Call) -> bool:
     """Does a loop step an environment, or count its steps, as a sampler's, and run a model beside it?"""
-    if api.acts_beside(program, call):
+    if api.acts_beside(program, call) or api.is_part_of_step(program, call):
         return True
     loop = next((each for each in program.ancestors(call) if isinstance(each, api.LOOPS)), None)
     walked = ast.walk(loop.iter) if isinstance(loop, ast.For) else ()

@@ -107,6 +107,8 @@ def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast
         return made_on_host(program, call.args[0], move, around)
     if name == "torch.normal" and keyword_of(call, "size") is not None:
         return Made(call, "normal", "random", Safety.BEHAVIOUR) if keyword_of(call, "device") is None else None
+    if name == "torch.normal" and call.args:
+        return _then(made_on_host(program, call.args[0], move, around), Safety.BEHAVIOUR)
     found = operation(program, call)
     if found is not None and "joining" in found.traits and len(call.args) > 0:
         return _joined(program, call.args[0], move, around)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from perflint.analysis.autograd.effects import runs_backward, runs_module, steps_optimizer
-from perflint.analysis.call_graph import callers
+from perflint.analysis.call_graph import callers, loops_around
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
@@ -290,6 +290,11 @@ def runs_model_beside(program: Program, node: ast.AST) -> bool:
         return False
     calls = (each for statement in loop.body for each in _unlooped(statement) if isinstance(each, ast.Call))
     return any(runs_module(program, each) for each in calls)
+
+
+def is_part_of_step(program: Program, node: ast.AST) -> bool:
+    """Does it run once in each call of a function that trains once, for whoever calls that in a loop elsewhere?"""
+    return not loops_around(program, node) and steps_beside(program, node)
 
 
 def acts_beside(program: Program, node: ast.AST) -> bool:

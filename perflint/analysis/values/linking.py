@@ -153,8 +153,12 @@ def outline_of(program: Program) -> Links:
 
 
 def _handed_on(program: Program) -> Iterator[tuple[str, str]]:
-    """What the file imports for others, by its name here: as packages do, it doesn't use it itself."""
-    used = {node.id for node in program.of_type(ast.Name)}
+    """What the file imports for others, by its name here: as packages do, it lists it at most, and doesn't use it."""
+    lists = (
+        each for each in program.tree.body if isinstance(each, ast.Assign) and path_of(each.targets[0]) == "__all__"
+    )
+    listed = {node for each in lists for node in ast.walk(each)}
+    used = {node.id for node in program.of_type(ast.Name) if node not in listed}
     for node in program.of_type(ast.ImportFrom):
         module = "." * node.level + (node.module or "")
         for alias in node.names if module.partition(".")[0] not in ELSEWHERE else ():
