@@ -184,6 +184,8 @@ def _torch_instance(evaluator: Evaluator, name: str, kind: str, node: ast.Call, 
         return first
     if kind in _MODULES:
         item = join_all(map(element_of, given)) if name.endswith("ModuleList") else join_all(given)
+        if name.endswith("ModuleDict") and first.kind is Kind.MAPPING:
+            return Value(Kind.MODULE, name=name, items=first.items, item=first.item, keys=first.keys)
         parts = given if name.endswith("Sequential") and not arguments.open else None
         return Value(Kind.MODULE, name=name, items=parts, item=item if item.kind is Kind.MODULE else None)
     if kind == "loader":

@@ -238,6 +238,8 @@ class Executor(Evaluator):
             )
         elif base.kind is Kind.SEQUENCE and path:
             self.assign(target.value, sequence_of(join(base.item or value, value)))
+        elif base.kind is Kind.MODULE and path and base.items:
+            self.assign(target.value, base._replace(items=None, keys=()))
         elif path and base == LIKELY_HOST_TENSOR and index.kind is not Kind.NUMBER and _may_be_on_device(value):
             self.assign(target.value, base._replace(place=value.place))  # a batch is moved part by part
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import starmap
 
 from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.found import Heat
@@ -25,7 +26,7 @@ from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, region_with, regions, shortened
 from perflint.transforms.names import importing, taken_around
-from perflint.transforms.operations import Decorate, expression
+from perflint.transforms.operations import Decorate, Replace, expression
 from perflint.transforms.remedy import TrainingStep
 from perflint.transforms.rewrite import Blocked, rewrite, shown
 
@@ -68,13 +69,14 @@ def _whole(program: Program, loop: PlainLoop) -> Fix:
     quiet = program.grad_mode(function.body[0], callers=False) is GradMode.OFF
     if not quiet:
         _check_differentiated(program, function)
-    Obstacles(program, quiet).check_function(function)
+    obstacles = Obstacles(program, quiet)
+    obstacles.check_function(function)
     _check_sites(program, function)
     name, imported = importing(program, RUNTIME, "cuda_graph")
     return Fix(
         f"run `{function.name}` as one CUDA graph",
         Safety.EXACT if quiet else Safety.ROUNDING,  # of gradients that several uses of a parameter add up
-        rewrite(program, *imported, Decorate(function, expression(name))),
+        rewrite(program, *imported, Decorate(function, expression(name)), *starmap(Replace, obstacles.sliced.items())),
         DISTRIBUTION,
     )
 

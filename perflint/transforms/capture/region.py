@@ -40,9 +40,10 @@ class Region:
     """What is to be one graph, in the iterations of a loop or the calls of a function, `around`.
 
     Those are `parts` that follow each other in `block`, and `sunk`, statements before them that make what they fill.
-    `unplaced` are the indices that have to be made on the device of the tensors that they belong to, `kept` the numbers
-    that are to stay on the device. `eager` is why no optimizer steps in it. A `pure` one is no step of training: it
-    computes on the device, and nothing else; `recorded` says that gradients may flow through it.
+    `unplaced` are the indices that have to be made on the device of the tensors that they belong to, `sliced` those
+    that become slices, `kept` the numbers that are to stay on the device. `eager` is why no optimizer steps in it. A
+    `pure` one is no step of training: it computes on the device, and nothing else; `recorded` says that gradients may
+    flow through it.
     """
 
     around: Around
@@ -50,6 +51,7 @@ class Region:
     block: tuple[Part, ...]
     sunk: tuple[ast.Assign, ...] = ()
     unplaced: tuple[tuple[ast.Call, ast.expr], ...] = ()
+    sliced: tuple[tuple[ast.expr, ast.expr], ...] = ()
     kept: tuple[Kept, ...] = ()
     eager: Blocked | None = None
     pure: bool = False
@@ -323,7 +325,7 @@ def shortened(program: Program, region: Region) -> Iterator[Region]:
     for number in reversed(range(len(region.parts))):
         parts = region.parts[: number + 1]
         if ends(program, parts[-1].statement) and _is_whole(program, parts, region.eager is None):
-            yield _region(program, replace(region, parts=parts, unplaced=()))
+            yield _region(program, replace(region, parts=parts))
 
 
 def _region(program: Program, found: Region) -> Region:
@@ -334,4 +336,5 @@ def _region(program: Program, found: Region) -> Region:
     obstacles.check([*found.captured, *(each for late in found.late for each in late.read)], found.around)
     names = {node.id for node in found.nodes if isinstance(node, ast.Name)}
     numbers = tuple(each for each in found.kept if each.name in names)
-    return replace(found, kept=numbers, unplaced=tuple(obstacles.unplaced.items()))
+    indices = tuple(obstacles.unplaced.items()), tuple(obstacles.sliced.items())
+    return replace(found, kept=numbers, unplaced=indices[0], sliced=indices[1])
