@@ -86,7 +86,8 @@ class Modules:
         if isinstance(node, ast.Name):
             return [each for bound in self._definitions(node) for each in self._bound_to(bound, depth)] or [None]
         if isinstance(node, ast.Attribute):
-            return [each for given in self.values_of(node) for each in self._builders(given, depth - 1)] or [None]
+            found = [each for given in self.values_of(node) for each in self._builders(given, depth - 1)]
+            return [node] if found == [None] and is_elsewhere else found or [None]
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
             is_registry = path_of(node.value) == "self._modules"
             return self._registered(node, node.slice) if is_registry else self._items(node.value, depth - 1)
