@@ -84,10 +84,12 @@ class Modules:
         if isinstance(node, ast.IfExp):
             return [each for part in (node.body, node.orelse) for each in self._builders(part, depth - 1)]
         if isinstance(node, ast.Name):
-            return [each for bound in self._definitions(node) for each in self._bound_to(bound, depth)] or [None]
+            bound = self._definitions(node)
+            if is_elsewhere and bound and all(isinstance(each.node, ast.arg) for each in bound):
+                return [node]  # as other files hand it over
+            return [each for value in bound for each in self._bound_to(value, depth)] or [None]
         if isinstance(node, ast.Attribute):
-            found = [each for given in self.values_of(node) for each in self._builders(given, depth - 1)]
-            return [node] if found == [None] and is_elsewhere else found or [None]
+            return [each for given in self.values_of(node) for each in self._builders(given, depth - 1)] or [None]
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
             is_registry = path_of(node.value) == "self._modules"
             return self._registered(node, node.slice) if is_registry else self._items(node.value, depth - 1)
