@@ -130,8 +130,11 @@ def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Reg
     raise eager
 
 
-def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
-    """The region that holds a statement and trains nothing; raises Blocked."""
+_MOST = 6  # statements in front that a region is tried without
+
+
+def regions_with(program: Program, inner: ast.stmt, around: Around) -> Iterator[Region]:
+    """The regions that hold a statement and train nothing, the largest first; raises Blocked."""
     recorded = program.grad_mode(inner) is not GradMode.OFF
     obstacles = StepObstacles(program, quiet=not recorded, trains=not recorded)
     parts = _parts(program, program.block_of(inner), around, [], obstacles)
@@ -139,8 +142,12 @@ def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
     if run is None:
         blocked = next((part.blocked for part in parts if part.statement is inner), None)
         raise blocked or Blocked("what is around it can't be captured", inner)
-    found = Region(around, tuple(run), tuple(parts), pure=True, recorded=recorded)
-    return _region(program, replace(found, sunk=tuple(sunk(program, run, [each.statement for each in parts]))))
+    whole = Region(around, tuple(run), tuple(parts), pure=True, recorded=recorded)
+    at = next(number for number, part in enumerate(run) if part.statement is inner)
+    for few in [*(tuple(run[first:]) for first in range(min(at, _MOST) + 1)), (run[at],)]:
+        if not (few[0].is_early or few[0].is_late):
+            made = sunk(program, few, [each.statement for each in parts])
+            yield _region(program, replace(whole, parts=few, sunk=tuple(made)))
 
 
 def _parts(
