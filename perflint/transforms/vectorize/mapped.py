@@ -20,7 +20,7 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.MatMult)
 _MAPPED = frozenset({"pointwise", "reduction", "matmul", "same_shape", "view", "cast", "indexing"})
 _NOT_MAPPED = frozenset({"random", "factory", "pairing", "counting"})
 _SHARING = frozenset({"view", "keeping", "cast", "move"})  # whose result may be what they are given
-_LONG = 72
+_LONG = 36
 
 
 def mapped(scope: Scope, node: ast.expr) -> Batched | None:
@@ -41,7 +41,8 @@ def mapped(scope: Scope, node: ast.expr) -> Batched | None:
     function = new(ast.Lambda(arguments, derived(node, dict(_read_there(scope, node)))))
     given = [each.in_front().code for each in steps]
     call = expression("{torch}.vmap({f})({*steps})", torch=scope.facts.torch, f=function, steps=given)
-    code = in_rows(call, len(steps) if len(ast.unparse(call)) > _LONG else FIT)
+    is_long = sum(len(ast.unparse(each)) for each in given) > _LONG
+    code = in_rows(call, len(steps) if is_long else FIT)
     is_plain = not any(isinstance(each, ast.Call | ast.Subscript) for each in ast.walk(node))
     is_dense = is_plain and all((each.dense and not each.axis) or not each.most for each in steps)
     is_fresh = isinstance(node, ast.BinOp) and isinstance(node.op, NEED_NO_RESULT)
@@ -114,7 +115,7 @@ def _is_known(scope: Scope, node: ast.Call, *, is_part: bool) -> bool:
     does = found.does
     if does.result != "tensor" or does.in_place or does.syncs or does.traits.isdisjoint(_MAPPED):
         return False
-    if does.traits & _NOT_MAPPED or (not is_part and does.traits & _SHARING):
+    if does.traits & _NOT_MAPPED or (not is_part and (does.shares or does.traits & _SHARING)):
         return False
     if any(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in found.arguments):
         return False  # it may ask for a change in place
