@@ -82,6 +82,12 @@ class Modules:
         methods = self._methods.get(name, ())
         return methods if len(methods) <= NAMESAKES else ()
 
+    def named(self, path: str, place: str, name: str) -> str:
+        """What the file at `path` may call the class at `place`; empty where it could not import it."""
+        dotted = ".".join((*_module_path(place), name))
+        known = path == place or [*self.definitions(path, dotted)] == [(place, name)]
+        return name if path == place else dotted if known else ""
+
     def imported(self, path: str, names: Iterable[str]) -> set[str]:
         """The other files of the modules which the file at `path` imports by these names."""
         return {place for name in names for place in self._of_import(path, name) if place != path}

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import starmap
 
 from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
@@ -326,6 +327,7 @@ class Outline:
             yield from number.replaced(self.program)
         for call, tensor in region.unplaced:
             yield AddKeywords(call, (("device", expression("{tensor}.device", tensor=tensor)),))
+        yield from starmap(Replace, region.sliced)
         for read, name in self._late_values.items():
             yield Replace(read, expression(f"{name}.item()") if item_of(read) is not None else reference(name))
         for part in region.parts:
