@@ -42,7 +42,8 @@ class Region:
     Those are `parts` that follow each other in `block`, and `sunk`, statements before them that make what they fill.
     `unplaced` are the indices that have to be made on the device of the tensors that they belong to, `kept` the numbers
     that are to stay on the device. `eager` is why no optimizer steps in it. A `pure` one is no step of training: it
-    computes on the device, and nothing else; `recorded` says that gradients may flow through it.
+    computes on the device, and nothing else, one that `acts` by models; `recorded` says that gradients may flow through
+    it.
     """
 
     around: Around
@@ -53,6 +54,7 @@ class Region:
     kept: tuple[Kept, ...] = ()
     eager: Blocked | None = None
     pure: bool = False
+    acts: bool = False
     recorded: bool = True
 
     @property
@@ -128,7 +130,7 @@ def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Reg
     raise eager
 
 
-def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
+def region_with(program: Program, inner: ast.stmt, around: Around, *, acts: bool = False) -> Region:
     """The region that holds a statement and trains nothing; raises Blocked."""
     recorded = program.grad_mode(inner) is not GradMode.OFF
     obstacles = StepObstacles(program, quiet=not recorded, trains=not recorded)
@@ -137,7 +139,7 @@ def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
     if run is None:
         blocked = next((part.blocked for part in parts if part.statement is inner), None)
         raise blocked or Blocked("what is around it can't be captured", inner)
-    found = Region(around, tuple(run), tuple(parts), pure=True, recorded=recorded)
+    found = Region(around, tuple(run), tuple(parts), pure=True, acts=acts, recorded=recorded)
     return _region(program, replace(found, sunk=tuple(sunk(program, run, [each.statement for each in parts]))))
 
 
