@@ -60,7 +60,9 @@ profile has seen the missing rank or class, there is a candidate with a guard (`
 
 A test whose answer is the same in every step is asked before the loop, even if no step is taken, and the loop is
 rewritten for the answer that allows it. A test that is drawn anew in each step (`random.random() < ratio`) stays: only
-you may decide to draw it once for a whole sequence.
+you may decide to draw it once for a whole sequence. For a graph, what the steps draw on the host is drawn in front of
+the loop, in the same order, where no step may end it; each step then picks by that from the given step and its own
+output, which must have one shape.
 
 *mixed* loops and recurrences are tried at once first; where both ways are open, `perflint verify` races them. They and
 the other kinds are captured as CUDA graphs by `perflint.runtime.graphs`: `exact` where no gradients are recorded, else

@@ -100,9 +100,16 @@ def _between(program: Program, start: ast.Call, end: ast.Call) -> Sequence[ast.s
     while last not in block and isinstance(branch := program.parent(last), ast.If):
         last, inner = branch, [*program.block_of(last)[: program.block_of(last).index(last)], *inner]
     is_in_order = first is not last and last in block and block.index(first) < block.index(last)
-    if not is_in_order or _shows(program, [program.statement_of(end)]):
+    if not is_in_order or _shows(program, [program.statement_of(end)]) or _waits_before(program, end):
         return ()
     return [*block[block.index(first) + 1 : block.index(last)], *inner]
+
+
+def _waits_before(program: Program, end: ast.Call) -> bool:
+    """Does the statement that reads the clock wait for the device first?"""
+    calls = (each for each in ast.walk(program.statement_of(end)) if isinstance(each, ast.Call))
+    earlier = (each for each in calls if program.span(each)[1] < program.span(end)[0])
+    return any(_done(program, each) in ("waits", "unknown") for each in earlier)
 
 
 def _shows(program: Program, nodes: Sequence[ast.AST]) -> bool:

@@ -67,10 +67,10 @@ class Modules:
     def _origin(self, place: tuple[str, str]) -> tuple[str, str]:
         """Where a function is defined that modules may hand on to each other."""
         for _ in range(_HANDS):
-            if place in self._defined:
-                break
             path, name = place
             first, dot, rest = name.partition(".")
+            if (path, first) in self._owners:
+                break
             given = self._hands_on[path]
             targets = [*given.get(first, ()), *(f"{target}.{first}" for target in given.get("*", ()))]
             found = (each for target in targets for each in self.definitions(path, f"{target}{dot}{rest}"))

@@ -13,11 +13,12 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
-from perflint.verify.contest import Contest, Settled
+from perflint.verify.contest import Contest
 from perflint.verify.examine import Examination
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Budget
 from perflint.verify.runs import Recorded
+from perflint.verify.settled import Settled
 from perflint.verify.statistics import Outcome
 from perflint.verify.variants import Effect
 from perflint.verify.verdict import FixVerdict, Grade, Likeness, Reach, Verdict, begun
@@ -165,6 +166,28 @@ def test_what_gains_nothing_is_not_called_faster_by_a_second_race(monkeypatch: p
         outcomes.append(tuned._reached(begun("p")).outcome)
         assert tuned.contests - 10 * seed <= 2
     assert outcomes.count(Outcome.FASTER) <= 1
+
+
+@pytest.mark.parametrize(
+    ("gain", "wrong", "kept"), [(2.0, [], [True, True]), (1.5, [], [True, False]), (2.0, [B], [True, False])]
+)
+def test_what_seemed_to_gain_more_is_raced_beside_what_is_proved_in_the_time_that_is_left(
+    gain: float, wrong: list[str], kept: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perflint.verify.examine.reach_of", lambda *_: Reach())
+    tuned = Tuned(lambda names: gain if B in names else 1.5 if A in names else 1.0, (), wrong, (), 10**6)
+    settle = tuned._settled
+    hopeful = [replace(each, activations=0) for each in FIXES]
+
+    def settled(right: Sequence[FixVerdict], reserve: float) -> Settled:
+        first = settle(right[:1], reserve)
+        return replace(first, fixes=[*first.fixes, hopeful[1]], hope=hopeful)
+
+    monkeypatch.setattr(tuned, "_settled", settled)
+    found = tuned._reached(begun("p"))
+    assert [each.kept for each in found.fixes] == kept
+    assert found.outcome is Outcome.FASTER
+    assert found.speed and found.speed.ratio == pytest.approx(2.0 if all(kept) else 1.5, rel=0.05)
 
 
 def test_without_time_to_race_each_a_crash_is_told_from_the_others_by_recordings(

@@ -326,9 +326,12 @@ def _made_by(target: str, value: Value, *, pinned: bool) -> Value:
     """
     if value.kind is Kind.LOADER:
         return value._replace(owner=library(target), pinned=value.pinned or pinned)
-    items = value.items if value.kind is Kind.SEQUENCE and value.items is not None else ()
-    parts = (_made_by(f"{target}.{i}", each, pinned=pinned) for i, each in enumerate(items))
-    return value._replace(items=tuple(parts)) if items else value
+    if value.kind is not Kind.SEQUENCE:
+        return value
+    if value.items is None:  # of several lengths: `parts_of` tells the place
+        return value._replace(item=_made_by(target, value.item or UNKNOWN, pinned=pinned))
+    parts = (_made_by(f"{target}.{i}", each, pinned=pinned) for i, each in enumerate(value.items))
+    return value._replace(items=tuple(parts))
 
 
 def _derived(arguments: Arguments) -> Value:

@@ -261,7 +261,10 @@ def parts_of(value: Value, count: int) -> tuple[Value, ...]:
     """What unpacking `value` into `count` targets gives each."""
     if value.items is not None and value.kind is Kind.SEQUENCE and len(value.items) == count:
         return value.items
-    return (element_of(value),) * count
+    part = element_of(value)
+    if part.kind is Kind.LOADER and part.owner is not None:  # of the function that makes several
+        return tuple(part._replace(owner=library(f"{part.owner.name}.{i}")) for i in range(count))
+    return (part,) * count
 
 
 def contains_tensor(value: Value, depth: int = 3) -> Value | None:

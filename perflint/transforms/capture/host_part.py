@@ -164,7 +164,7 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
     for node in own_nodes(statement):
         if node in inside:
             continue
-        name, always = "", _is_unconditional(program, node, statement)
+        name, always = "", is_unconditional(program, node, statement)
         if isinstance(statement, ast.If) and node is statement.test and _may_be_due(program, statement):
             name = "is_due" if any(map(given, own_nodes(node))) else ""
         elif isinstance(node, ast.Call) and always:
@@ -212,7 +212,7 @@ def _is_number(program: Program, node: ast.expr) -> bool:
     return value.kind is Kind.NUMBER and isinstance(node, ast.Name | ast.Constant)
 
 
-def _is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bool:
+def is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bool:
     for each in program.ancestors(node):
         if each is statement:
             return not isinstance(each, ast.If | ast.For | ast.While)
