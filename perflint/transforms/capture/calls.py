@@ -181,10 +181,7 @@ def _function(program: Program, node: ast.Call, name: str) -> None:
         raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
     if entry.does("of_data") or (entry.does("factory") and entry.shares):
         raise Blocked(f"{shown(program, node)} copies from the host: make it once, where the model is made", node)
-    is_drawn = entry.does("random") and any(
-        _may_be_on_device(program, each) for each in node.args
-    )  # `normal(0, scale)`
-    if entry.does("factory") and not (is_drawn or _is_on_device(node)):
+    if entry.does("factory") and not _is_on_device(node):
         raise Blocked(f"{shown(program, node)} is made on the host: give it a `device`", node)
     _check_size(program, node)
 
@@ -222,10 +219,6 @@ def _sizes(entry: torch_ops.Operation, call: ast.Call) -> Iterator[ast.expr]:
 
 def is_tensor(program: Program, node: ast.expr) -> bool:
     return not is_metadata(node) and program.value(node).kind is Kind.TENSOR
-
-
-def _may_be_on_device(program: Program, node: ast.expr) -> bool:
-    return is_tensor(program, node) and program.value(node).place is not Place.HOST
 
 
 def _is_on_device(node: ast.Call) -> bool:
