@@ -16,8 +16,8 @@ from perflint.syntax.walk import FUNCTIONS, Walk, path_of, spans_an_axis
 _LOADER = re.compile(  # but not what is called for one
     r"^(?!_*(get|make|create|build|init|setup|prepare)_)(.*_)?((data|train|val|valid|eval|dev|test)_?)?([Ll]oaders?|dl)$"
 )
-_OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
-_OF_CALLED = frozenset({"train", "to", "cuda", "half", "state_dict", "load_state_dict"})
+_OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules"})
+_OF_CALLED = frozenset({"train", "to", "cuda", "half", "requires_grad_", "state_dict", "load_state_dict"})
 _TELLING = _OF_MODULES | _OF_CALLED | {"step", "zero_grad", "backward"}
 _FOREIGN = frozenset(
     "view copy all any sum mean max min item tolist reshape transpose squeeze argmax argmin sort astype clip "
