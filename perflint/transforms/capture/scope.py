@@ -202,6 +202,9 @@ class _Tape:
             if used is not None:
                 reason = "differentiates what the step before it computes, and a replay records nothing for that"
                 raise Blocked(f"it {reason}: compute that again behind the step", used)
+            asked = next((each.node for each in uses if each.fate is Fate.ASKED), None)
+            if asked is not None:
+                raise Blocked(f"`{ast.unparse(asked)}` is asked for, and a replay gives a copy: ask in the step", asked)
             handed = next((each.node for each in uses if each.fate in _HANDED_ON), None)
             if handed is not None and name in self._recorded and not self._is_spent(name):
                 reason = "may be differentiated behind the step, and a replay records nothing for that"
