@@ -19,8 +19,8 @@ _LOADER = re.compile(  # but not what is called for one
 _MODEL = re.compile(  # but not what may work on texts, as encoders do
     r"(\w*_)?(model|net|network|unet|generator|discriminator|critic|actor|policy)(_(ema|target))?$|net[GD]$"
 )
-_OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
-_OF_CALLED = frozenset({"train", "to", "cuda", "half", "state_dict", "load_state_dict"})
+_OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules"})
+_OF_CALLED = frozenset({"train", "to", "cuda", "half", "requires_grad_", "state_dict", "load_state_dict"})
 _TELLING = _OF_MODULES | _OF_CALLED | {"step", "zero_grad", "backward"}
 _FOREIGN = frozenset(
     "view copy all any sum mean max min item tolist reshape transpose squeeze argmax argmin sort astype clip "

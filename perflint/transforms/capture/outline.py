@@ -23,7 +23,7 @@ from perflint.transforms.capture.host_part import Around, is_within, outermost_o
 from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
-from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, is_of_step, step_name
+from perflint.transforms.capture.scope import check_leaf, check_scope, check_tape, is_cut, is_of_step, step_name
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
@@ -64,7 +64,7 @@ class Outline:
         check_scope(program, region, self._outermost)
         self._check_writes()
         if not region.pure:
-            check_tape(program, region, self._outermost, self._reads())
+            check_tape(program, region, self._reads(), self._behind)
 
     @cached_property
     def _outermost(self) -> Around:
@@ -120,6 +120,7 @@ class Outline:
         value = self.program.value(name)
         if any(isinstance(each, Outer) for each in values):
             self._unset(name.id)
+        check_leaf(self.program, name, values)
         if value.kind in (Kind.MODULE, Kind.OPTIMIZER) and not isinstance(self.region.around, ast.FunctionDef):
             raise Blocked(f"`{name.id}` is another one in each iteration: make it in front of the loop", name)
         walked = getattr(self.region.around, "iter", None)
