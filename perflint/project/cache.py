@@ -124,19 +124,33 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         parts = get_args(kind)
         if parts[1:] == (...,):
             read = _reader(parts[0])
-            return lambda content: tuple(map(read, content))
-        return lambda content: tuple(_reader(part)(each) for part, each in zip(parts, content, strict=True))
+            return tuple if read is _as_it_is else lambda content: tuple(map(read, content))
+        return _maker(lambda *each: each, parts)
     if get_origin(kind) in (Union, types.UnionType):
         known = next(_reader(part) for part in get_args(kind) if part is not type(None))
         return lambda content: None if content is None else known(content)
     if kind is Problem:
         return lambda content: (InternalProblem if len(content) > 2 else Problem)(*content)
     if is_dataclass(kind):
-        make: Any = kind
         hints = get_type_hints(kind)
-        readers = [_reader(hints[field.name]) for field in fields(kind)]
-        return lambda content: make(*(read(each) for read, each in zip(readers, content, strict=True)))
-    return kind if isinstance(kind, type) and issubclass(kind, Enum) else lambda content: content
+        return _maker(kind, [hints[field.name] for field in fields(kind)])
+    return kind if isinstance(kind, type) and issubclass(kind, Enum) else _as_it_is
+
+
+def _maker(make: Any, parts: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    """What calls `make` with values of these types, of what `_dumps` made of them."""
+    readers = [(at, read) for at, part in enumerate(parts) if (read := _reader(part)) is not _as_it_is]
+
+    def made(content: list[Any]) -> Any:
+        for at, read in readers:
+            content[at] = read(content[at])
+        return make(*content)
+
+    return made
+
+
+def _as_it_is(content: Any) -> Any:
+    return content
 
 
 KEEP_DAYS = 30
