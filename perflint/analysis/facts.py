@@ -15,7 +15,7 @@ from perflint.analysis.found import Effect, GradMode, GraphUse, Heat
 from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
-from perflint.analysis.values.codes import named_functions, targets_of
+from perflint.analysis.values.codes import ELSEWHERE, named_functions, targets_of
 from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
@@ -193,6 +193,8 @@ class Program(Module, ABC):
     def targets(self, node: ast.Call) -> tuple[str, ...]:
         """What a call may reach in other files, as this file names it."""
         callee = self.value(node.func)
+        if callee.kind is Kind.LIBRARY and callee.name.partition(".")[0] in ELSEWHERE:
+            return ()
         owner = callee.owner.node if callee.owner is not None else None
         found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ())
         named = getattr(node.func, "attr", getattr(node.func, "id", ""))
