@@ -105,8 +105,10 @@ def roles(
     if any(role.kind is Kind.TENSOR for role in found.values()):
         objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
         found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
-    made = {path_of(target): _innermost(each.value) for each in assignments for target in each.targets}
-    modules = [call for path, call in made.items() if call and path in found and found[path].kind is Kind.MODULE]
+    modules_at = {path for path, role in found.items() if role.kind is Kind.MODULE}
+    bound = ((path_of(target), each.value) for each in (assignments if modules_at else ()) for target in each.targets)
+    made = {path: _innermost(value) for path, value in bound}
+    modules = [call for path, call in made.items() if call and path in modules_at]
     names, makers = {path_of(each.func) for each in modules} - {""}, {_maker_of(each) for each in modules}
     others = ((path, call) for path, call in made.items() if call and path and path not in found)
     twins = (path for path, call in others if path_of(call.func) in names and _maker_of(call) in makers)
