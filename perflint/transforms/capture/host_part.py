@@ -235,10 +235,10 @@ def only_fetches(program: Program, statement: ast.stmt, found: Sequence[Fetched]
     if not isinstance(statement, ast.Assign):
         return False
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
-    return {_unwrapped(program, each) for each in values} <= {each.value for each in found}
+    return {unwrapped(program, each) for each in values} <= {each.value for each in found}
 
 
-def _unwrapped(program: Program, node: ast.expr) -> ast.expr:
+def unwrapped(program: Program, node: ast.expr) -> ast.expr:
     is_wrapper = isinstance(node, ast.Call) and program.qualified(node.func) == "torch.autograd.Variable"
     return node.args[0] if isinstance(node, ast.Call) and is_wrapper and node.args else node
 

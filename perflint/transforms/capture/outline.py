@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import starmap
 
 from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
@@ -22,7 +23,7 @@ from perflint.transforms.capture.host_part import Around, is_within, outermost_o
 from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
-from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, is_of_step, step_name
+from perflint.transforms.capture.scope import check_leaf, check_scope, check_tape, is_cut, is_of_step, step_name
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
@@ -63,7 +64,7 @@ class Outline:
         check_scope(program, region, self._outermost)
         self._check_writes()
         if not region.pure:
-            check_tape(program, region, self._outermost, self._reads())
+            check_tape(program, region, self._reads(), self._behind)
 
     @cached_property
     def _outermost(self) -> Around:
@@ -119,6 +120,7 @@ class Outline:
         value = self.program.value(name)
         if any(isinstance(each, Outer) for each in values):
             self._unset(name.id)
+        check_leaf(self.program, name, values)
         if value.kind in (Kind.MODULE, Kind.OPTIMIZER) and not isinstance(self.region.around, ast.FunctionDef):
             raise Blocked(f"`{name.id}` is another one in each iteration: make it in front of the loop", name)
         walked = getattr(self.region.around, "iter", None)
@@ -327,6 +329,7 @@ class Outline:
             yield from number.replaced(self.program)
         for call, tensor in region.unplaced:
             yield AddKeywords(call, (("device", expression("{tensor}.device", tensor=tensor)),))
+        yield from starmap(Replace, region.sliced)
         for read, name in self._late_values.items():
             yield Replace(read, expression(f"{name}.item()") if item_of(read) is not None else reference(name))
         for part in region.parts:
