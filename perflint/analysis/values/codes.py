@@ -169,7 +169,7 @@ def receives_tensors(calls: Sequence[HotCall]) -> bool:
 def arguments_of(
     call: HotCall, owned: Callable[[str], Value] | None = None
 ) -> tuple[tuple[Value, ...], dict[str, Value]]:
-    """What a call gives; where `owned` gives an instance of a class of the file by its name, with classes of objects."""
+    """What a call gives, with classes of objects where `owned` gives an instance of one of the file, by its name."""
     named = call.classes if owned is not None else ()
     classes = {at: owned(name) if owned and "." not in name else Value(Kind.UNKNOWN, name=name) for at, name in named}
     positional = tuple(classes.get(str(at), value) for at, value in enumerate(_values_of(call.positional)))
