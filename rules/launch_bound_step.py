@@ -106,3 +106,10 @@ class LaunchBoundStep(Rule):
                 fixes=step.fixes,
                 blocked=step.blocked,
             )
+        for call, fix in api.acting_steps(program):
+            yield self.finding(
+                api.call_span(program, call),
+                "each step of the environment launches the policy's kernels one by one: one CUDA graph launches all",
+                kind="acting",
+                fixes=(fix,),
+            )

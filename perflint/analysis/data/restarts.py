@@ -52,7 +52,8 @@ def restarts(program: Program, loader: LoaderCall) -> Restarts:
     handed = [each for each in _handed(program, made) if _loops(program, each, makers)]
     found = ((walk, each) for walk in (*walks, *handed) for each in _loops(program, walk, makers))
     loops = dict.fromkeys(each for walk, each in found if _hands(program, each, walk, made))
-    is_elsewhere = not walks and not loops and (_is_rewalked(program, made) or _is_for_training(program, loader))
+    is_for_training = not walks and not loops and _is_for_training(program, loader)
+    is_elsewhere = is_for_training or (not loops and _is_rewalked(program, made))
     return Restarts(tuple(loops), tuple(handed), is_elsewhere)
 
 

@@ -360,6 +360,17 @@ def _is_setting(program: Program, node: ast.expr) -> bool:
     if any(isinstance(each.node, ast.arg) for each in definitions):
         compared = program.parent(node)
         others = [compared.left, *compared.comparators] if isinstance(compared, ast.Compare) else []
+        defaults = [program.default(each.node) for each in definitions if isinstance(each.node, ast.arg)]
+        if all(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in defaults):
+            return True
         return bool(others) and not any(integer(each) == 0 for each in others)  # a count of what was found
     sources = [each.source for each in definitions]  # none for globals
-    return all(isinstance(each, ast.Attribute | ast.Constant) and _is_setting(program, each) for each in sources)
+    return all(
+        _is_setting(program, each) if isinstance(each, ast.Attribute | ast.Constant) else _compares(program, each)
+        for each in sources
+    )
+
+
+def _compares(program: Program, source: ast.AST | None) -> bool:
+    """Is it a comparison of settings?"""
+    return isinstance(source, ast.Compare | ast.BoolOp | ast.UnaryOp) and asks_for_setting(program, source)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.links import LOADERS, HotCall
 from perflint.analysis.values.values import (
     CONTAINER_METHODS,
+    ELSEWHERE,
     GUESSED,
     GUESSED_TENSOR,
     LIKELY_LOADER,
     NUMBER,
     NUMPY,
+    OR,
     STRING,
     UNKNOWN,
     Kind,
@@ -129,7 +130,6 @@ def _read_elements(codes: Iterator[str], place: Place) -> list[Value]:
     return parts
 
 
-ELSEWHERE = sys.stdlib_module_names | {"torch", "torchvision", "torchaudio", "numpy", "pandas", "scipy", "tqdm", "PIL"}
 # Methods of Python's and torch's own types say nothing of whose they are.
 _COMMON_METHODS = CONTAINER_METHODS | frozenset(
     "to size step close save load show write read flush print info debug warning error".split()
@@ -182,13 +182,14 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
     Of a class of this file itself, these are the methods that it inherits, not those that override its own.
     """
     if callee.name and callee.kind in (Kind.LIBRARY, Kind.UNKNOWN, Kind.MODULE):
-        if callee.name.partition(".")[0] in ELSEWHERE or "." not in callee.name:
-            return
-        if callee.kind is not Kind.MODULE:
-            yield callee.name
-        if callee.kind is not Kind.LIBRARY:
-            yield f"{callee.name}.forward"  # of an instance of that class
-            yield f"{callee.name}.__call__"
+        for name in callee.name.split(OR):
+            if name.partition(".")[0] in ELSEWHERE or "." not in name:
+                continue
+            if callee.kind is not Kind.MODULE:
+                yield name
+            if callee.kind is not Kind.LIBRARY:
+                yield f"{name}.forward"  # of an instance of that class
+                yield f"{name}.__call__"
         return
     owner = callee.owner
     if owner is None or callee.kind is not Kind.METHOD:
@@ -196,6 +197,6 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
     if isinstance(owner.node, ast.ClassDef):
         yield from (f"{base}.{callee.name}" for base in bases if not base.startswith(("torch.", "@")))
     elif "." in owner.name and owner.name.partition(".")[0] not in ELSEWHERE:
-        yield f"{owner.name}.{callee.name}"
+        yield from (f"{each}.{callee.name}" for each in owner.name.split(OR))
     elif _may_be_of_project(callee.name, owner):
         yield f"?{callee.name}"

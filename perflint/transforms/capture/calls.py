@@ -13,8 +13,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.roles import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
-from perflint.analysis.values.codes import ELSEWHERE
-from perflint.analysis.values.values import Kind, Place, Value
+from perflint.analysis.values.values import ELSEWHERE, Kind, Place, Value
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import FUNCTIONS, elements_of
 from perflint.transforms.aliases import is_own

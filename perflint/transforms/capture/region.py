@@ -42,8 +42,8 @@ class Region:
     Those are `parts` that follow each other in `block`, and `sunk`, statements before them that make what they fill.
     `unplaced` are the indices that have to be made on the device of the tensors that they belong to, `sliced` those
     that become slices, `kept` the numbers that are to stay on the device. `eager` is why no optimizer steps in it. A
-    `pure` one is no step of training: it computes on the device, and nothing else; `recorded` says that gradients may
-    flow through it.
+    `pure` one is no step of training: it computes on the device, and nothing else, one that `acts` by models;
+    `recorded` says that gradients may flow through it.
     """
 
     around: Around
@@ -55,6 +55,7 @@ class Region:
     kept: tuple[Kept, ...] = ()
     eager: Blocked | None = None
     pure: bool = False
+    acts: bool = False
     recorded: bool = True
 
     @property
@@ -133,7 +134,7 @@ def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Reg
 _MOST = 6  # statements in front that a region is tried without
 
 
-def regions_with(program: Program, inner: ast.stmt, around: Around) -> Iterator[Region]:
+def regions_with(program: Program, inner: ast.stmt, around: Around, *, acts: bool = False) -> Iterator[Region]:
     """The regions that hold a statement and train nothing, the largest first; raises Blocked."""
     recorded = program.grad_mode(inner) is not GradMode.OFF
     obstacles = StepObstacles(program, quiet=not recorded, trains=not recorded)
@@ -142,7 +143,7 @@ def regions_with(program: Program, inner: ast.stmt, around: Around) -> Iterator[
     if run is None:
         blocked = next((part.blocked for part in parts if part.statement is inner), None)
         raise blocked or Blocked("what is around it can't be captured", inner)
-    whole = Region(around, tuple(run), tuple(parts), pure=True, recorded=recorded)
+    whole = Region(around, tuple(run), tuple(parts), pure=True, acts=acts, recorded=recorded)
     at = next(number for number, part in enumerate(run) if part.statement is inner)
     for few in [*(tuple(run[first:]) for first in range(min(at, _MOST) + 1)), (run[at],)]:
         if not (few[0].is_early or few[0].is_late):
