@@ -293,8 +293,9 @@ def runs_model_beside(program: Program, node: ast.AST) -> bool:
 
 
 def is_part_of_step(program: Program, node: ast.AST) -> bool:
-    """Does it run once in each call of a function that trains once, for whoever calls that in a loop elsewhere?"""
-    return not loops_around(program, node) and steps_beside(program, node)
+    """Does it run once in each call of a method that trains once, as an agent's, which loops elsewhere call?"""
+    is_method = program.class_around(node) is not None
+    return is_method and not loops_around(program, node) and steps_beside(program, node)
 
 
 def acts_beside(program: Program, node: ast.AST) -> bool:
