@@ -54,7 +54,7 @@ What is offered, by the question that a rule asks:
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
   remedies: `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`),
-  `training_steps` (each a `TrainingStep`), `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+  `training_steps` (each a `TrainingStep`), `acting_steps`, `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -173,7 +173,8 @@ __all__ = [
     "Loop", "LoopKind", "Made", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Sample", "Says", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync",
-    "TorchCall", "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "acts_beside", "add_guard", "apart",
+    "TorchCall", "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "acting_steps", "acts_beside", "add_guard",
+    "apart",
     "arguments_of", "asks_for_layout", "asks_for_setting", "assigned", "attentions", "batch", "bind", "bindings_of",
     "call_like", "call_span", "callers", "carrying_loop", "changing", "comments", "computes_for_callers", "converts",
     "dataset", "dependents", "derived_loaders", "evaluations", "expression", "filled_on_device", "first_process_start",
@@ -354,6 +355,13 @@ def training_steps(program: Program) -> list[TrainingStep]:
     from perflint.transforms.capture.candidate import training_steps  # here: few ask for it
 
     return training_steps(program)
+
+
+def acting_steps(program: Program) -> list[tuple[ast.Call, Fix]]:
+    """The calls of policies that act for an environment, each with the fix that runs it as a CUDA graph."""
+    from perflint.transforms.capture.candidate import acting_steps  # here: few ask for it
+
+    return acting_steps(program)
 
 
 def host_reads(program: Program) -> list[HostRead]:

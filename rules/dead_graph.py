@@ -30,9 +30,10 @@ with torch.no_grad():
 
 `exact` where the code of the module is in this file, or torch's; `rounding` where it is in other files of the project,
 or this one speaks of a transformer, which may take its fast path without gradients; else `behaviour`: a `forward` that
-differentiates fails below `torch.no_grad()`. `behaviour`, too, where files register hooks, or a module of another file
-keeps what it computes or asks for gradients; in this file, there is no fix then, nor below `autocast`, which keeps what
-it converts there, nor where another graph may join in. `detach` stays where the module may return what it is given.
+differentiates fails below `torch.no_grad()`, and with a `key_padding_mask` the fast path sets rows of padding to zero.
+`behaviour`, too, where files register hooks, or a module of another file keeps what it computes or asks for gradients;
+in this file, there is no fix then, nor below `autocast`, which keeps what it converts there, nor where another graph
+may join in. `detach` stays where the module may return what it is given.
 
 ## Measured
 

@@ -8,7 +8,7 @@ import re
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.syntax.walk import path_of, variables_in
+from perflint.syntax.walk import nodes_below, path_of, variables_in
 
 ParameterLoop = ast.For | ast.ListComp | ast.GeneratorExp
 _UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
@@ -41,13 +41,13 @@ def update_of(program: Program, loop: ParameterLoop) -> str:
 
 def _kind(program: Program, loop: ParameterLoop) -> str:
     if not isinstance(loop, ast.For):
-        calls = [each for each in ast.walk(loop.elt) if isinstance(each, ast.Call)]
+        calls = [each for each in nodes_below(loop.elt) if isinstance(each, ast.Call)]
         names = {getattr(each.func, "attr", "") for each in calls if program.qualified(each.func) not in _HARMLESS}
         text = ast.dump(loop.elt) if names <= _HARMLESS | {"abs", "max"} else ""
         return "norm" if _NORM.search(text) and "'grad'" in text else ""
     own = variables_in(loop.target)
     updates, computes = set[str](), False
-    for node in (each for part in loop.body for each in ast.walk(part)):
+    for node in (each for part in loop.body for each in nodes_below(part)):
         computes |= isinstance(node, ast.BinOp)
         if isinstance(node, ast.Call):
             method = getattr(node.func, "attr", "")

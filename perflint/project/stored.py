@@ -96,9 +96,10 @@ def reader(kind: Any) -> Callable[[Any], Any]:
     origin, parts = get_origin(kind), get_args(kind)
     if origin is tuple and parts[1:] == (...,):
         read = reader(parts[0])
-        return lambda content: tuple(map(read, content))
+        return tuple if read is _as_it_is else lambda content: tuple(map(read, content))
     if origin is tuple:
-        return lambda content: tuple(reader(part)(each) for part, each in zip(parts, content, strict=True))
+        in_order = [reader(part) for part in parts]
+        return lambda content: tuple(read(each) for read, each in zip(in_order, content, strict=True))
     if origin in (Union, types.UnionType):
         known = next(reader(part) for part in parts if part is not type(None))
         return lambda content: None if content is None else known(content)
@@ -107,18 +108,25 @@ def reader(kind: Any) -> Callable[[Any], Any]:
         return lambda content: {name: read(each) for name, each in content.items()}
     if is_dataclass(kind) or hasattr(kind, "_fields"):
         return _reader_of_fields(kind)
-    return kind if isinstance(kind, type) and issubclass(kind, Enum | int | float | str) else lambda content: content
+    return kind if isinstance(kind, type) and issubclass(kind, Enum | int | float | str) else _as_it_is
 
 
 def _reader_of_fields(kind: Any) -> Callable[[Any], Any]:
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind)] if is_dataclass(kind) else kind._fields
     readers = {name: reader(hints[name]) for name in names}
-    in_order = [*readers.values()]
+    plain = (_as_it_is, str, int, bool)
+    changing = [(at, part) for at, part in enumerate(readers.values()) if part not in plain]
 
     def read(content: Any) -> Any:
         if isinstance(content, list):
-            return kind(*(part(each) for part, each in zip(in_order, content, strict=True)))
+            for at, part in changing:
+                content[at] = part(content[at])
+            return kind(*content)
         return kind(**{name: part(content[name]) for name, part in readers.items() if name in content})
 
     return read
+
+
+def _as_it_is(content: Any) -> Any:
+    return content

@@ -147,6 +147,7 @@ class Recorder:
         """After an invalidated capture: close what torch leaves open, by an empty capture that succeeds."""
         with suppress(RuntimeError, AttributeError):  # older versions of torch name it otherwise
             torch._C._cuda_endAllocateToPool(self.device.index, self.pool)
+            torch._C._cuda_releasePool(self.device.index, self.pool)
         torch.cuda.synchronize(self.device)
         self.pool = torch.cuda.graph_pool_handle()
         with torch.cuda.graph(torch.cuda.CUDAGraph(), self.pool, self._stream, capture_error_mode="thread_local"):

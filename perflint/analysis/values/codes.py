@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.links import LOADERS, HotCall
@@ -57,6 +57,15 @@ _ON_DEVICE = frozenset({"D", "d", _GUESS})
 def argument_code(value: Value) -> str:
     """The code for an argument of a call."""
     return _code(value, _DEPTH)
+
+
+def class_name(value: Value) -> str:
+    """The class of which `value` is an instance, as its file knows it; a class of its own after an @, else empty."""
+    if isinstance(value.node, ast.ClassDef) and value.kind is Kind.MODULE and value.sure:
+        return f"@{value.node.name}"
+    head, _, last = value.name.rpartition(".")
+    is_known = value.kind is Kind.UNKNOWN and bool(head) and last[:1].isupper()
+    return value.name if is_known and head.partition(".")[0] not in ELSEWHERE else ""
 
 
 def result_code(value: Value | None) -> str:
@@ -157,8 +166,14 @@ def receives_tensors(calls: Sequence[HotCall]) -> bool:
     return any(not _ON_DEVICE.isdisjoint(code) for code in codes)
 
 
-def arguments_of(call: HotCall) -> tuple[tuple[Value, ...], dict[str, Value]]:
-    return _values_of(call.positional), {name: value_of(code) for name, code in call.keywords}
+def arguments_of(
+    call: HotCall, owned: Callable[[str], Value] | None = None
+) -> tuple[tuple[Value, ...], dict[str, Value]]:
+    """What a call gives, with classes of objects where `owned` gives an instance of one of the file, by its name."""
+    named = call.classes if owned is not None else ()
+    classes = {at: owned(name) if owned and "." not in name else Value(Kind.UNKNOWN, name=name) for at, name in named}
+    positional = tuple(classes.get(str(at), value) for at, value in enumerate(_values_of(call.positional)))
+    return positional, {name: classes.get(name, value_of(code)) for name, code in call.keywords}
 
 
 def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:

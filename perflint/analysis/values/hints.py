@@ -19,8 +19,8 @@ _LOADER = re.compile(  # but not what is called for one
 _MODEL = re.compile(  # but not what may work on texts, as encoders do
     r"(\w*_)?(model|net|network|unet|generator|discriminator|critic|actor|policy)(_(ema|target))?$|net[GD]$"
 )
-_OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
-_OF_CALLED = frozenset({"train", "to", "cuda", "half", "state_dict", "load_state_dict"})
+_OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules"})
+_OF_CALLED = frozenset({"train", "to", "cuda", "half", "requires_grad_", "state_dict", "load_state_dict"})
 _TELLING = _OF_MODULES | _OF_CALLED | {"step", "zero_grad", "backward"}
 _FOREIGN = frozenset(
     "view copy all any sum mean max min item tolist reshape transpose squeeze argmax argmin sort astype clip "
@@ -105,8 +105,10 @@ def roles(
     if any(role.kind is Kind.TENSOR for role in found.values()):
         objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
         found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
-    made = {path_of(target): _innermost(each.value) for each in assignments for target in each.targets}
-    modules = [call for path, call in made.items() if call and path in found and found[path].kind is Kind.MODULE]
+    modules_at = {path for path, role in found.items() if role.kind is Kind.MODULE}
+    bound = ((path_of(target), each.value) for each in (assignments if modules_at else ()) for target in each.targets)
+    made = {path: _innermost(value) for path, value in bound}
+    modules = [call for path, call in made.items() if call and path in modules_at]
     names, makers = {path_of(each.func) for each in modules} - {""}, {_maker_of(each) for each in modules}
     others = ((path, call) for path, call in made.items() if call and path and path not in found)
     twins = (path for path, call in others if path_of(call.func) in names and _maker_of(call) in makers)

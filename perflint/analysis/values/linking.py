@@ -21,7 +21,7 @@ from perflint.analysis.heat.syncs import is_needed
 from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.loops.kinds import Loops
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.codes import SHARED, argument_code, named_functions, result_code
+from perflint.analysis.values.codes import SHARED, argument_code, class_name, named_functions, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.operations import moves_first
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
@@ -177,10 +177,20 @@ def _hot_calls(program: Program, reaching: Reaching, heats: Mapping[ast.Call, He
         positional = "".join(argument_code(program.value(argument)) for argument in node.args)
         keywords = tuple((k.arg, argument_code(program.value(k.value))) for k in node.keywords if k.arg is not None)
         heat = heats[node]
-        if heat or not SHARED.isdisjoint(positional) or any(not SHARED.isdisjoint(code) for _, code in keywords):
+        given = {
+            **{str(at): each for at, each in enumerate(node.args)},
+            **{k.arg: k.value for k in node.keywords if k.arg},
+        }
+        classes = tuple((at, name) for at, each in given.items() if (name := class_name(program.value(each))))
+        if (
+            heat
+            or classes
+            or not SHARED.isdisjoint(positional)
+            or any(not SHARED.isdisjoint(code) for _, code in keywords)
+        ):
             by = program.hot_by(node)
             for target in targets:
-                yield HotCall(target, int(heat), positional, keywords, by or NOWHERE)
+                yield HotCall(target, int(heat), positional, keywords, classes, by or NOWHERE)
 
 
 def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Manner], ...]:

@@ -202,7 +202,8 @@ def _join_sequences(a: Value, b: Value) -> Value:
     items = None
     if a.items is not None and b.items is not None and len(a.items) == len(b.items):
         items = tuple(map(join, a.items, b.items))
-    return Value(Kind.SEQUENCE, items=items, item=item, sure=a.sure and b.sure)
+    keys = a.keys if a.keys == b.keys and items is not None else ()
+    return Value(Kind.SEQUENCE, items=items, item=item, sure=a.sure and b.sure, keys=keys)
 
 
 def _join_mappings(a: Value, b: Value) -> Value:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Kind, Program
 from perflint.syntax.source import Fix
-from perflint.syntax.walk import PlainLoop, integer, own_nodes, path_of, variables_in
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, PlainLoop, integer, own_nodes, path_of, variables_in
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.candidate import graphed
 from perflint.transforms.capture.host_part import draws, draws_on_device, is_unconditional
@@ -93,6 +94,8 @@ def _drawn(program: Program, loop: PlainLoop) -> Fix:
     parts: dict[ast.AST, ast.AST | None] = {choice.made: None} if choice.made is not None else {}
     operations: list[Operation] = [InsertBefore(loop, (assignment(name, drawn),))]
     for each in choice.asked:
+        if any(isinstance(node, (*FUNCTIONS, *COMPREHENSIONS)) for node in _around(program, each.place, loop)):
+            raise Blocked("what is chosen is chosen in a scope of its own", each.place)
         value = expression(chosen, stack=torch["stack"], own=each.own, forced=each.forced, step=index)
         if isinstance(each.place, ast.IfExp):
             operations.append(Replace(each.place, value))
@@ -113,6 +116,10 @@ def _drawn(program: Program, loop: PlainLoop) -> Fix:
     found = graphed(made, own)
     return replace(found, title="draw in front of the loop which steps are forced, to capture it",
                    change=rewrite(program, *operations))  # fmt: skip
+
+
+def _around(program: Program, node: ast.AST, loop: PlainLoop) -> Iterator[ast.AST]:
+    return itertools.takewhile(lambda each: each is not loop, program.ancestors(node))
 
 
 def _changed(node: ast.AST, parts: Mapping[ast.AST, ast.AST | None]) -> Any:
