@@ -73,9 +73,9 @@ that only computes on the device is decorated with `cuda_graph`, below its other
 code around it that computes, or makes what it fills, becomes a function: under `graphed_step` where no gradients are
 recorded, else under `cuda_graph`, if nobody else changes its names or views of its memory. What a function reads back,
 prints, keeps, draws or makes on the host stands in the way, also in functions of its file that it calls, and in
-functions and modules of other files where it can be seen what builds them; so do modules that a caller hands over,
-calls that differ each time, and decorators that nobody knows or that do more than call the function: they may compile
-it.
+functions and modules of other files where it can be seen what builds them, or hands them to a constructor; so do other
+modules that a caller hands over, calls that differ each time, and decorators that nobody knows or that do more than
+call the function: they may compile it.
 
 Under `torch.no_grad()`, a loop that ends by a test of what it made becomes a call of `graphed_loop`: the test is read
 once in several steps, and what was computed past the end is dropped; `last_state=False` says that the loop-carried

@@ -74,7 +74,8 @@ class Modules:
             return [None]
         value = program.value(node)
         is_instance = value.sure and isinstance(value.node, ast.ClassDef)
-        is_elsewhere = value.kind is Kind.UNKNOWN and "." in value.name  # of a class in another file, say
+        is_unknown = value.kind is Kind.UNKNOWN or (value.kind is Kind.MODULE and not value.name.startswith("torch."))
+        is_elsewhere = is_unknown and "." in value.name  # of a class in another file, say
         if isinstance(node, ast.Call) and (value.kind is Kind.MODULE or is_elsewhere):
             return [node]
         if value.kind is Kind.MODULE and is_instance:

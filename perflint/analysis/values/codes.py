@@ -166,9 +166,12 @@ def receives_tensors(calls: Sequence[HotCall]) -> bool:
     return any(not _ON_DEVICE.isdisjoint(code) for code in codes)
 
 
-def arguments_of(call: HotCall, owned: Callable[[str], Value]) -> tuple[tuple[Value, ...], dict[str, Value]]:
-    """What a call gives; `owned` is an instance of a class of the file, by its name."""
-    classes = {at: Value(Kind.UNKNOWN, name=name) if "." in name else owned(name) for at, name in call.classes}
+def arguments_of(
+    call: HotCall, owned: Callable[[str], Value] | None = None
+) -> tuple[tuple[Value, ...], dict[str, Value]]:
+    """What a call gives, with classes of objects where `owned` gives an instance of one of the file, by its name."""
+    named = call.classes if owned is not None else ()
+    classes = {at: owned(name) if owned and "." not in name else Value(Kind.UNKNOWN, name=name) for at, name in named}
     positional = tuple(classes.get(str(at), value) for at, value in enumerate(_values_of(call.positional)))
     return positional, {name: classes.get(name, value_of(code)) for name, code in call.keywords}
 
