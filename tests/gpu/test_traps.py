@@ -28,12 +28,13 @@ from tests.gpu.trap_cases import MAY_BE_EAGER, REFUSED, TRAPS, filled, products,
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
+    before, checks = torch.are_deterministic_algorithms_enabled(), torch.distributions.Distribution._validate_args
     torch.use_deterministic_algorithms(True, warn_only=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
     torch.use_deterministic_algorithms(before)
+    torch.distributions.Distribution.set_default_validate_args(checks)  # which torch.compile switches off
 
 
 def compared(case: Callable[[Wrap], Course]) -> tuple[tuple[str, ...], int]:
