@@ -39,7 +39,8 @@ def evaluate(model, loader):
 project, or this one speaks of a transformer, which may take its fast path without gradients. `behaviour` where it isn't
 known: a `forward` that differentiates fails below `torch.no_grad()`. It is `behaviour`, too, where files register
 hooks, where code of another file keeps what it computes or asks for gradients, where a decorator's effect isn't known,
-and where a result is printed as a tensor, saved, converted by `.numpy()` or given to unknown code.
+where a `key_padding_mask` is given (rows of padding are zero on that fast path), and where a result is printed as a
+tensor, saved, converted by `.numpy()` or given to unknown code.
 
 A function that only evaluates is decorated; elsewhere the loop goes below a `with`, or, of a long loop, just the calls
 of models. There is no fix where a caller may back-propagate what is computed, or keeps it, or where code that is run

@@ -55,7 +55,7 @@ handled. A number that only the next step reads, such as `log_alpha.exp().item()
 that only scales tensors is given as a tensor. A state that each step hands to the next one, which detaches it, is an
 argument and a result. Whether a distribution of torch.distributions has valid arguments is checked on the device, for
 which the host doesn't wait: NaN raises the ValueError a step or two later than in eager mode,
-and behind the last step not at all.
+and behind the last step as the program ends.
 
 Where the optimizer can't step in a graph, or something that can't be moved stands between the backward pass and its
 step, the forward and backward passes are one, `exact` with any optimizer, and the rest stays as it was: with a
@@ -105,4 +105,11 @@ class LaunchBoundStep(Rule):
                 kind="graph",
                 fixes=step.fixes,
                 blocked=step.blocked,
+            )
+        for call, fix in api.acting_steps(program):
+            yield self.finding(
+                api.call_span(program, call),
+                "each step of the environment launches the policy's kernels one by one: one CUDA graph launches all",
+                kind="acting",
+                fixes=(fix,),
             )

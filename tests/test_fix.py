@@ -97,9 +97,11 @@ def test_different_insertions_at_one_place_are_all_made() -> None:
     assert result.text == "b = 0\na = 0\nf(a, b)\n"
 
 
-def test_lines_are_added_to_a_block_after_it_was_indented() -> None:
+@pytest.mark.parametrize("replaced", [0, 1], ids=["inserted", "replaced"])
+def test_lines_are_added_to_a_block_after_it_was_indented(replaced: int) -> None:
     def guard(match: re.Match[str]) -> list[Edit]:
-        return [Edit(match.start(), match.start(), "if main:\n    "), Edit(match.start(1), match.start(1), "    ")]
+        before = Edit(match.start() - replaced, match.start(), "\n" * replaced + "if main:\n    ")
+        return [before, Edit(match.start(1), match.start(1), "    ")]
 
     def split(match: re.Match[str]) -> list[Edit]:
         return [Edit(match.end(), match.end(), ",\n" + " " * (match.end() - match.string.rindex("\n", 0, match.end())))]

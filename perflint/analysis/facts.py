@@ -15,11 +15,11 @@ from perflint.analysis.found import Effect, GradMode, GraphUse, Heat
 from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
-from perflint.analysis.values.codes import ELSEWHERE, named_functions, targets_of
+from perflint.analysis.values.codes import named_functions, targets_of
 from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
-from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
+from perflint.analysis.values.values import ELSEWHERE, UNKNOWN, Kind, Place, Value
 from perflint.syntax.module import Module, holds_tests, is_main_guard
 from perflint.syntax.scopes import Bound, bind, defaults_of, is_of_class, is_static, parameters_of
 from perflint.syntax.walk import Function, Loop, own_nodes, path_of

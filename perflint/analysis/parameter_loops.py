@@ -21,6 +21,7 @@ _HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isi
 _HARMLESS |= {f"torch.{each}" for each in ("no_grad", "norm", "linalg.norm", "linalg.vector_norm")}
 _HARMLESS |= {"clone", "is_floating_point"}
 _AVERAGES = re.compile(r"(^|[._])(ema|averager?|shadow)\.update$", re.IGNORECASE)  # of one parameter
+_AVERAGING = re.compile(r"EMA|MovingAverage|ExponentialAverage")  # classes
 _PLAIN = (ast.With, ast.If, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Continue, ast.Pass)
 _TABLES = frozenset({"builtins.dict", "state_dict"})
 _WALKED = re.compile(r"param|grads|gradients|^state_dict$", re.IGNORECASE)
@@ -33,7 +34,9 @@ def update_of(program: Program, loop: ParameterLoop) -> str:
     """
     walked = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
     kind = _kind(program, loop)
-    return kind if kind and _walks_parameters(program, walked) else ""
+    owner = getattr(program.class_around(loop), "name", "")
+    is_average = kind == "update" and _AVERAGING.search(owner) is not None
+    return kind if kind and (is_average or _walks_parameters(program, walked)) else ""
 
 
 def _kind(program: Program, loop: ParameterLoop) -> str:

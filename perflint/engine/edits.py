@@ -80,7 +80,7 @@ def collide(fix: Fix, other: Fix) -> bool:
 
 
 def _indents(fix: Fix) -> bool:
-    return any(edit.start == edit.end and _INDENTS.search(edit.text) for edit in fix.edits)
+    return any(_INDENTS.search(edit.text) for edit in fix.edits)
 
 
 def _adds_lines(fix: Fix) -> bool:

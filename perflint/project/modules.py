@@ -107,10 +107,10 @@ class Modules:
     def _origin(self, place: tuple[str, str]) -> tuple[str, str]:
         """Where a function is defined that modules may hand on to each other."""
         for _ in range(_HANDS):
-            if place in self._defined:
-                break
             path, name = place
             first, dot, rest = name.partition(".")
+            if (path, first) in self._owners:
+                break
             given = self._hands_on[path]
             targets = [*given.get(first, ()), *(f"{target}.{first}" for target in given.get("*", ()))]
             found = (each for target in targets for each in self.definitions(path, f"{target}{dot}{rest}"))
@@ -121,6 +121,12 @@ class Modules:
         """The methods of this name, where it says something of the class."""
         methods = self._methods.get(name, ())
         return methods if len(methods) <= NAMESAKES else ()
+
+    def named(self, path: str, place: str, name: str) -> str:
+        """What the file at `path` may call the class at `place`; empty where it could not import it."""
+        dotted = ".".join((*_module_path(place), name))
+        known = path == place or [*self.definitions(path, dotted)] == [(place, name)]
+        return name if path == place else dotted if known else ""
 
     def imported(self, path: str, names: Iterable[str]) -> set[str]:
         """The other files of the modules which the file at `path` imports by these names."""

@@ -14,7 +14,7 @@ from perflint.documents.disk import Position, Problem, Unreadable, Unwritable
 from perflint.documents.document import Document, read
 from perflint.engine.edits import Lines, apply_fixes, line_map, original_line
 from perflint.engine.fix import Applied, DefectError, FixResult, fix_text
-from perflint.engine.results import FILE_FAULTS, InternalProblem, RuleCrash, RunResult, problem_of
+from perflint.engine.results import FILE_FAULTS, RuleCrash, RunResult, problem_of
 from perflint.engine.rule import Finding, Fix, Options, Rule
 from perflint.project import available_cores
 from perflint.project.figures import seen_in, with_seen
@@ -113,7 +113,7 @@ def patch_document(
     try:
         result = fix_text(text, rules, options, unsafe=unsafe, accept=accept, context=context)
     except DefectError as error:
-        return _unpatched(document, InternalProblem(f"is left as it is, because of a bug: {error}"))
+        return _unpatched(document, Problem(f"is left as it is, because of a bug: {error}", traceback=""))
     except (RuleCrash, *FILE_FAULTS) as error:
         return _unpatched(document, problem_of(error, text))
     return _patched(document, result)

@@ -120,8 +120,17 @@ def _calls(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[HotC
                     name = next((each for each in (reached, f"{reached}.__init__") if each in offered[place]), "")
                     if name and place != path:
                         by = call.by if call.by.file else replace(call.by, file=path)
-                        found[place].add(replace(_weakened(call), target=name, by=by))
+                        classes = tuple(_classes(modules, path, place, call))
+                        found[place].add(replace(_weakened(call), target=name, classes=classes, by=by))
     return {path: nearest(calls) for path, calls in found.items()}
+
+
+def _classes(modules: Modules, path: str, place: str, call: HotCall) -> Iterator[tuple[str, str]]:
+    """The classes of what the call from the file at `path` gives, as the one at `place` knows them."""
+    for at, name in call.classes if not call.target.startswith("?") else ():
+        found = [(path, name[1:])] if name.startswith("@") else modules.reached(path, name)
+        if len(found) == 1 and (known := modules.named(place, *found[0])):
+            yield at, known
 
 
 def _weakened(call: HotCall) -> HotCall:

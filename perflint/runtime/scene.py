@@ -139,10 +139,12 @@ class Pattern:
 class Showed:
     """What an eager call of a step showed.
 
-    `written`: the tensors that it changed in place, gradients aside; `stepped`: the optimizers that it stepped.
+    `renewed`: the leaves, by identity, to which it gave other gradients, or none; `written`: the tensors that it
+    changed in place, gradients aside; `stepped`: the optimizers that it stepped.
     """
 
     pattern: Pattern
+    renewed: frozenset[int]
     written: tuple[Tensor, ...]
     stepped: tuple[Optimizer, ...]
 
@@ -211,7 +213,8 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
     used = {id(leaf) for leaf, was in zip(leaves, before, strict=True) if was is not None and id(was) in notes.read}
     had = {id(leaf) for leaf, was in zip(leaves, before, strict=True) if was is not None}
     pattern = Pattern(frozenset(had & dropped - used), frozenset(dropped & used), frozenset(used - dropped))
-    return result, Showed(pattern, tuple(each for each in tensors if id(each) in changed), tuple(stepped))
+    written = tuple(each for each in tensors if id(each) in changed)
+    return result, Showed(pattern, frozenset(dropped), written, tuple(stepped))
 
 
 class _History:

@@ -17,8 +17,8 @@ def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse]
     """What running `place` below `torch.no_grad()` promises, and the proviso of that, for a title.
 
     `uses` are those of what `place` gives. A module that is not known may differentiate, which fails there.
-    Transformers may take their fast path there, also those of other files, whose text is not at hand. Raises Blocked
-    where what is run asks for gradients, or keeps a graph.
+    Transformers may take their fast path there, also those of other files, whose text is not at hand: it makes rows of
+    padding zeros. Raises Blocked where what is run asks for gradients, or keeps a graph.
     """
     found = [*uses, *program.graph_observers(place)]
     for use in found:
@@ -33,5 +33,7 @@ def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse]
     if seen := next((use.node for use in found if use.fate in (Fate.OBSERVED, Fate.LOST)), None):
         told = ast.unparse(seen.func if isinstance(seen, ast.Call) else seen).splitlines()[0]
         return Safety.BEHAVIOUR, f", if `{told}` needs no graph"
+    if "key_padding_mask" in program.text:
+        return Safety.BEHAVIOUR, ", if nobody reads the rows of padding, which a transformer's fast path sets to zero"
     may_be_fast = _ATTENTION.search(program.text) or program.effects(place, Effect.ELSEWHERE)
     return (Safety.ROUNDING if may_be_fast else Safety.EXACT), ""

@@ -36,6 +36,7 @@ _NO_ROUNDING = 0.05  # of the largest values of the kind: a larger error is not 
 _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps after a restart
 _GROWTH = 10.0  # times the original's own error, the same: half precision and TF32 start with larger ones
 _MOST_DRIFT = 0.05  # of a value, whatever the original's own error
+_MOST_NUDGED = 0.15  # of a value, whatever the original's drift from weights that are rounded otherwise
 _DERIVED_DRIFT = 0.1  # of the largest values of the kind: Adam makes whole steps of the rounding of small gradients
 _SAID = 3  # differences that are told
 _NO_STEPS = (
@@ -182,8 +183,8 @@ def _drift(difference: Difference, own: Mapping[str, float] | None, nudge: float
         return 0.0
     if difference.name.startswith(DERIVED):
         return _DERIVED_DRIFT
-    grown = max(_GROWTH * (own or {}).get(_group(difference), 0.0), _OWN_SPREAD * nudge)
-    return max(_DRIFT, min(grown, _MOST_DRIFT))
+    grown = _GROWTH * (own or {}).get(_group(difference), 0.0)
+    return max(_DRIFT, min(grown, _MOST_DRIFT), min(_OWN_SPREAD * nudge, _MOST_NUDGED))
 
 
 def _closeness(difference: Difference, spread: _Spread, drift: float) -> Grade:

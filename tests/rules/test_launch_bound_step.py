@@ -111,6 +111,7 @@ class Differentiable(Double):
         "launch_bound_step/kept",
         "launch_bound_step/output",
         "launch_bound_step/distributions",
+        "launch_bound_step/acting",
         "decode_loop/graph_outlined",
         "decode_loop/graph_recorded",
     ],

@@ -18,7 +18,7 @@ from perflint.analysis.memory.roles import HOLDS
 from perflint.analysis.values.codes import targets_of
 from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
-from perflint.syntax.scopes import local_names, parameters_of
+from perflint.syntax.scopes import arguments_of, local_names, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, last_name, method_of, own_nodes, path_of, reachable, receiver_of
 
 _BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
@@ -27,7 +27,7 @@ _TAKING = re.compile(
     r"|(func|autograd\.forward_ad)\.(grad\w*|vjp|jvp|jac\w+|hessian|linearize)"
     r"|(autograd\.)?enable_grad)$"
 )
-_SETTING = frozenset({"torch.set_grad_enabled", "torch.autograd.set_grad_enabled", "requires_grad_"})
+_SETTING = frozenset({"torch.set_grad_enabled", "torch.autograd.set_grad_enabled"})
 _SPELLED = frozenset({"autograd.grad", "autograd.backward"})  # of a package that is imported by another name
 _NAMED = re.compile(
     r"attack|advers|perturb|pgd|fgsm|salien|attribut|explain|cam$|backprop|(^|_)(train_|fit|learn|optimi|minimi)", re.I
@@ -86,11 +86,20 @@ def differentiates(program: Program, node: ast.Call) -> bool:
     name = program.qualified(node.func)
     if trains(program, node) or _TAKING.search(name) or path_of(node.func) in _SPELLED:
         return True
-    last = last_name(node)
-    given = node.args[0] if node.args else next((each.value for each in node.keywords), None)
-    if name in _SETTING or last == "requires_grad_":
-        return not (isinstance(given, ast.Constant) and given.value is False)
-    return last == "retain_grad" or any(each.arg == "requires_grad" and _is_on(each.value) for each in node.keywords)
+    if name in _SETTING:
+        return all(map(_is_on, arguments_of(node)[:1]))
+    return last_name(node) == "retain_grad" or asks_for_gradients(node)
+
+
+def asks_for_gradients(node: ast.AST) -> bool:
+    """Is a tensor made, or set, to get gradients: by `requires_grad_()`, or a keyword or attribute `requires_grad`?"""
+    if isinstance(node, ast.Assign):
+        return _is_on(node.value) and any(getattr(each, "attr", "") == "requires_grad" for each in node.targets)
+    if not isinstance(node, ast.Call):
+        return False
+    if last_name(node) == "requires_grad_":
+        return all(map(_is_on, arguments_of(node)[:1]))
+    return any(each.arg == "requires_grad" and _is_on(each.value) for each in node.keywords)
 
 
 def runs_module(program: Program, node: ast.Call) -> bool:
@@ -282,10 +291,8 @@ class Effects:
         return trains(self._program, node) or any(each.trains for each in self._program.summaries(node))
 
     def _differentiates(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.Assign):
-            return _is_on(node.value) and any(getattr(each, "attr", "") == "requires_grad" for each in node.targets)
         if not isinstance(node, ast.Call):
-            return False
+            return asks_for_gradients(node)
         if self._trains(node) or differentiates(self._program, node):
             return True
         if self._graph.callees(node):

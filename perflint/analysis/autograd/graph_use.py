@@ -15,7 +15,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.links import Likelihood, Manner
 from perflint.analysis.memory.dispatch import may_be_hooked, registers_hooks
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.scopes import parameters_of
+from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of
 
 _DEPTH = 6  # of calls in calls
@@ -43,14 +43,23 @@ Calls = tuple[ast.Call, ...]  # that led into a function
 
 def graph_uses(program: Program, place: ast.AST) -> list[GraphUse]:
     """Who differentiates, or may, what `place` computes with gradients: an expression, statements, a function."""
+    return _walked(program, place).found
+
+
+def with_graphs(program: Program, place: ast.AST) -> set[ast.AST]:
+    """The expressions, in `place` and behind it, that may have a graph which is made there."""
+    return {node for node, _ in _walked(program, place).seen}
+
+
+def _walked(program: Program, place: ast.AST) -> _Walk:
     walk = _Walk(program)
     if isinstance(place, ast.expr):
         walk.follow(place, ())
-        return walk.found
+        return walk
     for node in own_nodes(place):
         if isinstance(node, ast.Call) and walk.may_start(node):
             walk.follow(node, ())
-    return walk.found
+    return walk
 
 
 def cuts(program: Program, place: ast.expr) -> list[ast.AST]:
@@ -103,7 +112,7 @@ def _own_wrappers(program: Program, function: Function) -> list[ast.expr]:
 
 
 class _Walk:
-    """One walk along graphs: `found` are their ends, `cuts` where the program lets go of them by `detach` or `data`.
+    """One walk along graphs: what it has `seen`, their ends as `found`, `cuts` where `detach` or `data` let go of them.
 
     A graph that the function returns of which it stays `within` has an end there.
     """
@@ -112,7 +121,7 @@ class _Walk:
         self.program, self.found, self._returns, self._within = program, list[GraphUse](), returns, within
         self.cuts = list[ast.AST]()
         self._flow, self._modes = program.get(Flow), program.get(GradModes)
-        self._seen: set[tuple[ast.AST, Calls]] = set()
+        self.seen: set[tuple[ast.AST, Calls]] = set()
 
     def may_start(self, call: ast.Call) -> bool:
         """May a graph begin with the call: does it run a module, or what is not known?"""
@@ -122,8 +131,8 @@ class _Walk:
 
     def follow(self, node: ast.expr, calls: Calls) -> None:
         """Go on from `node`, whose value has a graph."""
-        if (node, calls) not in self._seen and not self._is_harmless(node):
-            self._seen.add((node, calls))
+        if (node, calls) not in self.seen and not self._is_harmless(node):
+            self.seen.add((node, calls))
             parent = self.program.parent(node)
             if parent is not None:
                 self._step(parent, node, calls)
@@ -133,7 +142,8 @@ class _Walk:
 
     def _is_harmless(self, node: ast.expr) -> bool:
         """Has its value no graph: is it a number, of integers, or computed without gradients?"""
-        if isinstance(node, ast.Call) and self._modes.of(node, callers=False) is GradMode.OFF:
+        is_computed = isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp)
+        if is_computed and self._modes.of(node, callers=False) is GradMode.OFF:
             return True
         method = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
         entry = torch_ops.of_method(method)
@@ -202,7 +212,7 @@ class _Walk:
         callee = self.program.callee(call)
         if callee is not None:
             self._into(callee, call, node, calls)
-        elif differentiates(self.program, call) or self.program.get(Effects).of(call, Effect.DIFFERENTIATES):
+        elif differentiates(self.program, call) or self._differentiates_inside(call):
             self._end(call, Fate.DIFFERENTIATED)
         elif isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
             self._stored(call.func.value, calls)
@@ -216,6 +226,12 @@ class _Walk:
         elif not self._is_known(call):
             self._end(call, Fate.OBSERVED)
         self.follow(call, calls)
+
+    def _differentiates_inside(self, call: ast.Call) -> bool:
+        """Does what it calls differentiate, rather than what computes its arguments?"""
+        effects = self.program.get(Effects)
+        found = set(effects.of(call, Effect.DIFFERENTIATES))
+        return bool(found.difference(*(effects.of(each, Effect.DIFFERENTIATES) for each in arguments_of(call))))
 
     def _is_known(self, call: ast.Call) -> bool:
         """Is it known of the callee, which is not in this file, that it neither shows nor keeps what it is given?"""

@@ -147,6 +147,8 @@ def _operands(program: Program, node: ast.expr) -> Sequence[ast.expr]:
         return [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args]
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
+    if isinstance(node, ast.Tuple | ast.List):  # of what is joined
+        return node.elts
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
     return [node.value] if isinstance(node, ast.Attribute | ast.Subscript) else []

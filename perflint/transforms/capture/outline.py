@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import starmap
 
 from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
@@ -22,7 +23,7 @@ from perflint.transforms.capture.host_part import Around, is_within, outermost_o
 from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
-from perflint.transforms.capture.scope import check_scope, check_tape, is_cut, is_of_step, step_name
+from perflint.transforms.capture.scope import check_leaf, check_scope, check_tape, is_cut, is_of_step, step_name
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
@@ -59,10 +60,11 @@ class Outline:
         self._stored = {each.id for each in self._stores}
         self._kept = {each.name for each in region.kept}
         self._late = {node for late in region.late for node in own_nodes(late.statement)}
+        self._is_strict = region.pure and not region.acts  # models give tensors of their own
         check_scope(program, region, self._outermost)
         self._check_writes()
         if not region.pure:
-            check_tape(program, region, self._outermost, self._reads())
+            check_tape(program, region, self._reads(), self._behind)
 
     @cached_property
     def _outermost(self) -> Around:
@@ -118,6 +120,7 @@ class Outline:
         value = self.program.value(name)
         if any(isinstance(each, Outer) for each in values):
             self._unset(name.id)
+        check_leaf(self.program, name, values)
         if value.kind in (Kind.MODULE, Kind.OPTIMIZER) and not isinstance(self.region.around, ast.FunctionDef):
             raise Blocked(f"`{name.id}` is another one in each iteration: make it in front of the loop", name)
         walked = getattr(self.region.around, "iter", None)
@@ -237,7 +240,7 @@ class Outline:
             holds_others = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts)
             if holds_others and not all(map(self._is_own_memory, self._added_to(name))):
                 raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
-            is_unknown = self.region.pure and not points.is_known and not self._is_own_memory(name)
+            is_unknown = self._is_strict and not points.is_known and not self._is_own_memory(name)
             reads = [each for each in self._behind if each.id == name.id]
             is_behind = name.id not in self.parameters and self._late.isdisjoint(reads)
             is_only_read = is_behind and all(only_reads(self.program, each) for each in reads)
@@ -269,7 +272,7 @@ class Outline:
     def _is_own_memory(self, node: ast.expr) -> bool:
         for each in reachable([node], self._bases):
             if isinstance(each, ast.Call):
-                is_computed = not self.region.pure or entry_of(self.program, each) is not None
+                is_computed = not self._is_strict or entry_of(self.program, each) is not None
             else:
                 is_computed = isinstance(each, ast.Name | ast.BinOp | ast.UnaryOp)
             if not is_computed or (each not in self.region.nodes and each is not node):
@@ -326,6 +329,7 @@ class Outline:
             yield from number.replaced(self.program)
         for call, tensor in region.unplaced:
             yield AddKeywords(call, (("device", expression("{tensor}.device", tensor=tensor)),))
+        yield from starmap(Replace, region.sliced)
         for read, name in self._late_values.items():
             yield Replace(read, expression(f"{name}.item()") if item_of(read) is not None else reference(name))
         for part in region.parts:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
+from perflint.analysis.autograd.effects import asks_for_gradients, runs_backward, steps_optimizer
+from perflint.analysis.autograd.graph_use import with_graphs
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Phi, Value, sources_of
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.locations import Write
-from perflint.analysis.program import Effect, GradMode, Program
+from perflint.analysis.program import Effect, Fate, GradMode, Program
 from perflint.analysis.values.operations import move, operation
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, own_nodes, reachable, root_of
+from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of, reachable, receiver_of, root_of
 from perflint.transforms.capture.host_part import Around, detaches, is_within
 from perflint.transforms.capture.late import changed_by
 from perflint.transforms.capture.region import Region
@@ -75,7 +77,11 @@ def _check_caught(program: Program, region: Region) -> None:
 
 
 def _is_read(phi: Phi) -> bool:
-    return any(each.uses for each in reachable([phi], lambda each: each.users))
+    return any(True for _ in _readers(phi))
+
+
+def _readers(phi: Phi) -> Iterator[ast.Name]:
+    return (name for each in reachable([phi], lambda each: each.users) for name in each.uses)
 
 
 def _looks_up(program: Program, region: Region, outermost: Around) -> Iterator[ast.Call]:
@@ -91,24 +97,38 @@ def _looks_up(program: Program, region: Region, outermost: Around) -> Iterator[a
             yield call
 
 
-_DIFFERENTIATING = frozenset({"torch.autograd.grad"})
+_HANDED_ON = (Fate.KEPT, Fate.RETURNED, Fate.LOST)
 
 
 def check_tape(
-    program: Program, region: Region, outermost: Around, reads: Iterable[tuple[ast.Name, list[Value]]]
+    program: Program, region: Region, reads: Iterable[tuple[ast.Name, list[Value]]], behind: Iterable[ast.Name]
 ) -> None:
     """Raise Blocked where `region` differentiates what is computed before it, or others what it computes.
 
-    `reads` are the names that it reads, with their values.
+    `reads` are the names that it reads, with their values, `behind` those elsewhere that may read what it computes.
     """
-    tape = _Tape(program, region, outermost)
+    tape = _Tape(program, region)
     tape.check_before(reads)
-    tape.check_behind()
+    tape.check_carried()
+    tape.check_behind(behind)
+
+
+def check_leaf(program: Program, name: ast.Name, values: Iterable[Value]) -> None:
+    """Raise Blocked where a tensor that the step is given, one of `values`, is to get gradients itself."""
+    sources = (each.source for each in values if isinstance(each, Definition) and each.source is not None)
+    asked = [each for source in sources for each in own_nodes(source)]
+    for node in own_nodes(program.scope_of(name)):
+        if isinstance(node, ast.Call):
+            asked += [node] if path_of(receiver_of(node, "requires_grad_") or node) == name.id else []
+        elif isinstance(node, ast.Assign):
+            asked += [node] if f"{name.id}.requires_grad" in map(path_of, node.targets) else []
+    if any(asks_for_gradients(each) for each in asked):
+        raise Blocked(f"`{name.id}` is to get gradients, and a graph reads a copy of it: make it in the step", name)
 
 
 class _Tape:
-    def __init__(self, program: Program, region: Region, outermost: Around) -> None:
-        self._program, self._region, self._outermost = program, region, outermost
+    def __init__(self, program: Program, region: Region) -> None:
+        self._program, self._region = program, region
         self._graph = program.get(Flow).graph(region.scope)
 
     def check_before(self, reads: Iterable[tuple[ast.Name, list[Value]]]) -> None:
@@ -170,18 +190,52 @@ class _Tape:
                 return part.blocked
         return Blocked("it runs a model with gradients, and a graph can't begin before it", node)
 
-    def check_behind(self) -> None:
-        """Raise Blocked where a result is differentiated behind the step: a replay records nothing."""
-        for call in (each for each in own_nodes(self._outermost) if isinstance(each, ast.Call)):
-            differentiates = (
-                runs_backward(self._program, call) or self._program.qualified(call.func) in _DIFFERENTIATING
-            )
-            if differentiates and call not in self._region.nodes and self._comes_from_inside(call):
-                reason = "differentiates what the step before it computes, and a replay records nothing for that"
-                raise Blocked(f"it {reason}: compute that again behind the step", call)
+    def check_behind(self, names: Iterable[ast.Name]) -> None:
+        """Raise Blocked where what the step computes is, or may be, differentiated behind it: a replay records nothing.
 
-    def _comes_from_inside(self, node: ast.expr) -> bool:
-        return any(map(self._is_inside, reachable(self._values_in(node), self._computed_of)))
+        Whatever it differentiates itself nobody can differentiate again.
+        """
+        nodes, program = self._region.nodes, self._program
+        for name in names:
+            uses = [each for each in program.graph_uses(name) if each.node not in nodes]
+            used = next((each.node for each in uses if each.fate is Fate.DIFFERENTIATED), None)
+            if used is not None:
+                reason = "differentiates what the step before it computes, and a replay records nothing for that"
+                raise Blocked(f"it {reason}: compute that again behind the step", used)
+            asked = next((each.node for each in uses if each.fate is Fate.ASKED), None)
+            if asked is not None:
+                raise Blocked(f"`{ast.unparse(asked)}` is asked for, and a replay gives a copy: ask in the step", asked)
+            handed = next((each.node for each in uses if each.fate in _HANDED_ON), None)
+            if handed is not None and name in self._recorded and not self._is_spent(name):
+                reason = "may be differentiated behind the step, and a replay records nothing for that"
+                raise Blocked(f"`{name.id}` {reason}: detach it", handed)
+
+    def _is_spent(self, name: ast.Name) -> bool:
+        """Is it differentiated in the step?"""
+        values = [each for each in self._graph.definitions(name) if self._is_inside(each)]
+        sources = (each.source for each in values if isinstance(each, Definition) and each.source is not None)
+        ends = ((each.fate, each.node) for source in sources for each in self._program.graph_uses(source))
+        return any(fate is Fate.DIFFERENTIATED and node in self._region.nodes for fate, node in ends)
+
+    def check_carried(self) -> None:
+        """Raise Blocked where a graph goes on into the next iteration: a replay reads copies of what it is given."""
+        around = self._region.around
+        for phi in self._graph.carried(around) if not isinstance(around, ast.FunctionDef) else ():
+            made = (each for value in self._graph.back_edge_values(around, phi) for each in sources_of(value))
+            is_recorded = any(isinstance(each, Definition) and each.source in self._recorded for each in made
+                              if self._is_inside(each))  # fmt: skip
+            for name in _readers(phi) if is_recorded else ():
+                if name in self._region.nodes and name in self._recorded and not self._is_detached(name):
+                    reason = "is computed with gradients in the iteration before"
+                    raise Blocked(f"`{name.id}` {reason}: detach it", name)
+
+    def _is_detached(self, name: ast.Name) -> bool:
+        return is_cut(self._program, name) or detaches(self._program, self._program.statement_of(name))
+
+    @cached_property
+    def _recorded(self) -> set[ast.AST]:
+        """What may have a graph that the region makes."""
+        return {each for part in self._region.captured for each in with_graphs(self._program, part)}
 
     def _computed_of(self, value: Value) -> list[Value]:
         return self._values_in(value.source) if isinstance(value, Definition) and value.source is not None else []
