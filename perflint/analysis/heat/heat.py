@@ -293,12 +293,14 @@ def runs_model_beside(program: Program, node: ast.AST) -> bool:
 
 
 def is_part_of_step(program: Program, node: ast.AST) -> bool:
-    """Does it run once in each call of a function that trains once, for whoever calls that in a loop elsewhere?
+    """Does it run once in each call of a method that trains once, as an agent's, which loops elsewhere call?
 
     What makes its own optimizer begins to train, and isn't called again and again.
     """
     function = program.function_of(node)
-    calls = (each for each in own_nodes(function) if isinstance(each, ast.Call)) if function else ()
+    if function is None or program.class_around(function) is None:
+        return False
+    calls = (each for each in own_nodes(function) if isinstance(each, ast.Call))
     begins = any(program.value(each).kind is Kind.OPTIMIZER for each in calls)
     return not begins and not loops_around(program, node) and steps_beside(program, node)
 
