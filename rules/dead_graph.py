@@ -85,15 +85,14 @@ def _runs_often(program: Program, run: ast.Call) -> bool:
 
 def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
     """The statement, with those beside it, below `with torch.no_grad()`; raises Blocked."""
-    safety, proviso = _promise(program, found)
     block = program.block_of(program.statement_of(found.run))
-    promises = {program.statement_of(found.run): (found, safety, proviso)}
+    promises = {program.statement_of(found.run): (found, *_promise(program, found))}
     for each in (each for each in dead if each is not found and program.statement_of(each.run) in block):
         with contextlib.suppress(Blocked):
             promises[program.statement_of(each.run)] = (each, *_promise(program, each))
     here = block.index(program.statement_of(found.run))
-    before = itertools.takewhile(promises.__contains__, reversed(block[:here]))
-    group = [*reversed([*before]), *itertools.takewhile(promises.__contains__, block[here:])]
+    group = [*itertools.takewhile(promises.__contains__, reversed(block[:here]))][::-1]
+    group += itertools.takewhile(promises.__contains__, block[here:])
     made = [promises[each] for each in group]
     quiet = api.statement("with {no}():\n    {kept}", no=api.of_torch(program, "no_grad", found.run), kept=group)
     drops = [drop for each, _, _ in made for drop in _without_detach(program, each)]

@@ -176,7 +176,12 @@ LIFTED = {
 
 def in_double_precision(path: Path) -> list[Any]:
     torch.manual_seed(0)
-    return [each for each in load(path, path.stem).run() if each.dtype == torch.float64]
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = torch.utils._pytree.tree_leaves(load(path, path.stem).run())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return [each for each in found if isinstance(each, torch.Tensor) and each.dtype == torch.float64]
 
 
 @pytest.mark.parametrize("name", LIFTED)

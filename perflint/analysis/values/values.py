@@ -194,6 +194,14 @@ def _join_tensors(a: Value, b: Value) -> Value:
     return made._replace(item=a.item) if a.item is not None and a.item == b.item else made
 
 
+def _join_modules(a: Value, b: Value) -> Value:
+    """The module that is known better, where the other one is what its use makes likely."""
+    for one, other in ((a, b), (b, a)):
+        if one == Value(Kind.MODULE, sure=False):
+            return other._replace(sure=False)
+    return _join_plain(a, b)
+
+
 def _join_sequences(a: Value, b: Value) -> Value:
     item = join(a.item or UNKNOWN, b.item or UNKNOWN)
     if a.item is None or b.item is None or a.items == () or b.items == ():  # an empty list says nothing of its items
@@ -245,6 +253,7 @@ _JOIN_SAME = {
     Kind.TENSOR: _join_tensors,
     Kind.SEQUENCE: _join_sequences,
     Kind.MAPPING: _join_mappings,
+    Kind.MODULE: _join_modules,
     Kind.LIBRARY: _join_libraries,
 }
 

@@ -195,7 +195,8 @@ class _Reader:
             part.fetched += self._scaling(statement, part.fetched) if is_needed and self._is_training else []
             self._obstacles.opaque = {node for each in part.fetched for node in own_nodes(each.value)} | self._reads
             if part.fetched and only_fetches(self._program, statement, part.fetched):
-                raise Blocked("it fetches what the step computes with", statement)
+                value = shown(self._program, part.fetched[0].value)
+                raise Blocked(f"{value} fetches what the step computes with: do that in front of it", statement)
             if detaches(self._program, statement) and not self._is_of_step(statement):
                 raise Blocked("it gives the step what the one before left, and no more of its gradients", statement)
             part.late = list(self._check(statement))
