@@ -39,23 +39,36 @@ class _Element:
 
 
 def listed(program: Program, sync: Sync, syncs: Collection[Sync]) -> Fix | None:
-    """The fix of `ids[i].item()` for each i of a range, with all such reads in the loop; None where it isn't that."""
+    """The fix of `ids[i].item()` for each i of a range, with all such reads in the loop; None where it isn't that.
+
+    Where loops around it count such reads, too, the outermost of them that leaves the tensor as it is.
+    """
     first = _element(program, sync)
-    if first is None or not _stays(program, first):
+    if first is None:
         return None
     made, found = program.get(Flow).graph(first.name).definitions, (_element(program, each) for each in syncs)
-    alike = [each for each in found if each and each.loop is first.loop and made(each.name) == made(first.name)]
-    values = taken_around(program, first.loop).fresh(f"{first.name.id}_list")
-    copied = statement(f"{{values}} = {_copied(program, alike)}", values=values, name=first.name, end=_end(first.loop))
+    alike = [each for each in found if each and made(each.name) == made(first.name)]
+    around = {each.loop: each for each in alike if _is_in(program, first.loop, each.loop)}
+    outer = sorted((each for each in around.values() if _stays(program, each)), key=lambda each: each.loop.lineno)
+    if not outer:
+        return None
+    loop = outer[0].loop
+    alike = [outer[0], *(each for each in alike if _is_in(program, each.loop, loop) and each is not outer[0])]
+    values = taken_around(program, loop).fresh(f"{first.name.id}_list")
+    copied = statement(f"{{values}} = {_copied(program, alike)}", values=values, name=first.name, end=_end(loop))
     change = rewrite(
         program,
-        InsertBefore(first.loop, (copied,)),
+        InsertBefore(loop, (copied,)),
         *(Replace(each.read.top, _number(each, values)) for each in alike),
     )
     title = f"copy `{first.name.id}` to the host once, in front of the loop"
     if _is_tensor(program, first):
         return Fix(title, Safety.EXACT, change)
     return Fix(f"{title}, if it is one tensor", Safety.BEHAVIOUR, change)
+
+
+def _is_in(program: Program, loop: ast.For, other: ast.For) -> bool:
+    return loop is other or other in program.ancestors(loop)
 
 
 def _element(program: Program, sync: Sync) -> _Element | None:
@@ -129,7 +142,7 @@ def _stays(program: Program, element: _Element) -> bool:
     made = graph.definitions(element.name)
     inside = {each for part in (loop.iter, *loop.body) for each in ast.walk(part)}
     known = [each for each in made if isinstance(each, Definition) and each.node not in inside]
-    if len(made) != 1 or not known or isinstance(known[0].source, ast.IfExp | ast.BoolOp):
+    if len(made) != 1 or not known or _may_be_none(known[0].source):
         return False
     if element.name.id in graph.shared or any(isinstance(each, _SUSPENDING) for each in own_nodes(loop)):
         return False
@@ -138,11 +151,17 @@ def _stays(program: Program, element: _Element) -> bool:
     return is_known and not any(each.deferred or each.node in inside for each in writes)
 
 
+def _may_be_none(source: ast.expr | None) -> bool:
+    get = source.func if isinstance(source, ast.Call) else None
+    return isinstance(source, ast.IfExp | ast.BoolOp) or (isinstance(get, ast.Attribute) and get.attr == "get")
+
+
 def _copied(program: Program, elements: Collection[_Element]) -> str:
     """What copies the numbers that are read: up to the last that is counted, where none counts from the end."""
     first = next(iter(elements))
     flat = "" if program.get(Shapes).shape(first.name).rank == 1 else ".flatten()"
-    offsets, start = [each.offset for each in elements], _start(program, first.loop)
+    start = _start(program, first.loop)
+    offsets = [each.offset if each.loop is first.loop else None for each in elements]
     known = [each for each in offsets if each is not None]
     if start is None or len(known) < len(offsets) or start + min(known) < 0 or not _is_plain(program, first):
         return f"{{name}}{flat}.tolist()"
