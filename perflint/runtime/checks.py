@@ -64,21 +64,19 @@ class Checks:
     def _are_valid(self, valid: Tensor) -> Tensor | bool:
         if threading.get_ident() != self._thread:
             return self._plain(valid)
-        if self._flag is not None and self._captures():
+        if self._flag is not None and torch.cuda.is_current_stream_capturing():
             self._flag.failed.logical_or_(self._plain(valid).logical_not())
             self._has_checks = True
             return True
         with _disable_current_modes():
             return bool(self._plain(valid))
 
-    def _captures(self) -> bool:
-        return threading.get_ident() == self._thread and torch.cuda.is_current_stream_capturing()
-
     def _drawn(self, *given: Any, **named: Any) -> Tensor:
         """What torch.normal computes, which reads on the host whether its deviations are valid."""
         are_tensors = len(given) == 2 and not named and all(isinstance(each, Tensor) and each.numel() for each in given)
         is_recorded = torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in given)
-        if not are_tensors or is_recorded or not self._captures():
+        is_here = self._flag is not None and threading.get_ident() == self._thread
+        if not are_tensors or is_recorded or not (is_here and torch.cuda.is_current_stream_capturing()):
             return self._normal(*given, **named)
         mean, deviation = given
         self._are_valid(deviation.min() >= 0)
