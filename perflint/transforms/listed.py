@@ -140,7 +140,7 @@ def _stays(program: Program, element: _Element) -> bool:
     """Is the tensor there, and the same, with the same numbers, from in front of the loop to its end?"""
     graph, memory, loop = program.get(Flow).graph(element.name), program.get(Memory), element.loop
     made = graph.definitions(element.name)
-    inside = {each for part in (loop.iter, *loop.body) for each in ast.walk(part)}
+    inside = {*ast.walk(loop)}  # with the head, and an else
     known = [each for each in made if isinstance(each, Definition) and each.node not in inside]
     if len(made) != 1 or not known or _may_be_none(known[0].source):
         return False
