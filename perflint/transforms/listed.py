@@ -15,44 +15,60 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, own_nodes, path_of
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, integer, own_nodes, path_of
 from perflint.transforms.host_reads import Read, read_of
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertBefore, Replace, expression, statement
 from perflint.transforms.rewrite import rewrite
 
-_WITH_STEP = 3  # arguments of a range, which may count down
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await)  # others run meanwhile
 
 
 @dataclass(frozen=True)
 class _Element:
-    """A read of one number of the tensor called `name`, at an index that the `loop` over a range counts."""
+    """A read of one number of the tensor called `name`, at an index that the `loop` over a range counts.
+
+    `offset` is the constant that the index adds to what is counted; None for another one.
+    """
 
     read: Read
     name: ast.Name
     index: ast.expr
     loop: ast.For
+    offset: int | None
 
 
 def listed(program: Program, sync: Sync, syncs: Collection[Sync]) -> Fix | None:
-    """The fix of `ids[i].item()` for each i of a range, with all such reads in the loop; None where it isn't that."""
+    """The fix of `ids[i].item()` for each i of a range, with all such reads in the loop; None where it isn't that.
+
+    Where loops around it count such reads, too, the outermost of them that leaves the tensor as it is.
+    """
     first = _element(program, sync)
-    if first is None or not _stays(program, first):
+    if first is None:
         return None
-    found = (_element(program, each) for each in syncs)
-    alike = [each for each in found if each and each.loop is first.loop and each.name.id == first.name.id]
-    values = taken_around(program, first.loop).fresh(f"{first.name.id}_list")
-    copied = statement(f"{{values}} = {_copied(program, alike)}", values=values, name=first.name, end=_end(first.loop))
+    made, found = program.get(Flow).graph(first.name).definitions, (_element(program, each) for each in syncs)
+    alike = [each for each in found if each and made(each.name) == made(first.name)]
+    around = {each.loop: each for each in alike if _is_in(program, first.loop, each.loop)}
+    outer = sorted((each for each in around.values() if _stays(program, each)), key=lambda each: each.loop.lineno)
+    if not outer:
+        return None
+    loop = outer[0].loop
+    alike = [outer[0], *(each for each in alike if _is_in(program, each.loop, loop) and each is not outer[0])]
+    values = taken_around(program, loop).fresh(f"{first.name.id}_list")
+    copied = statement(f"{{values}} = {_copied(program, alike)}", values=values, name=first.name, end=_end(loop))
     change = rewrite(
         program,
-        InsertBefore(first.loop, (copied,)),
+        InsertBefore(loop, (copied,)),
         *(Replace(each.read.top, _number(each, values)) for each in alike),
     )
     title = f"copy `{first.name.id}` to the host once, in front of the loop"
-    if _is_tensor(program, first.name):
+    if _is_tensor(program, first):
         return Fix(title, Safety.EXACT, change)
     return Fix(f"{title}, if it is one tensor", Safety.BEHAVIOUR, change)
+
+
+def _is_in(program: Program, loop: ast.For, other: ast.For) -> bool:
+    return loop is other or other in program.ancestors(loop)
 
 
 def _element(program: Program, sync: Sync) -> _Element | None:
@@ -62,17 +78,25 @@ def _element(program: Program, sync: Sync) -> _Element | None:
     base = read.base
     if not read.is_scalar or not isinstance(base, ast.Subscript) or not isinstance(base.value, ast.Name):
         return None
-    loop = _counting(program, base.slice)
+    counted, offset = _parts(base.slice)
+    loop = _counting(program, counted)
     if loop is None or program.value(base.value).kind is not Kind.TENSOR:
         return None
-    return _Element(read, base.value, base.slice, loop)
+    return _Element(read, base.value, base.slice, loop, offset)
+
+
+def _parts(index: ast.expr) -> tuple[ast.expr, int | None]:
+    """An index without the constant that is added to it, and that constant; None where it isn't such a sum."""
+    if not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Add | ast.Sub):
+        return index, 0
+    first, second = integer(index.left), integer(index.right)
+    if second is not None:
+        return index.left, second if isinstance(index.op, ast.Add) else -second
+    return index.right, first if isinstance(index.op, ast.Add) else None
 
 
 def _counting(program: Program, index: ast.expr) -> ast.For | None:
-    """The loop over a range that counts the index, alone or with a constant added, if it is around that directly."""
-    if isinstance(index, ast.BinOp) and isinstance(index.op, ast.Add | ast.Sub):
-        parts = [each for each in (index.left, index.right) if not _is_integer(each)]
-        index = parts[0] if len(parts) == 1 else index
+    """The loop over a range that counts the index, if it is around that directly."""
     found = program.get(Flow).graph(index).definitions(index) if isinstance(index, ast.Name) else ()
     made = next(iter(found), None)
     for each in program.ancestors(index):
@@ -83,25 +107,27 @@ def _counting(program: Program, index: ast.expr) -> ast.For | None:
     return None
 
 
-def _is_integer(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int
-
-
 def _arguments(program: Program, loop: ast.For) -> list[ast.expr] | None:
     call = loop.iter
     is_range = isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.range" and not call.keywords
     return call.args if is_range and isinstance(call, ast.Call) else None
 
 
-def _is_tensor(program: Program, name: ast.Name) -> bool:
-    """Is it surely one tensor, or used as such, and not a list of them?"""
-    graph = program.get(Flow).graph(name)
-    made = next(iter(graph.definitions(name)))
-    call = made.source if isinstance(made, Definition) else None
-    if program.value(name).sure or (isinstance(call, ast.Call) and _is_of_tensor(call.func)):
+def _is_tensor(program: Program, element: _Element) -> bool:
+    """Is it surely one tensor, or used as such in front of the loop, and not a list of them?"""
+    graph = program.get(Flow).graph(element.name)
+    made = next(iter(graph.definitions(element.name)))
+    if not isinstance(made, Definition):
+        return False
+    if program.value(element.name).sure or (isinstance(made.source, ast.Call) and _is_of_tensor(made.source.func)):
         return True
-    uses = made.uses if isinstance(made, Definition) else ()
-    return any(isinstance(above := program.parent(use), ast.Attribute) and _is_of_tensor(above) for use in uses)
+    sure = (each for each in made.uses if graph.dominates(each, element.loop.iter) and not _is_guarded(program, each))
+    return any(isinstance(above := program.parent(use), ast.Attribute) and _is_of_tensor(above) for use in sure)
+
+
+def _is_guarded(program: Program, node: ast.AST) -> bool:
+    """May an expression around `node` leave it out?"""
+    return any(isinstance(each, ast.IfExp | ast.BoolOp) for each in program.ancestors(node))
 
 
 def _is_of_tensor(node: ast.expr) -> bool:
@@ -111,32 +137,53 @@ def _is_of_tensor(node: ast.expr) -> bool:
 
 
 def _stays(program: Program, element: _Element) -> bool:
-    """Is the tensor the same, with the same numbers, all through the loop?"""
-    graph, memory = program.get(Flow).graph(element.name), program.get(Memory)
+    """Is the tensor there, and the same, with the same numbers, from in front of the loop to its end?"""
+    graph, memory, loop = program.get(Flow).graph(element.name), program.get(Memory), element.loop
     made = graph.definitions(element.name)
-    if len(made) != 1 or any(graph.is_within(each.node, element.loop) for each in made if isinstance(each, Definition)):
+    inside = {*ast.walk(loop)}  # with the head, and an else
+    known = [each for each in made if isinstance(each, Definition) and each.node not in inside]
+    if len(made) != 1 or not known or _may_be_none(known[0].source):
         return False
-    if any(isinstance(each, _SUSPENDING) for each in own_nodes(element.loop)):
+    if element.name.id in graph.shared or any(isinstance(each, _SUSPENDING) for each in own_nodes(loop)):
         return False
-    writes = memory.writes_after(element.name, element.loop)
+    writes = memory.writes_after(element.name, loop.iter)
     is_known = memory.points_to(element.name).is_known
-    return is_known and not any(each.deferred or graph.is_within(each.node, element.loop) for each in writes)
+    return is_known and not any(each.deferred or each.node in inside for each in writes)
+
+
+def _may_be_none(source: ast.expr | None) -> bool:
+    get = source.func if isinstance(source, ast.Call) else None
+    return isinstance(source, ast.IfExp | ast.BoolOp) or (isinstance(get, ast.Attribute) and get.attr == "get")
 
 
 def _copied(program: Program, elements: Collection[_Element]) -> str:
-    """What copies the numbers that are read: no more than the loop counts to, where no index may count from the end."""
+    """What copies the numbers that are read: up to the last that is counted, where none counts from the end."""
     first = next(iter(elements))
     flat = "" if program.get(Shapes).shape(first.name).rank == 1 else ".flatten()"
-    is_plain = all(isinstance(each.index, ast.Name) for each in elements) and _is_plain(program, first)
-    return f"{{name}}{'[:{end}]' if is_plain else ''}{flat}.tolist()"
+    start = _start(program, first.loop)
+    offsets = [each.offset if each.loop is first.loop else None for each in elements]
+    known = [each for each in offsets if each is not None]
+    if start is None or len(known) < len(offsets) or start + min(known) < 0 or not _is_plain(program, first):
+        return f"{{name}}{flat}.tolist()"
+    more, number = max(0, *known), integer(_end(first.loop))
+    end = str(number + more) if number is not None else f"{{end}} + {more}" if more else "{end}"
+    return f"{{name}}[:{end}]{flat}.tolist()"
+
+
+def _start(program: Program, loop: ast.For) -> int | None:
+    """Where a range begins that counts up; None where that isn't known."""
+    first, *others = _arguments(program, loop) or [loop.iter]
+    counts_up = len(others) < 2 or (integer(others[1]) or 0) > 0
+    return (integer(first) if others else 0) if counts_up else None
 
 
 def _is_plain(program: Program, element: _Element) -> bool:
-    """Does the loop count up to what can be written once more, and isn't the length of the tensor?"""
-    counted, end, name = _arguments(program, element.loop) or [], _end(element.loop), element.name.id
+    """Can the end of the range be written once more, and isn't it the length of the tensor?"""
+    end, name = _end(element.loop), element.name.id
     is_length = isinstance(end, ast.Call) and program.qualified(end.func) == "builtins.len"
     is_all = ast.unparse(end) in (f"len({name})", f"{name}.shape[0]", f"{name}.size(0)")
-    return len(counted) < _WITH_STEP and not is_all and (is_length or path_of(end) != "" or _is_integer(end))
+    written = end.args[0] if is_length and isinstance(end, ast.Call) else end
+    return not is_all and (path_of(written) != "" or integer(end) is not None)
 
 
 def _end(loop: ast.For) -> ast.expr:

@@ -292,17 +292,22 @@ def runs_model_beside(program: Program, node: ast.AST) -> bool:
     return any(runs_module(program, each) for each in calls)
 
 
-def is_part_of_step(program: Program, node: ast.AST) -> bool:
+def is_part_of_step(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
     """Does it run once in each call of a method that trains once, as an agent's, which loops elsewhere call?
 
-    What makes its own optimizer begins to train, and isn't called again and again.
+    What makes its own optimizer begins to train, and isn't called again and again; nor is what only functions of this
+    file call, outside of loops.
     """
     function = program.function_of(node)
-    if function is None or program.class_around(function) is None:
+    if function is None or program.class_around(function) is None or loops_around(program, node):
         return False
     calls = (each for each in own_nodes(function) if isinstance(each, ast.Call))
-    begins = any(program.value(each).kind is Kind.OPTIMIZER for each in calls)
-    return not begins and not loops_around(program, node) and steps_beside(program, node)
+    if any(program.value(each).kind is Kind.OPTIMIZER for each in calls):
+        return False
+    sites = program.call_sites(function)
+    if steps_beside(program, node, 0):
+        return not sites or any(program.class_around(each) for each in sites)
+    return depth > 0 and any(is_part_of_step(program, each, depth - 1) for each in sites)
 
 
 def acts_beside(program: Program, node: ast.AST) -> bool:
