@@ -158,19 +158,21 @@ class Examination(Planned):
         reserve = 2 * self._records.one
         if not settled.hope or self._schedule.least(_BESIDE) > self._budget.left - reserve:
             return verdict
-        self._keys = {fix.name: keys[fix.name] for fix in settled.hope}
+        keys_before, self._keys = self._keys, {fix.name: keys[fix.name] for fix in settled.hope}
+        noted, self._left_out = self._left_out, []
         try:
             better = self._contest(reserve).instead(settled)
-            if better is None:
-                return verdict
-            patched = self._patched(better.patch)
-            run = self._recorded(patched)
-            proved = self._compared(
-                replace(verdict, samples=better.race.samples), self._seen(patched, run), patched, run, better
-            )
+            if better is not None:
+                patched = self._patched(better.patch)
+                run = self._recorded(patched)
+                seen = self._seen(patched, run)
+                proved = self._compared(replace(verdict, samples=better.race.samples), seen, patched, run, better)
+                if proved.outcome is Outcome.FASTER:
+                    return proved
         except (Fault, TimeUp):
-            return verdict
-        return proved if proved.outcome is Outcome.FASTER else verdict
+            pass
+        self._keys, self._left_out = keys_before, noted
+        return verdict
 
     def _compared(
         self,

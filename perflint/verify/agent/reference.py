@@ -121,8 +121,10 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         after = torch.cuda.get_rng_state(device)
         torch.cuda.set_rng_state(before, device)
-        self._follow(result, self._as_it_is(func, args, kwargs))
-        torch.cuda.set_rng_state(after, device)
+        try:
+            self._follow(result, self._as_it_is(func, args, kwargs))
+        finally:
+            torch.cuda.set_rng_state(after, device)
         return result
 
     def _doubles(self, func: Any, args: Any, kwargs: Any) -> Any:
