@@ -40,8 +40,9 @@ What is offered, by the question that a rule asks:
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
   what runs as often as an optimizer, `runs_model_beside` as a model, `computes_for_callers` where whoever calls it
-  does, and `made_before_steps` what is made earlier; `loops_around` gives the loops, those of `callers`, too,
-  `walked_batch` what a loop walks sample by sample, and `steps_an_environment` finds `env.step(action)`.
+  does, `is_part_of_step` in what trains once a call, and `made_before_steps` what is made earlier; `loops_around` gives
+  the loops, those of `callers`, too, `walked_batch` what a loop walks sample by sample, `steps_an_environment` finds
+  `env.step(action)`, and `acts_beside` what a loop runs as often.
 - *What of the data?* `loaders`, and `derived_loaders` of other classes, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
   something is a part; `samples` gives each `Sample` that a dataset makes, with the work that it is; `dataset` gives the
@@ -53,7 +54,7 @@ What is offered, by the question that a rule asks:
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`. Whole
   remedies: `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`),
-  `training_steps` (each a `TrainingStep`), `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+  `training_steps` (each a `TrainingStep`), `acting_steps`, `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -88,7 +89,9 @@ from perflint.analysis.data.restarts import Restarts, restarts
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.heat import (
+    acts_beside,
     computes_for_callers,
+    is_part_of_step,
     made_before_steps,
     runs_model_beside,
     runs_often,
@@ -170,12 +173,14 @@ __all__ = [
     "Loop", "LoopKind", "Made", "Move", "Numbers", "Operation", "Optimized", "Option", "Options", "Place", "Placed",
     "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts", "Role", "Rule", "Safety",
     "Sample", "Says", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State", "Summary", "Sync",
-    "TorchCall", "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "add_guard", "apart", "arguments_of",
-    "asks_for_layout", "asks_for_setting", "assigned", "attentions", "batch", "bind", "bindings_of",
+    "TorchCall", "TrainingStep", "Trait", "UnusedGraph", "Value", "Write", "acting_steps", "acts_beside", "add_guard",
+    "apart",
+    "arguments_of", "asks_for_layout", "asks_for_setting", "assigned", "attentions", "batch", "bind", "bindings_of",
     "call_like", "call_span", "callers", "carrying_loop", "changing", "comments", "computes_for_callers", "converts",
     "dataset", "dependents", "derived_loaders", "evaluations", "expression", "filled_on_device", "first_process_start",
     "flow", "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
-    "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_rebound",
+    "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_part_of_step",
+    "is_rebound",
     "is_view", "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
     "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "moved_made", "number",
     "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
@@ -350,6 +355,13 @@ def training_steps(program: Program) -> list[TrainingStep]:
     from perflint.transforms.capture.candidate import training_steps  # here: few ask for it
 
     return training_steps(program)
+
+
+def acting_steps(program: Program) -> list[tuple[ast.Call, Fix]]:
+    """The calls of policies that act for an environment, each with the fix that runs it as a CUDA graph."""
+    from perflint.transforms.capture.candidate import acting_steps  # here: few ask for it
+
+    return acting_steps(program)
 
 
 def host_reads(program: Program) -> list[HostRead]:

@@ -97,6 +97,6 @@ def _is_fused_besides(program: Program) -> bool:
     """Does the file's code name a fused kernel, rather than a comment or a docstring?"""
     if not _FUSED.search(program.text):
         return False
-    words = ((node, getattr(node, part)) for kind, part in _NAMING.items() for node in program.of_type(kind))
-    found = (node for node, word in words if isinstance(word, str) and _FUSED.search(word) is not None)
-    return not all(isinstance(program.parent(each), ast.Expr) for each in found)
+    words = [(node, getattr(node, part)) for kind, part in _NAMING.items() for node in program.of_type(kind)]
+    fused = {word for word in {word for _, word in words} if isinstance(word, str) and _FUSED.search(word) is not None}
+    return not all(isinstance(program.parent(node), ast.Expr) for node, word in words if word in fused)

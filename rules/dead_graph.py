@@ -2,12 +2,12 @@
 
 ## What it does
 
-Reports calls of modules, and of methods of one, in every step, of an environment or once a rollout, too, while
-gradients are recorded, of whose results every use begins with `detach` or `data`: `module(x).detach()`, or
-`fake = generator(z)` where only `fake.detach()` is read; a helper may do that, as in `to_numpy(actor(x))`. Also what a
-generator makes for a step of the discriminator alone, where `zero_grad` comes before the generator's optimizer steps.
-Leaves alone results that others may see, modules that differentiate themselves or are frozen, losses, tests, and
-evaluations, which `eval-without-no-grad` reports.
+Reports calls of modules, and of methods of one, in every step, also of an environment, once a rollout, or where a
+function is named for acting in one, while gradients are recorded, of whose results every use begins with `detach` or
+`data`: `module(x).detach()`, or `fake = generator(z)` where only `fake.detach()` is read; a helper may do that, as in
+`to_numpy(actor(x))`. Also what a generator makes for a step of the discriminator alone, where `zero_grad` comes before
+the generator's optimizer steps. Leaves alone results that others may see, modules that differentiate themselves or are
+frozen, losses, tests, and evaluations, which `eval-without-no-grad` reports.
 
 ## Why it is slow
 
@@ -52,6 +52,7 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Blocked, Effect, Finding, Fix, Options, Program, Rule, Safety, UnusedGraph
 
+_ACTS = re.compile(r"(^|_)(act|acts|actions?|explore|exploit|greedy|eval_step)(_|$)", re.IGNORECASE)
 _LAYER = re.compile(r"torch\.nn\.(Linear|Conv\w+|LayerNorm|BatchNorm\w+|Embedding)$")
 
 
@@ -69,17 +70,17 @@ class DeadGraph(Rule):
         for each in dead:
             fixes, blocked = api.tried(_fix, program, each, dead)
             message = f"`{program.segment(each.run.func)}` builds a graph, {each.fate}"
-            cut = each.end(program) if each.is_at_once else None
+            cut, by = each.end(program) if each.is_at_once else None, program.hot_by(each.run)
             span = api.call_span(program, cut) if cut is not None else program.span(each.run)
-            by = program.hot_by(each.run)
             yield self.finding(span, message, kind="detach", fixes=fixes, blocked=blocked, hot_by=by)
 
 
 def _runs_often(program: Program, run: ast.Call) -> bool:
-    """Does it run in every step, in each iteration of a loop that runs a model, or in one that steps an environment?"""
+    """Does it run in every step, of a model or of an environment, or in a function that acts in one, by its name?"""
     loops = api.loops_around(program, run) if ".step(" in program.text else ()
     acts = any(api.steps_an_environment(program, node) for loop in loops for node in api.own_nodes(loop))
-    return acts or api.runs_often(program, run) or api.runs_model_beside(program, run)
+    acts |= _ACTS.search(getattr(program.function_of(run), "name", "")) is not None
+    return acts or any(each(program, run) for each in (api.runs_often, api.runs_model_beside, api.steps_beside))
 
 
 def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
@@ -94,8 +95,7 @@ def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
     before = itertools.takewhile(promises.__contains__, reversed(block[:here]))
     group = [*reversed([*before]), *itertools.takewhile(promises.__contains__, block[here:])]
     made = [promises[each] for each in group]
-    switch = api.of_torch(program, "no_grad", found.run)
-    quiet = api.statement("with {switch}():\n    {kept}", switch=switch, kept=group)
+    quiet = api.statement("with {no}():\n    {kept}", no=api.of_torch(program, "no_grad", found.run), kept=group)
     drops = [drop for each, _, _ in made for drop in _without_detach(program, each)]
     change = api.rewrite(program, api.ReplaceStatements(tuple(group), (quiet,)), *drops)
     worst = max((each for _, each, _ in made), key=list(Safety).index)

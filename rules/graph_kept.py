@@ -43,7 +43,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Fate, Finding, Fix, GradMode, GraphUse, LoopKind, Options, Program, Rule, Safety
+from perflint.api import Blocked, Fate, Finding, Fix, GradMode, GraphUse, Heat, LoopKind, Options, Program, Rule, Safety
 
 _PUTS = frozenset({"append"})
 
@@ -106,4 +106,4 @@ def _lives_on(program: Program, use: ast.Name, whole: ast.Name) -> bool:
         return False
     inside = {node for loop in loops if program.loop_kind(loop) is LoopKind.STEP for node in ast.walk(loop)}
     made = api.flow(program).definitions(whole) - {whole}
-    return bool(made) and not any(each in inside for each in made)
+    return bool(made) and not any(each in inside and program.heat(each) is not Heat.ONCE for each in made)

@@ -117,7 +117,9 @@ def _resizes_first(program: Program, made: ast.AST) -> bool:
 
 
 def _is_kept(program: Program, call: ast.Call) -> bool:
-    """Is it done under a condition, or kept by the object?"""
+    """Is it done under a condition, or kept by the object, rather than closed at once?"""
+    if isinstance(program.statement_of(call), ast.With):
+        return False
     targets = getattr(program.statement_of(call), "targets", ())
     keeps = any(isinstance(each, ast.Attribute | ast.Subscript) for each in targets)
     return keeps or any(isinstance(each, ast.If | ast.Try) for each in program.ancestors(call))

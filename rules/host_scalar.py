@@ -75,6 +75,8 @@ def _is_hot(program: Program, call: ast.Call) -> bool:
     collates = "collate" in getattr(program.function_of(call), "name", "")
     if collates or api.runs_often(program, call) or api.runs_model_beside(program, call):
         return True
+    if api.acts_beside(program, call) or api.is_part_of_step(program, call):
+        return True
     return api.computes_for_callers(program, call)
 
 
@@ -97,6 +99,17 @@ def _is_moved(program: Program, call: ast.Call) -> bool:
     return api.moved_at_once(program, call) is not None or api.moved_later(program, call) is not None
 
 
+def _is_alone(program: Program, call: ast.Call, statement: ast.stmt) -> bool:
+    """Does it make what a variable surely holds wherever that is read?"""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return False
+    moved = api.moved_later(program, call)
+    own = {target, *getattr(program.statement_of(moved.call), "targets", ())} if moved is not None else {target}
+    uses = api.flow(program).graph(target).uses.get(target, ())
+    return bool(uses) and all(api.flow(program).definitions(use) <= own for use in uses)
+
+
 def _stands_in(program: Program, call: ast.Call) -> bool:
     """Is it what a function returns beside something else, one of two values, or what an object keeps?"""
     statement, function = program.statement_of(call), program.function_of(call)
@@ -104,7 +117,11 @@ def _stands_in(program: Program, call: ast.Call) -> bool:
     if any(isinstance(each, ast.IfExp) for each in program.ancestors(call)):
         return True
     if isinstance(guard, ast.If) and not api.asks_for_setting(program, guard.test):
-        return True
+        return not _is_alone(program, call, statement)
     if isinstance(statement, ast.Return) and function is not None:
         return sum(isinstance(each, ast.Return) for each in api.own_nodes(function)) > 1
-    return any(isinstance(each, ast.Attribute | ast.Subscript) for each in getattr(statement, "targets", ()))
+    kept = getattr(statement, "value", None)
+    while isinstance(kept, ast.Call) and kept is not call and isinstance(kept.func, ast.Attribute):
+        kept = kept.func.value
+    is_kept = any(isinstance(each, ast.Attribute | ast.Subscript) for each in getattr(statement, "targets", ()))
+    return is_kept and kept is call

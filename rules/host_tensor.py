@@ -4,10 +4,10 @@
 
 Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
 `ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have
-just made on the host, in every step, of samplers too, also with views, casts and operations with numbers in between, by
-a function that only moves its argument, and where a function that no code of its file runs puts it beside what it is
-given. Left alone are tensors made of data, which are on the host anyway, buffers that are made once, pinned memory, and
-empty tensors.
+just made on the host, in every step, of samplers and environments too, also with views, casts and operations with
+numbers in between, by a function that only moves its argument, and where a function that no code of its file runs puts
+it beside what it is given. Left alone are tensors made of data, which are on the host anyway, buffers that are made
+once, pinned memory, and empty tensors.
 
 ## Why it is slow
 
@@ -46,6 +46,7 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Blocked, Finding, Fix, Made, Move, Options, Program, Rule
 
+_COUNTING = frozenset({"builtins.range", "builtins.enumerate"})
 _OTHER_NAMES = ("byte", "char")  # casts to types of other names: uint8, int8
 
 
@@ -73,10 +74,12 @@ class HostTensor(Rule):
 
 
 def _is_of_steps(program: Program, call: ast.Call) -> bool:
-    """Does a loop that counts its steps, as a sampler's, run a model beside it?"""
+    """Does a loop step an environment, or count its steps, as a sampler's, and run a model beside it?"""
+    if api.acts_beside(program, call) or api.is_part_of_step(program, call):
+        return True
     loop = next((each for each in program.ancestors(call) if isinstance(each, api.LOOPS)), None)
     walked = ast.walk(loop.iter) if isinstance(loop, ast.For) else ()
-    counts = any(program.qualified(each) == "builtins.range" for each in walked if isinstance(each, ast.Name))
+    counts = any(program.qualified(each) in _COUNTING for each in walked if isinstance(each, ast.Name))
     return counts and api.runs_model_beside(program, call)
 
 

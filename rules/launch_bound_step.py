@@ -6,6 +6,9 @@ the first operation on a batch that lies on the device up to the step of the opt
 device behind that. Zeroing of gradients, the forward pass, the loss, clipping, several optimizers, and averages of
 weights may be part of it.
 
+And finds, in files that train, where a policy is asked under `torch.no_grad()` what to give to `env.step()`: that, too,
+can be a graph.
+
 ## Why it is slow
 Small models on a fast GPU are launch-bound: each kernel runs for a few microseconds, and Python takes longer to launch
 the next one. A graph launches the whole step, backward pass and optimizer included, in one call. Where the GPU is busy
@@ -46,6 +49,11 @@ with other optimizers, which step in their capturable form, and `precision` wher
 tensors, of torch's default type. The first steps run eagerly and are watched; where a replay would do something else
 than the function, all steps stay eager, and a warning says why (`perflint docs tuning`).
 
+Of a policy that acts, `exact`, the statements become a function that compute what the environment is given; data of the
+host is copied in front of it, as `torch.Tensor(obs).to(device)`, and noise by `torch.normal`, which reads on the host
+whether its deviations are valid, is added behind it. Where gradients are recorded, `dead-graph` comes first. No graph
+stands for a policy that assigns attributes, tests tensors, or gives views of what is written to afterwards.
+
 A step that is a function or a method without a decorator becomes another one in front of it, which it calls. What the
 step sets and is read later is returned. Values that the host reads in the middle of the step, as by
 `total += loss.item()` between `loss.backward()` and `optimizer.step()`, are returned and read behind it, as are reports
@@ -55,7 +63,7 @@ handled. A number that only the next step reads, such as `log_alpha.exp().item()
 that only scales tensors is given as a tensor. A state that each step hands to the next one, which detaches it, is an
 argument and a result. Whether a distribution of torch.distributions has valid arguments is checked on the device, for
 which the host doesn't wait: NaN raises the ValueError a step or two later than in eager mode,
-and behind the last step not at all.
+and behind the last step as the program ends.
 
 Where the optimizer can't step in a graph, or something that can't be moved stands between the backward pass and its
 step, the forward and backward passes are one, `exact` with any optimizer, and the rest stays as it was: with a
@@ -88,7 +96,7 @@ from perflint.api import Finding, Options, Program, Rule, Severity
 
 
 class LaunchBoundStep(Rule):
-    """Training steps, at their backward pass."""
+    """Training steps, at their backward pass, and policies that act between them."""
 
     group = "overhead"
     severity = Severity.ADVICE
@@ -105,4 +113,11 @@ class LaunchBoundStep(Rule):
                 kind="graph",
                 fixes=step.fixes,
                 blocked=step.blocked,
+            )
+        for call, fix in api.acting_steps(program):
+            yield self.finding(
+                api.call_span(program, call),
+                "each step of the environment launches the policy's kernels one by one: one CUDA graph launches all",
+                kind="acting",
+                fixes=(fix,),
             )

@@ -43,12 +43,13 @@ keep lengths and sizes on the host from the start; collect predictions on the de
 
 ## Fix safety
 
-The same fix as for `.item()` where a `float(t)` or `int(t)` is only added up or collected: `exact`, or `rounding` and
-`behaviour` under the same conditions (see `item-in-loop`). What is only printed, logged, or shown by a progress bar or
-a summary writer, as `f"{loss:.4f}"`, `float(loss)` or `loss.detach().cpu().numpy()`, is reported when it has arrived:
-`exact`, and a candidate that waits for `--unsafe`, under the conditions that `item-in-loop` tells; a tensor that is
-shown without the format of a number tells its device, and has no fix. What is read for control flow, for its size, or
-as a whole tensor has no fix that keeps the program's meaning; the finding says what to do instead.
+The same fix as for `.item()` where a `float(t)` or `int(t)` is only added up or collected, or converts the numbers of
+one tensor one by one: `exact`, or `rounding` and `behaviour` under the same conditions (see `item-in-loop`). What is
+only printed, logged, or shown by a progress bar or a summary writer, as `f"{loss:.4f}"`, `float(loss)` or
+`loss.detach().cpu().numpy()`, is reported when it has arrived: `exact`, and a candidate that waits for `--unsafe`,
+under the conditions that `item-in-loop` tells; a tensor that is shown without the format of a number tells its device,
+and has no fix. What is read for control flow, for its size, or as a whole tensor has no fix that keeps the program's
+meaning; the finding says what to do instead.
 
 ## Measured
 

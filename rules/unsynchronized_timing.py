@@ -50,6 +50,7 @@ _CLOCKS = frozenset(f"time.{each}" for each in ("time", "perf_counter", "monoton
 _CLOCKS |= {"timeit.default_timer"}
 _OF_TRAINING = frozenset({"zero_grad", "train", "eval", "append", "set_epoch", "step"})
 _WAITS = frozenset({"synchronize", "wait", "join", "barrier", "spawn", "numpy", "elapsed_time", "block_until_ready"})
+_TELLS = ("waits", "unknown")
 _HARMLESS = ("builtins.", "math.", "time.", "torch.", "numpy.", "contextlib.")
 _MESSAGE = (
     "the device may not have computed yet what is timed here: call torch.cuda.synchronize() before the clock is read"
@@ -100,7 +101,9 @@ def _between(program: Program, start: ast.Call, end: ast.Call) -> Sequence[ast.s
     while last not in block and isinstance(branch := program.parent(last), ast.If):
         last, inner = branch, [*program.block_of(last)[: program.block_of(last).index(last)], *inner]
     is_in_order = first is not last and last in block and block.index(first) < block.index(last)
-    if not is_in_order or _shows(program, [program.statement_of(end)]):
+    nodes, start_of_end = [*ast.walk(program.statement_of(end))], program.span(end)[0]
+    earlier = (each for each in nodes if isinstance(each, ast.Call) and program.span(each)[1] < start_of_end)
+    if not is_in_order or _shows(program, nodes[:1]) or any(_done(program, each) in _TELLS for each in earlier):
         return ()
     return [*block[block.index(first) + 1 : block.index(last)], *inner]
 
@@ -119,7 +122,7 @@ def _is_computing(program: Program, region: Sequence[ast.stmt]) -> bool:
         nodes = list(ast.walk(statement))
         calls = sorted((each for each in nodes if isinstance(each, ast.Call)), key=lambda each: program.span(each)[1])
         done = [_done(program, each) for each in calls]  # in the order in which they run
-        waits = [at for at, each in enumerate(done, 1) if each in ("waits", "unknown")]
+        waits = [at for at, each in enumerate(done, 1) if each in _TELLS]
         if waits or _shows(program, [statement]):
             if any(isinstance(each, api.LOOPS) for each in nodes):
                 return False  # most of what is timed is waited for

@@ -12,7 +12,7 @@ import pytest
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check_text
-from perflint.engine.results import FileResult, InternalProblem, RuleCrash
+from perflint.engine.results import FileResult, RuleCrash
 from perflint.engine.rule import Rule
 from perflint.project.cache import decode, encode
 from tests.fixture_cases import FIXTURES
@@ -122,7 +122,7 @@ def test_what_is_nested_too_deeply_is_a_problem() -> None:
 def test_what_is_no_text_is_a_problem(data: bytes) -> None:
     result, _ = check_bytes("a.py", data, (EVAL,), {})
     assert result.problem is not None
-    assert not isinstance(result.problem, InternalProblem)
+    assert result.problem.traceback is None
 
 
 def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_crash_is_ours_and_names_the_rule_and_the_place() -> None:
         check_text(text, [CRASH], {})
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     found = checked(text, CRASH).problem
-    assert isinstance(found, InternalProblem)
+    assert found is not None and found.traceback
     assert found.message.startswith("internal error in the rule crash, which is a bug: ZeroDivisionError")
     assert "stub_rules.py" in found.traceback
 

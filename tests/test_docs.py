@@ -57,6 +57,15 @@ def test_the_readme_names_every_rule_and_every_document() -> None:
     assert [topic for topic in documents() if f"perflint/docs/{topic}.md" not in README] == []
 
 
+def test_each_known_trap_names_tests_that_there_are() -> None:
+    rows = [row for row in documents()["traps"].splitlines() if row.startswith("| ") and "---" not in row]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    named = [re.findall(r"`(test_\w+)(?:\[([^]]+)\])?`", row) for row in rows if "proved by" not in row]
+    assert all(named)
+    missing = {name for names in named for name, case in names if f"def {name}(" not in text or case not in text}
+    assert not missing
+
+
 def test_the_files_that_the_readme_links_to_exist() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / target).exists(), target

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perflint.engine.fix import fix_text
-from perflint.project import figures
+from perflint.project import figures, stored
 from perflint.project.figures import LoaderFigure
 from perflint.project.settings import load
 from rules.dataloader_defaults import DataloaderDefaults
@@ -74,18 +74,18 @@ def test_two_places_with_the_same_call_that_differ_are_told_nothing(tmp_path: Pa
 def test_what_is_measured_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
     figures.keep(tmp_path, FIGURE)
     figures.keep(tmp_path, FIGURE._replace(workers=5))
-    assert [each.workers for each in figures.load(figures.nearest(tmp_path / "package"))] == [5]
+    assert [each.workers for each in figures.load(stored.nearest(tmp_path / "package", stored.LOADERS))] == [5]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege there")
 def test_a_file_that_is_a_link_stays_one(tmp_path: Path) -> None:
     shared = tmp_path / "shared.json"
     shared.touch()
-    (tmp_path / figures.FOLDER).mkdir()
-    (tmp_path / figures.FOLDER / figures.FILE).symlink_to(shared)
+    (tmp_path / stored.FOLDER).mkdir()
+    (tmp_path / stored.FOLDER / stored.LOADERS).symlink_to(shared)
     figures.keep(tmp_path, FIGURE)
     assert figures.load(shared) == (FIGURE,)
-    assert [each.name for each in (tmp_path / figures.FOLDER).iterdir()] == [figures.FILE]
+    assert [each.name for each in (tmp_path / stored.FOLDER).iterdir()] == [stored.LOADERS]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_file_that_is_a_link_stays_one(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_damaged_or_of_another_version_is_no_file(tmp_path: Path, content: str) -> None:
     figures.keep(tmp_path, FIGURE)
-    (tmp_path / figures.FOLDER / figures.FILE).write_text(content)
+    (tmp_path / stored.FOLDER / stored.LOADERS).write_text(content)
     assert "num_workers=4" in fixed(tmp_path)
 
 

@@ -9,7 +9,18 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import may_swallow
 from perflint.analysis.links import Manner
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, TRIES, Function, Loop, body_of, own_nodes, path_of, reachable
+from perflint.syntax.walk import (
+    FUNCTIONS,
+    LOOPS,
+    TRIES,
+    Function,
+    Loop,
+    body_of,
+    nodes_below,
+    own_nodes,
+    path_of,
+    reachable,
+)
 
 HasEffect = Callable[..., bool]  # of a program and a call: what this does by itself, or by summaries of other files
 
@@ -75,7 +86,7 @@ class CallGraph:
     def calls(self, function: Function) -> Sequence[ast.Call]:
         """The calls that running the body of `function` may make."""
         if function not in self._calls:
-            nodes = (node for statement in body_of(function) for node in ast.walk(statement))
+            nodes = (node for statement in body_of(function) for node in nodes_below(statement))
             self._calls[function] = [node for node in nodes if isinstance(node, ast.Call)]
         return self._calls[function]
 

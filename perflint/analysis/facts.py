@@ -19,7 +19,7 @@ from perflint.analysis.values.codes import named_functions, targets_of
 from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
-from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
+from perflint.analysis.values.values import ELSEWHERE, UNKNOWN, Kind, Place, Value
 from perflint.syntax.module import Module, holds_tests, is_main_guard
 from perflint.syntax.scopes import Bound, bind, defaults_of, is_of_class, is_static, parameters_of
 from perflint.syntax.walk import Function, Loop, own_nodes, path_of
@@ -193,6 +193,8 @@ class Program(Module, ABC):
     def targets(self, node: ast.Call) -> tuple[str, ...]:
         """What a call may reach in other files, as this file names it."""
         callee = self.value(node.func)
+        if callee.kind is Kind.LIBRARY and callee.name.partition(".")[0] in ELSEWHERE:
+            return ()
         owner = callee.owner.node if callee.owner is not None else None
         found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ())
         named = getattr(node.func, "attr", getattr(node.func, "id", ""))

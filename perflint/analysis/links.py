@@ -78,17 +78,19 @@ class HotCall:
     `target` is a dotted name as the calling file knows it, or, where a call is given to the file that it reaches,
     the name there: "accuracy", "Net.loss". A target that begins with "@" is a method called on `self`, which a
     subclass may override, one that begins with "?" a method of an object whose class is not known. `positional` has
-    the codes of the arguments and `keywords` one with each name (see `program.codes`).
+    the codes of the arguments and `keywords` one with each name (see `program.codes`); `classes` names the classes of
+    the objects among them, by their position or name: one without a dot is of the file that is reached.
     """
 
     target: str
     heat: int
     positional: str = ""
     keywords: tuple[tuple[str, str], ...] = ()
+    classes: tuple[tuple[str, str], ...] = ()
     by: HotPlace = NOWHERE
 
 
-_all_of = attrgetter("target", "heat", "positional", "keywords", "by")  # as tuples, which compare fast
+_all_of = attrgetter("target", "heat", "positional", "keywords", "classes", "by")  # as tuples, which compare fast
 
 
 def nearest(calls: Iterable[HotCall]) -> tuple[HotCall, ...]:

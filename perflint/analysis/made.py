@@ -11,8 +11,10 @@ from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.numbers import numbers
-from perflint.analysis.values.operations import Move, TorchCall, move, moves_first, operation
+from perflint.analysis.values.operations import Move, TorchCall, moves_first, operation
+from perflint.analysis.values.operations import move as moves
 from perflint.analysis.values.values import Kind, Place
+from perflint.syntax.scopes import keyword_of
 from perflint.syntax.source import Safety
 from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes
 
@@ -38,7 +40,7 @@ class Made:
 
 def moved_made(program: Program, call: ast.Call) -> tuple[Move, Made] | None:
     """The move by `call`, or by a helper that is given nothing else, and how what it moves is made."""
-    moved = move(program, call)
+    moved = moves(program, call)
     if moved is None and (len(call.args) != 1 or call.keywords or not _may_only_move(program, call)):
         return None
     made = made_on_host(program, call.args[0] if moved is None else moved.tensor, call)
@@ -78,7 +80,7 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
     if isinstance(node, ast.Call) and (started := _started(program, node, move, around)):
         return started
     found = operation(program, node)
-    if found is None or found.tensor is None or "move" in found.traits:
+    if found is None or found.tensor is None or ("move" in found.traits and moves(program, node) is not None):
         return None
     if found.name == "scatter" and any(_is_fetched(each) for part in found.arguments for each in ast.walk(part)):
         scattered = _then(made_on_host(program, found.tensor, move, around), Safety.EXACT)
@@ -88,13 +90,11 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
     if "pointwise" in found.traits and "random" not in found.traits:
         return _of_parts(program, [found.tensor, *found.arguments], move, around, Safety.ROUNDING)
     below = made_on_host(program, found.tensor, move, around)
+    if "view" in found.traits:  # of which the arguments are sizes and axes
+        return below
     if Kind.TENSOR in {program.value(each).kind for each in found.arguments} and found.name not in _BY_SHAPE:
         return None
-    return (
-        below
-        if "view" in found.traits
-        else _then(below, Safety.BEHAVIOUR if "random" in found.traits else Safety.EXACT)
-    )
+    return _then(below, Safety.BEHAVIOUR if "random" in found.traits else Safety.EXACT)
 
 
 def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
@@ -105,6 +105,10 @@ def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast
         return Made(call, "", "constant") if is_sized else None
     if name.endswith(".Variable") and len(call.args) == 1:
         return made_on_host(program, call.args[0], move, around)
+    if name == "torch.normal" and keyword_of(call, "size") is not None:
+        return Made(call, "normal", "random", Safety.BEHAVIOUR) if keyword_of(call, "device") is None else None
+    if name == "torch.normal" and call.args:
+        return _then(made_on_host(program, call.args[0], move, around), Safety.BEHAVIOUR)
     found = operation(program, call)
     if found is not None and "joining" in found.traits and len(call.args) > 0:
         return _joined(program, call.args[0], move, around)

@@ -8,7 +8,7 @@ import re
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.syntax.walk import path_of, variables_in
+from perflint.syntax.walk import nodes_below, path_of, variables_in
 
 ParameterLoop = ast.For | ast.ListComp | ast.GeneratorExp
 _UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
@@ -21,6 +21,7 @@ _HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isi
 _HARMLESS |= {f"torch.{each}" for each in ("no_grad", "norm", "linalg.norm", "linalg.vector_norm")}
 _HARMLESS |= {"clone", "is_floating_point"}
 _AVERAGES = re.compile(r"(^|[._])(ema|averager?|shadow)\.update$", re.IGNORECASE)  # of one parameter
+_AVERAGING = re.compile(r"EMA|MovingAverage|ExponentialAverage")  # classes
 _PLAIN = (ast.With, ast.If, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Continue, ast.Pass)
 _TABLES = frozenset({"builtins.dict", "state_dict"})
 _WALKED = re.compile(r"param|grads|gradients|^state_dict$", re.IGNORECASE)
@@ -33,18 +34,20 @@ def update_of(program: Program, loop: ParameterLoop) -> str:
     """
     walked = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
     kind = _kind(program, loop)
-    return kind if kind and _walks_parameters(program, walked) else ""
+    owner = getattr(program.class_around(loop), "name", "")
+    is_average = kind == "update" and _AVERAGING.search(owner) is not None
+    return kind if kind and (is_average or _walks_parameters(program, walked)) else ""
 
 
 def _kind(program: Program, loop: ParameterLoop) -> str:
     if not isinstance(loop, ast.For):
-        calls = [each for each in ast.walk(loop.elt) if isinstance(each, ast.Call)]
+        calls = [each for each in nodes_below(loop.elt) if isinstance(each, ast.Call)]
         names = {getattr(each.func, "attr", "") for each in calls if program.qualified(each.func) not in _HARMLESS}
         text = ast.dump(loop.elt) if names <= _HARMLESS | {"abs", "max"} else ""
         return "norm" if _NORM.search(text) and "'grad'" in text else ""
     own = variables_in(loop.target)
     updates, computes = set[str](), False
-    for node in (each for part in loop.body for each in ast.walk(part)):
+    for node in (each for part in loop.body for each in nodes_below(part)):
         computes |= isinstance(node, ast.BinOp)
         if isinstance(node, ast.Call):
             method = getattr(node.func, "attr", "")

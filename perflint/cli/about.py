@@ -28,7 +28,7 @@ _UNSET = {
 def explain(rule: str | None, color: str) -> int:
     """Explain a rule: the defect, an example, how safe its fix is and how fast it was measured to be.
 
-    Without RULE: the rules by group, and the words used for severity and safety.
+    Without RULE: the rules by group.
     """
     from perflint.engine.catalogue import rules_by_name
     from perflint.project.settings import unknown

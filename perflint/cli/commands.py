@@ -200,7 +200,7 @@ def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str,
 
 def _measured(session: Session, result: RunResult) -> RunResult:
     """`result` with what verifications have measured of its fixes, and profiles of its findings."""
-    from perflint.project.figures import PROFILES, VERDICTS, nearest
+    from perflint.project.stored import PROFILES, VERDICTS, nearest
 
     root = session.settings.root
     if nearest(root.resolve(), VERDICTS):  # mostly there is none: spare the import
@@ -291,9 +291,7 @@ def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *
 
 def _tell_defects(problems: Iterable[Problem | None]) -> None:
     """Print where each defect of perflint's own came to light."""
-    from perflint.engine.results import InternalProblem
-
-    for traceback in sorted({problem.traceback for problem in problems if isinstance(problem, InternalProblem)}):
+    for traceback in sorted({problem.traceback for problem in problems if problem and problem.traceback}):
         console.show(traceback, err=True)
 
 

@@ -145,8 +145,8 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
     """
     options.check_environment("profile")
     from perflint.cli.sessions import ProfileSession
-    from perflint.profile.result import as_json
     from perflint.profile.summary import summary
+    from perflint.project.stored import as_json
     from perflint.report.places import Style
 
     def tell(line: str) -> None:

@@ -23,10 +23,10 @@ from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.engine.unused_ignore import UnusedIgnore
 from perflint.project import project_around
-from perflint.project.figures import VERDICTS, nearest
 from perflint.project.files import Discovery, RulesByFile, discover, forced_out, in_project
 from perflint.project.run import check_files
 from perflint.project.settings import Resolved, Settings, load, reasons_off
+from perflint.project.stored import VERDICTS, nearest
 from perflint.report.places import Style, outline, place, printable
 
 if TYPE_CHECKING:

@@ -37,10 +37,14 @@ class PlacedEdit:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a file could not be checked: one line for the user, with the line in the file where there is one."""
+    """Why a file could not be checked: one line for the user, with the line in the file where there is one.
+
+    A `traceback` says where a defect of perflint, or of a rule, was met; problems of others have None.
+    """
 
     message: str
     line: int | None = None
+    traceback: str | None = None
 
 
 MAX_BYTES = 256_000_000

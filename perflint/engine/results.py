@@ -22,13 +22,6 @@ _NEWER = (
 )
 
 
-@dataclass(frozen=True)
-class InternalProblem(Problem):
-    """A defect of perflint or of a rule, met in a file; `traceback` says where."""
-
-    traceback: str = ""
-
-
 class RuleCrash(Exception):
     """The rule called `rule` (or the model of the program, where it is "") raised `__cause__`: a defect of ours."""
 
@@ -64,12 +57,12 @@ def _hint(line: str) -> str:
     return ""
 
 
-def _internal_problem(error: BaseException) -> InternalProblem:
+def _internal_problem(error: BaseException) -> Problem:
     cause, where = error, ""
     if isinstance(error, RuleCrash) and error.__cause__:
         cause, where = error.__cause__, f" in the rule {error.rule}" if error.rule else " in the model of the program"
     summary = " ".join(traceback.format_exception_only(cause)[-1].split())
-    return InternalProblem(
+    return Problem(
         f"internal error{where}, which is a bug: {summary}", traceback="".join(traceback.format_exception(cause))
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from perflint.documents import digest
-from perflint.documents.disk import Unreadable, write_text
+from perflint.documents.disk import Unreadable
 from perflint.documents.document import decode
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Cost, Diagnostic, FileResult, RunResult
 from perflint.profile.roofline import Regime, Roofline
-from perflint.project.figures import PROFILES, made, nearest
-from perflint.verify.verdicts import decoded, encoded
+from perflint.project import stored
 
 _IDLING, _IDLE = ("overhead", "input", "host reads"), 1.1
 
 Milliseconds = dict[str, float]  # of a step, by the regime that they go to
 
-_VERSION = 2
+_VERSION, _NAME = 2, "profiles"
 _MOST = 20  # programs
 EMPTY: Mapping[str, bytes] = {}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # which take time where they are called
@@ -122,28 +120,20 @@ class Profile:
 
 def read(file: Path) -> tuple[Profile, ...]:
     """The profiles in a file, the latest first; none where there is no such file, or another version's."""
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        content = json.loads(file.read_text("utf-8"))
-        if content["version"] == _VERSION:
-            project = _project(file)
-            profiles = (decoded(Profile, each) for each in content["profiles"])
-            return tuple(_with_paths(each, lambda name: os.path.normpath(project / name)) for each in profiles)
+    with suppress(*stored.DAMAGED):
+        profiles, project = stored.load(file, _VERSION, _NAME, Profile), stored.project_of(file)
+        return tuple(_with_paths(each, lambda name: os.path.normpath(project / name)) for each in profiles)
     return ()
 
 
 def keep(project: Path, profile: Profile) -> Path:
     """Keep a profile in place of the last one of its program; raises OSError."""
-    file = made(project) / PROFILES
+    file = stored.made(project) / stored.PROFILES
     others = [each for each in read(file) if each.program != profile.program]
-    root = _project(file)
-    kept = [_with_paths(each, lambda name: os.path.relpath(name, root)) for each in (profile, *others)]
-    content = {"version": _VERSION, "profiles": [encoded(each) for each in kept[:_MOST]]}
-    write_text(file, json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n")
+    root = stored.project_of(file)
+    moved = [_with_paths(each, lambda name: os.path.relpath(name, root)) for each in (profile, *others)]
+    stored.store(file, _VERSION, _NAME, moved[:_MOST])
     return file
-
-
-def as_json(profile: Profile) -> str:
-    return json.dumps(encoded(profile), allow_nan=False, indent=1) + "\n"
 
 
 def _with_paths(profile: Profile, change: Callable[[str], str]) -> Profile:
@@ -155,16 +145,12 @@ def _with_paths(profile: Profile, change: Callable[[str], str]) -> Profile:
     return replace(profile, files={change(path): value for path, value in profile.files.items()}, **moved)
 
 
-def _project(file: Path) -> Path:
-    return Path(os.path.realpath(file.parent.parent))
-
-
 def with_known_costs(result: RunResult, root: Path, open_: Mapping[str, bytes] = EMPTY) -> RunResult:
     """`result` with what profiles in the project of `root` have measured of its findings.
 
     Files by the paths `open_` hold other bytes than on the disk, as in an editor.
     """
-    file = nearest(root.resolve(), PROFILES)
+    file = stored.nearest(root.resolve(), stored.PROFILES)
     return with_costs(result, read(file), open_) if file else result
 
 

@@ -13,23 +13,20 @@ import re
 import sqlite3
 import sys
 import time
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
-from enum import Enum
-from functools import cache
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple
 
 from perflint.analysis.links import NONE, Context, Links
 from perflint.analysis.values.device_use import imported_names
 from perflint.documents import NOTEBOOK
-from perflint.documents.disk import Problem
-from perflint.engine.results import FileResult, InternalProblem
+from perflint.engine.results import FileResult
 from perflint.engine.rule import Options, Rule
 from perflint.project import make_cache
+from perflint.project.stored import reader
 
 _WORDS = re.compile(r"\.?[^\W\d]\w*")
 _CLASSES = re.compile(r"^\s*class\s+(\w+)\s*\(", re.MULTILINE)
@@ -49,7 +46,7 @@ def _told(result: FileResult, links: Links) -> str:
 
 
 def decode_links(payload: str) -> Links:
-    links: Links = _reader(Links)(json.loads(payload.split("\n")[1])) if payload else NONE
+    links: Links = reader(Links)(json.loads(payload.split("\n")[1])) if payload else NONE
     return links
 
 
@@ -85,7 +82,7 @@ def decode_outline(payload: str) -> Outline:
     if not payload:
         return Outline(NONE)
     _, links, *names = payload.split("\n")
-    return Outline(_reader(Links)(json.loads(links)), *(frozenset(each.split()) for each in names))
+    return Outline(reader(Links)(json.loads(links)), *(frozenset(each.split()) for each in names))
 
 
 def decode(path: str, payload: str) -> FileResult:
@@ -96,7 +93,7 @@ def decode(path: str, payload: str) -> FileResult:
     told = payload.partition("\n")[0]
     if not told:
         return FileResult(path)
-    result: FileResult = _reader(FileResult)(json.loads(told))
+    result: FileResult = reader(FileResult)(json.loads(told))
     return replace(result, path=path, diagnostics=tuple(replace(each, path=path) for each in result.diagnostics))
 
 
@@ -105,7 +102,7 @@ def encode_contexts(contexts: Mapping[str, Context]) -> str:
 
 
 def decode_contexts(payload: str) -> dict[str, Context]:
-    return {path: _reader(Context)(content) for path, content in json.loads(payload).items()}
+    return {path: reader(Context)(content) for path, content in json.loads(payload).items()}
 
 
 def _dumps(content: object) -> str:
@@ -115,28 +112,6 @@ def _dumps(content: object) -> str:
 def _values(each: Any) -> list[Any]:
     """The fields of a dataclass, in their order; a place in a file is not told twice."""
     return ["" if field.name == "path" else getattr(each, field.name) for field in fields(each)]
-
-
-@cache
-def _reader(kind: Any) -> Callable[[Any], Any]:
-    """What makes a value of this type of what `_dumps` made of one."""
-    if get_origin(kind) is tuple:
-        parts = get_args(kind)
-        if parts[1:] == (...,):
-            read = _reader(parts[0])
-            return lambda content: tuple(map(read, content))
-        return lambda content: tuple(_reader(part)(each) for part, each in zip(parts, content, strict=True))
-    if get_origin(kind) in (Union, types.UnionType):
-        known = next(_reader(part) for part in get_args(kind) if part is not type(None))
-        return lambda content: None if content is None else known(content)
-    if kind is Problem:
-        return lambda content: (InternalProblem if len(content) > 2 else Problem)(*content)
-    if is_dataclass(kind):
-        make: Any = kind
-        hints = get_type_hints(kind)
-        readers = [_reader(hints[field.name]) for field in fields(kind)]
-        return lambda content: make(*(read(each) for read, each in zip(readers, content, strict=True)))
-    return kind if isinstance(kind, type) and issubclass(kind, Enum) else lambda content: content
 
 
 KEEP_DAYS = 30

@@ -19,12 +19,9 @@ from perflint.analysis.data import loaders
 from perflint.analysis.links import ALONE, Context, Seen
 from perflint.documents import digest
 from perflint.documents.disk import Unreadable, read_bytes
+from perflint.project import stored
 
-FOLDER = ".perflint"
-FILE = "loaders.json"
-VERDICTS = "verdicts.json"  # what `verify` has found
-PROFILES = "profiles.json"  # what `profile` has
-_VERSION = 1
+_VERSION, _NAME = 1, "loaders"
 _TENSOR = re.compile(r"\w+ tensor of rank (\d+) on ")
 _OF_TORCH = re.compile(r"torch\.nn\.modules\.\w+\.(\w+)")
 ByFile = Mapping[str, tuple[Seen, ...]]  # by real paths
@@ -51,38 +48,18 @@ class LoaderFigure(NamedTuple):
     date: str
 
 
-def nearest(start: Path, name: str = FILE) -> Path | None:
-    """The file of that name, with figures or verdicts on a program in the folder `start`: the nearest one upwards."""
-    files = (folder / FOLDER / name for folder in (start, *start.parents))
-    return next(filter(os.path.exists, files), None)  # a Path would raise where it may not look
-
-
 def load(file: Path | None) -> tuple[LoaderFigure, ...]:
     """The figures in `file`; none where it is no such file, or another version's."""
-    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        content = json.loads(file.read_text("utf-8")) if file else {}
-        if content.get("version") == _VERSION:
-            return tuple(LoaderFigure(**each) for each in content["loaders"])
+    with suppress(*stored.DAMAGED):
+        return stored.load(file, _VERSION, _NAME, LoaderFigure) if file else ()
     return ()
-
-
-def made(project: Path | str) -> Path:
-    """The folder of what was measured in `project`, which git ignores unless told otherwise; raises OSError."""
-    folder = Path(project, FOLDER)
-    folder.mkdir(exist_ok=True)
-    if not any(folder.iterdir()):
-        (folder / ".gitignore").write_text("*\n")
-    return folder
 
 
 def keep(project: Path | str, figure: LoaderFigure) -> None:
     """Keep `figure` among those of `project`, in place of what was measured there before; raises OSError."""
-    from perflint.documents.disk import write_text  # a start does without it
-
-    file = made(project) / FILE
+    file = stored.made(project) / stored.LOADERS
     others = (each for each in load(file) if (each.path, each.call) != (figure.path, figure.call))
-    content = {"version": _VERSION, "loaders": [each._asdict() for each in sorted((*others, figure))]}
-    write_text(file, f"{json.dumps(content, indent=2)}\n")
+    stored.store(file, _VERSION, _NAME, sorted((*others, figure)), indent=2)
 
 
 def as_option(figures: Iterable[LoaderFigure]) -> str:
@@ -91,9 +68,9 @@ def as_option(figures: Iterable[LoaderFigure]) -> str:
 
 def seen_in(root: Path) -> ByFile:
     """What the profiles that are kept for the project of `root` have seen, of each variable the latest of them."""
-    file = nearest(root, PROFILES)
+    file = stored.nearest(root, stored.PROFILES)
     found: defaultdict[str, dict[tuple[str, str], Seen]] = defaultdict(dict)
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+    with suppress(*stored.DAMAGED):
         for profile in json.loads(file.read_text("utf-8"))["profiles"] if file else ():
             for path, each in _seen(profile, file.parents[1] if file else root):
                 found[path].setdefault((each.function, each.name), each)

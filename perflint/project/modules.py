@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import PurePath
 
@@ -20,14 +20,54 @@ def last(target: str) -> str:
     return target.lstrip("?").rpartition(".")[2]
 
 
-class Modules:
-    def __init__(self, links: Mapping[str, Links]) -> None:
+class _Files:
+    """The modules by their names, whatever is in them: found once for all the rounds of a run."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
         self._paths: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
-        for path in links:
+        for path in paths:
             parts = _module_path(path)
             if parts:
                 self._paths[parts[-1]].append((parts, path))
         self._module = cache(self._find_module)
+        self.imported = cache(self._find_imported)
+        self.definition = cache(self._find_definition)
+
+    def _find_imported(self, path: str, name: str) -> str | None:
+        """The file of the module, or of the nearest package around it, which the file at `path` imports by `name`."""
+        folder, parts, relative = _resolved(path, name)
+        places = (self._module(folder, parts[:length], relative) for length in range(len(parts), 0, -1))
+        return next((place for place in places if place is not None), None)
+
+    def _find_definition(self, path: str, target: str) -> tuple[str, str] | None:
+        folder, parts, relative = _resolved(path, target)
+        for length in range(len(parts) - 1, 0, -1):
+            place = self._module(folder, parts[:length], relative)
+            if place is not None:
+                return place, ".".join(parts[length:])
+        return None
+
+    def _find_module(self, folder: tuple[str, ...], name: tuple[str, ...], relative: bool) -> str | None:
+        """The file of the module called `name`, imported in `folder`: there, or from the nearest folder above."""
+        for parts, path in self._paths.get(name[-1], ()):
+            if relative and parts == folder + name:
+                return path
+        if relative:
+            return None
+        roots = [
+            (len(root), path)
+            for parts, path in self._paths.get(name[-1], ())
+            if parts[-len(name) :] == name and folder[: len(root := parts[: -len(name)])] == root
+        ]
+        return max(roots)[1] if roots else None
+
+
+_files_at = lru_cache(maxsize=2)(_Files)
+
+
+class Modules:
+    def __init__(self, links: Mapping[str, Links]) -> None:
+        self._files = _files_at(tuple(links))
         self._places = cache(self._find_places)
         self._defined = {(path, summary.target) for path, each in links.items() for summary in each.summaries}
         self._methods = _by_name(self._defined)
@@ -67,10 +107,10 @@ class Modules:
     def _origin(self, place: tuple[str, str]) -> tuple[str, str]:
         """Where a function is defined that modules may hand on to each other."""
         for _ in range(_HANDS):
-            if place in self._defined:
-                break
             path, name = place
             first, dot, rest = name.partition(".")
+            if (path, first) in self._owners:
+                break
             given = self._hands_on[path]
             targets = [*given.get(first, ()), *(f"{target}.{first}" for target in given.get("*", ()))]
             found = (each for target in targets for each in self.definitions(path, f"{target}{dot}{rest}"))
@@ -82,23 +122,21 @@ class Modules:
         methods = self._methods.get(name, ())
         return methods if len(methods) <= NAMESAKES else ()
 
+    def named(self, path: str, place: str, name: str) -> str:
+        """What the file at `path` may call the class at `place`; empty where it could not import it."""
+        dotted = ".".join((*_module_path(place), name))
+        known = path == place or [*self.definitions(path, dotted)] == [(place, name)]
+        return name if path == place else dotted if known else ""
+
     def imported(self, path: str, names: Iterable[str]) -> set[str]:
         """The other files of the modules which the file at `path` imports by these names."""
-        return {place for name in names for place in self._of_import(path, name) if place != path}
+        return {place for name in names if (place := self._files.imported(path, name)) not in (path, None)}
 
     def starred(self, links: Mapping[str, Links]) -> dict[str, dict[str, str]]:
         """The other files of the modules of which each file imports all names, by their names there."""
         names = {path: [*_starred(each)] for path, each in links.items()}
         found = {path: {name: self.imported(path, [name]) for name in each} for path, each in names.items() if each}
         return {path: {name: min(places) for name, places in each.items() if places} for path, each in found.items()}
-
-    def _of_import(self, path: str, name: str) -> Iterator[str]:
-        folder, parts, relative = _resolved(path, name)
-        for length in range(len(parts), 0, -1):
-            place = self._module(folder, parts[:length], relative)
-            if place is not None:
-                yield place
-                return
 
     def _inherited(self, place: tuple[str, str]) -> tuple[str, str]:
         """Where the method is defined which a class at `place` has, if need be from a base."""
@@ -117,31 +155,9 @@ class Modules:
         starred = self._starred[path]
         own = max((each for each in starred if target.startswith(f"{each}.")), key=len, default=None)
         others = [each + target[len(own) :] for each in starred if each != own] if own is not None else []
-        found = [place for each in (target, *others) if (place := self._definition(path, each)) is not None]
+        found = [place for each in (target, *others) if (place := self._files.definition(path, each)) is not None]
         defining = (each for each in found if (each[0], each[1].partition(".")[0]) in self._owners)
         return [next(defining, found[0])] if found else []
-
-    def _definition(self, path: str, target: str) -> tuple[str, str] | None:
-        folder, parts, relative = _resolved(path, target)
-        for length in range(len(parts) - 1, 0, -1):
-            place = self._module(folder, parts[:length], relative)
-            if place is not None:
-                return place, ".".join(parts[length:])
-        return None
-
-    def _find_module(self, folder: tuple[str, ...], name: tuple[str, ...], relative: bool) -> str | None:
-        """The file of the module called `name`, imported in `folder`: there, or from the nearest folder above."""
-        for parts, path in self._paths.get(name[-1], ()):
-            if relative and parts == folder + name:
-                return path
-        if relative:
-            return None
-        roots = [
-            (len(root), path)
-            for parts, path in self._paths.get(name[-1], ())
-            if parts[-len(name) :] == name and folder[: len(root := parts[: -len(name)])] == root
-        ]
-        return max(roots)[1] if roots else None
 
 
 def _starred(links: Links) -> Iterator[str]:

@@ -14,7 +14,7 @@ from perflint.documents.disk import Position, Problem, Unreadable, Unwritable
 from perflint.documents.document import Document, read
 from perflint.engine.edits import Lines, apply_fixes, line_map, original_line
 from perflint.engine.fix import Applied, DefectError, FixResult, fix_text
-from perflint.engine.results import FILE_FAULTS, InternalProblem, RuleCrash, RunResult, problem_of
+from perflint.engine.results import FILE_FAULTS, RuleCrash, RunResult, problem_of
 from perflint.engine.rule import Finding, Fix, Options, Rule
 from perflint.project import available_cores
 from perflint.project.figures import seen_in, with_seen
@@ -75,23 +75,6 @@ class Patch:
             self.document.write(self.after)
 
 
-def patch_file(
-    path: Path,
-    rules: Sequence[Rule],
-    options: Mapping[str, Options],
-    *,
-    unsafe: bool = False,
-    context: Context = ALONE,
-    wanted: Set[Place] | None = None,
-) -> Patch:
-    """The patch of the file at `path`; nothing is written. What prevents it is the patch's `problem`."""
-    try:
-        document = read(path)
-    except Unreadable as error:
-        return Patch(str(path), problem=error.problem)
-    return patch_document(document, rules, options, unsafe=unsafe, context=context, wanted=wanted)
-
-
 def patch_document(
     document: Document,
     rules: Sequence[Rule],
@@ -113,7 +96,7 @@ def patch_document(
     try:
         result = fix_text(text, rules, options, unsafe=unsafe, accept=accept, context=context)
     except DefectError as error:
-        return _unpatched(document, InternalProblem(f"is left as it is, because of a bug: {error}"))
+        return _unpatched(document, Problem(f"is left as it is, because of a bug: {error}", traceback=""))
     except (RuleCrash, *FILE_FAULTS) as error:
         return _unpatched(document, problem_of(error, text))
     return _patched(document, result)
@@ -281,14 +264,16 @@ class _Patcher:
 
     def __call__(self, task: _Task) -> Patch:
         try:
-            patch = patch_file(
-                task.path,
+            patch = patch_document(
+                read(task.path),
                 task.rules,
                 self.options,
                 unsafe=self.unsafe or task.wanted is not None,
                 context=task.context,
                 wanted=task.wanted,
             )
+        except Unreadable as error:
+            return Patch(str(task.path), problem=error.problem)
         except Exception as error:
             return Patch(str(task.path), problem=problem_of(error))
         return patch if patch.changed else replace(patch, before="", after="", document=None)

@@ -14,6 +14,7 @@ from perflint.engine import UserError
 from perflint.engine.catalogue import Selection, check_selectors, rules_by_name, selected_rules
 from perflint.engine.rule import OptionValue, Rule, Severity
 from perflint.project import figures
+from perflint.project.stored import LOADERS, nearest
 from perflint.report import FORMATS
 
 DEFAULT = "default"
@@ -67,7 +68,7 @@ def load(
     from_file = _file_values(file, root)
     from_line = {key: _checked(f"--{key}", key, value, Path.cwd()) for key, value in (overrides or {}).items()}
     values, origins = _merge(from_file, from_line, file)
-    options, option_origins = _rule_options(file, None if isolated else figures.nearest(start.resolve()))
+    options, option_origins = _rule_options(file, None if isolated else nearest(start.resolve(), LOADERS))
     fields: dict[str, Any] = {key.replace("-", "_"): value for key, value in values.items()}
     return Resolved(Settings(**fields, rules=options, root=root), origins | option_origins)
 

@@ -54,9 +54,11 @@ def _asked(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str,
 def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tuple[str, Manner], ...]]:
     found: defaultdict[str, defaultdict[str, Manner]] = defaultdict(lambda: defaultdict(lambda: Manner.PLAIN))
     asked = {path: dict(each.manner_queries) for path, each in links.items()}
+    wanted = {last(name) for each in asked.values() for name in each}
+    wanted |= {alias for each in links.values() for alias, target in each.hands_on if last(target) != alias}
     for path, each in links.items():
         for target, manner in _used(each).items():
-            for place, name in modules.answering(path, target):
+            for place, name in modules.answering(path, target) if last(target) in wanted else ():
                 if place != path and (told := manner & asked[place].get(name, Manner.PLAIN)):
                     found[place][name] |= told
     return {path: tuple(sorted(each.items())) for path, each in found.items()}
@@ -118,8 +120,17 @@ def _calls(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[HotC
                     name = next((each for each in (reached, f"{reached}.__init__") if each in offered[place]), "")
                     if name and place != path:
                         by = call.by if call.by.file else replace(call.by, file=path)
-                        found[place].add(replace(_weakened(call), target=name, by=by))
+                        classes = tuple(_classes(modules, path, place, call))
+                        found[place].add(replace(_weakened(call), target=name, classes=classes, by=by))
     return {path: nearest(calls) for path, calls in found.items()}
+
+
+def _classes(modules: Modules, path: str, place: str, call: HotCall) -> Iterator[tuple[str, str]]:
+    """The classes of what the call from the file at `path` gives, as the one at `place` knows them."""
+    for at, name in call.classes if not call.target.startswith("?") else ():
+        found = [(path, name[1:])] if name.startswith("@") else modules.reached(path, name)
+        if len(found) == 1 and (known := modules.named(place, *found[0])):
+            yield at, known
 
 
 def _weakened(call: HotCall) -> HotCall:
@@ -270,7 +281,7 @@ def _own_name(path: str) -> str:
     return pure.parent.name if pure.name == "__init__.py" else pure.stem
 
 
-_Said = TypeVar("_Said", Says, frozenset[str])
+_Said = TypeVar("_Said", int, frozenset[str])  # flags as a number: joining enums takes ten times as long
 _TOLD = OF_IMPORTS | Says.DEVICE
 
 
@@ -284,11 +295,12 @@ def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) 
     if not any(Says.SCRIPT in each for each in says.values()):
         return {}
     importers = _importers(imports)
-    used = _gathered(says, imports)  # by each file and those that import it
-    whole = _gathered(_gathered(says, importers), imports)
-    told = {path: False for path, each in says.items() if Says.SCRIPT in each and Says.DEVICE in used[path]}
+    flags = {path: each.value for path, each in says.items()}
+    used = _gathered(flags, imports)  # by each file and those that import it
+    whole = _gathered(_gathered(flags, importers), imports)
+    told = {path: False for path, each in says.items() if Says.SCRIPT in each and Says.DEVICE in Says(used[path])}
     linked = {path for path in says if imports.get(path) or path in importers}
-    return told | {path: True for path in linked if whole[path].stays_on_host}
+    return told | {path: True for path in linked if Says(whole[path]).stays_on_host}
 
 
 def _said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, Says]:
@@ -296,11 +308,11 @@ def _said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) ->
 
     Both through others, too; `imports` holds paths.
     """
-    says = {path: each.says & _TOLD for path, each in links.items()}
-    own = {path: each.says & (Says.FORMATS | Says.DEVICE) for path, each in links.items()}
+    says = {path: (each.says & _TOLD).value for path, each in links.items()}
+    own = {path: (each.says & (Says.FORMATS | Says.DEVICE)).value for path, each in links.items()}
     of_imported = _gathered(own, _importers(imports)) if any(own.values()) else {}
     found = {
-        path: (each | of_imported.get(path, Says.NOTHING)) & links[path].says_query
+        path: Says(each | of_imported.get(path, 0)) & links[path].says_query
         for path, each in _gathered(says, imports).items()
     }
     return {path: each for path, each in found.items() if each}

@@ -1,4 +1,4 @@
-"""What perflint says about its rules: a rule's page, the words that all pages use, and the table of rules."""
+"""What perflint says about its rules: a rule's page, and the table of rules."""
 
 from __future__ import annotations
 
@@ -16,28 +16,7 @@ GROUPS = {
     "measure": "a figure is reported that is not what it says",
 }
 
-_WORDS = """
-## Severities
-
-- `error`: the program breaks.
-- `warning`: it costs time for sure.
-- `advice`: whether it costs time depends on the run; off unless it is selected by name or group.
-
-## Safety of a fix
-
-- `exact`: bitwise the same results.
-- `rounding`: the same mathematics in another order of floats.
-- `behaviour`: random streams, precision, types or memory change; written only with `--unsafe`.
-
-A fix that adds a dependency to the program (perflint's runtime, say) is a candidate, whatever it promises: it is
-written only with `--unsafe`.
-
-## Saying no
-
-`# perflint: ignore[rule] the reason` on a line, a statement, or the `def` of a function; alone above the first
-statement it holds for the file. `perflint check --add-ignore` writes these comments, and `perflint check
---write-baseline FILE` sets today's findings aside in a file instead.
-"""
+_MORE = "What severities mean, and how to say no: `perflint docs checking`; what fixes promise: `perflint docs fixing`."
 
 
 def page(rule: Rule) -> str:
@@ -53,14 +32,14 @@ def page(rule: Rule) -> str:
 
 
 def overview(rules: Iterable[Rule]) -> str:
-    """The rules by group, and the words that their pages use, in markdown."""
+    """The rules by group, in markdown."""
     rules = list(rules)
     parts = ["# The rules", "`perflint explain RULE` shows one of them in full."]
     order = [*GROUPS, *sorted({rule.group for rule in rules} - {*GROUPS})]
     for group in filter({rule.group for rule in rules}.__contains__, order):
         lines = [f"- `{rule.name}`: {summary(rule)}" for rule in rules if rule.group == group]
         parts.append("\n".join([f"## {group}" + (f": {GROUPS[group]}" if group in GROUPS else ""), "", *lines]))
-    return "\n\n".join([*parts, _WORDS.strip()]) + "\n"
+    return "\n\n".join([*parts, _MORE]) + "\n"
 
 
 def summary(rule: Rule) -> str:

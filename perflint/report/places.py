@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from perflint.documents.disk import Position, Problem
-from perflint.engine.results import Diagnostic, FileResult, InternalProblem, PlacedFix, RunResult
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Safety, Severity
 
 _CODES = {
@@ -73,7 +73,7 @@ def _escaped(character: str) -> str:
 
 def code_of(problem: Problem) -> str:
     """What stands where a rule's name would, for a file that has `problem`."""
-    return INTERNAL if isinstance(problem, InternalProblem) else UNREADABLE
+    return UNREADABLE if problem.traceback is None else INTERNAL
 
 
 def entries(result: RunResult) -> Iterator[Diagnostic]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import gc
+import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from perflint.runtime.refusal import CannotCapture, Facts, Rehearsal
 from perflint.runtime.walk import Walk
 
 _ONE_AT_A_TIME = threading.RLock()
+_RELOADS = (12, 6)  # the version of CUDA from which on a profiler can load CUPTI again where graphs are
 _streams: dict[torch.device, torch.cuda.Stream] = {}
 _CONSTANTS = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, enum.Enum)
 LEAF = None  # the structure of a leaf
@@ -113,6 +115,7 @@ class Recorder:
 
         A failed capture leaves stream, allocator and generator as they were.
         """
+        _keep_profilers()
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream()
         ended, collects, checks = False, gc.isenabled(), Checks(self.device)
@@ -122,6 +125,7 @@ class Recorder:
                 # thread_local: a loader's pinning thread may allocate meanwhile
                 with (
                     _fresh_casts(),
+                    _own_workspaces(),
                     torch.cuda.graph(graph, self.pool, self._stream, capture_error_mode="thread_local"),
                 ):
                     held = torch.cuda.memory_reserved(self.device)
@@ -143,6 +147,7 @@ class Recorder:
         """After an invalidated capture: close what torch leaves open, by an empty capture that succeeds."""
         with suppress(RuntimeError, AttributeError):  # older versions of torch name it otherwise
             torch._C._cuda_endAllocateToPool(self.device.index, self.pool)
+            torch._C._cuda_releasePool(self.device.index, self.pool)
         torch.cuda.synchronize(self.device)
         self.pool = torch.cuda.graph_pool_handle()
         with torch.cuda.graph(torch.cuda.CUDAGraph(), self.pool, self._stream, capture_error_mode="thread_local"):
@@ -157,6 +162,23 @@ def _fresh_casts() -> Iterator[None]:
         yield
     finally:
         torch.clear_autocast_cache()
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Have cuBLAS work in memory of the graph's pool: torch frees what is a stream's with the next graph of it."""
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
+
+
+def _keep_profilers() -> None:
+    """Have a profiler keep CUPTI loaded, as torch does for its own graphs: older versions of CUDA crash otherwise."""
+    version = torch.version.cuda
+    if version and tuple(map(int, version.split(".")[:2])) < _RELOADS:
+        os.environ.update(DISABLE_CUPTI_LAZY_REINIT="1", TEARDOWN_CUPTI="0")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType
@@ -11,6 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import torch
 
 from perflint.runtime import optimizers as optim
+from perflint.runtime.gradients import Pool
 from perflint.runtime.ranks import Ranks, Vote, avoid_handshakes, several
 from perflint.runtime.records import Graphed, Record, Records, name_of
 from perflint.runtime.refusal import CannotCapture, Facts, Unsettled, can_capture, explain, inside, may_capture
@@ -61,7 +63,7 @@ def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
     eager.
 
     Distributions of torch.distributions have the device check their arguments: what is invalid raises ValueError as
-    soon as the host hears of it, in one of the next calls.
+    soon as the host hears of it, in one of the next calls, or as the program ends.
 
     Limits: what the function does besides computing (printing, counting) happens only while it isn't replayed.
 
@@ -76,7 +78,7 @@ class _Known:
     def __init__(self, function: Callable[..., Any], code: object) -> None:
         self.records, self.code = Records(name_of(function)), code
         self.patterns: list[Pattern] = []
-        self.pools: dict[int, Any] = {}  # by stream: one after the other, graphs may use the same memory
+        self.pools = defaultdict[Hashable, Pool](Pool)  # by streams, on which graphs follow each other, and leaves
         self.set_ups = 0
         self.ranks: Ranks | Literal[False] | None = None  # None: no call has shown whether several take it
         self._told: set[str] = set()
@@ -301,8 +303,8 @@ class GraphedStep(Graphed[P, R]):
         stream = torch.cuda.current_stream().cuda_stream
         try:
             with inside():
-                capture = StepReplay(call, scene, record.notes, self._known.pools.get(stream))
-            self._known.pools[stream] = capture.pool
+                pool = self._known.pools[stream, record.notes.renewed]
+                capture = StepReplay(call, scene, record.notes, pool)
             return self._records.keep(record, capture)
         except Exception as error:
             return explain(error)

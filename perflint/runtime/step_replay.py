@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.optim import optimizer as hooks
 
 from perflint.runtime import optimizers as optim
+from perflint.runtime.gradients import Gradients, Pool, give
 from perflint.runtime.refusal import CannotCapture
 from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, launch, settle, twin
 from perflint.runtime.scene import Scene, Showed
@@ -22,11 +22,11 @@ _TAPE = torch.empty(0, requires_grad=True)  # that there is a tape behind result
 
 
 class StepReplay(Capture):
-    """A whole step as one graph. The gradients that it makes keep their memory, and lie there after each replay."""
+    """A whole step as one graph."""
 
-    def __init__(self, call: Call, scene: Scene, showed: Showed, pool: Any) -> None:
+    def __init__(self, call: Call, scene: Scene, showed: Showed, pool: Pool) -> None:
         walk, leaves = scene.walk, scene.leaves
-        self._recorder = Recorder(walk.devices, (), pool)
+        self._recorder = Recorder(walk.devices, (), pool.handle)
         self._statics = [twin(tensor) for tensor in walk.inputs]
         self._cores = [distinct(static) for static in self._statics]
         self._optimizers, self._stepped = scene.optimizers, showed.stepped
@@ -47,33 +47,27 @@ class StepReplay(Capture):
                 self._graph, outcome = self._recorder.record(lambda: settle(call.run(places), self._statics, kept))
             after = [leaf.grad for leaf in leaves]
         finally:
-            _give(leaves, before)
+            give(zip(leaves, before, strict=True))
+        self._pool, self._number = pool, pool.number()
+        pool.handle = self._recorder.pool
         self._recorded = [tensor.requires_grad for tensor in outcome.tensors]
         self._outcome = replace(outcome, tensors=[tensor.detach() for tensor in outcome.tensors])
         pairs = zip(leaves, before, after, strict=True)
         self._exits = [(leaf, now) for leaf, was, now in pairs if now is not was]
         self._kept = [leaf for leaf in leaves if id(leaf) in showed.pattern.kept]
         self._written = showed.written
-        self._made = [(leaf, gradient) for leaf, gradient in self._exits if gradient is not None]
-        if any(gradient.requires_grad for _, gradient in self._made):
+        self._gradients = Gradients([(leaf, gradient) for leaf, gradient in self._exits if gradient is not None])
+        if any(gradient.requires_grad for _, gradient in self._gradients.made):
             raise CannotCapture("it leaves gradients that can be differentiated")
-        self._places = [gradient.untyped_storage() for _, gradient in self._made]
         del after, pairs, outcome
-        self._least = [self._users_if(has_them) for has_them in (False, True)]
+        self._gradients.count()
         is_random = any(isinstance(each, nn.RNNBase) and each.training and each.dropout for each in walk.modules)
         self._generator = torch.cuda.default_generators[self._recorder.device.index] if is_random else None
         self._drawn = self._randomness()
 
-    @property
-    def pool(self) -> Any:
-        """The memory that its graph uses, and others may."""
-        return self._recorder.pool
-
     def is_held(self) -> bool:
-        """Whether somebody else still has a gradient of the last replay, or a view of one."""
-        users = self._users()
-        least = (self._least[leaf.grad is gradient] for leaf, gradient in self._made)
-        return any(count > each[number] for number, (count, each) in enumerate(zip(users, least, strict=True)))
+        """Whether somebody else still has a gradient that the next replay overwrites, or a view of one."""
+        return self._gradients.is_held() or self._pool.is_in_use(self._number)
 
     def is_reseeded(self) -> bool:
         """Whether the random numbers of the device began anew, and with them the dropout that cuDNN keeps to itself."""
@@ -84,19 +78,6 @@ class StepReplay(Capture):
         """The seed of the device's generator and how far it has come, where cuDNN takes its dropout from it."""
         return (self._generator.initial_seed(), self._generator.get_offset()) if self._generator else (0, 0)
 
-    def _users(self) -> list[int]:
-        count = torch._C._storage_Use_Count
-        pairs = zip(self._made, self._places, strict=True)
-        return [sys.getrefcount(made) + count(place._cdata) for (_, made), place in pairs]
-
-    def _users_if(self, has_them: bool) -> list[int]:
-        """The users of each gradient that was made, if the leaves have them, or if not; nobody else does yet."""
-        before = [leaf.grad for leaf, _ in self._made]
-        _give([leaf for leaf, _ in self._made], [each if has_them else None for _, each in self._made])
-        users = self._users()
-        _give([leaf for leaf, _ in self._made], before)
-        return users
-
     def _carry(self) -> None:
         """Copy the gradients that the step adds to, before it drops them, to where it finds them."""
         pairs = [(static, leaf.grad) for leaf, static in self._carried if leaf.grad is not None]
@@ -106,11 +87,13 @@ class StepReplay(Capture):
         optim.refresh(self._optimizers)
         self._carry()
         launch(self._graph, self._cores, inputs)
+        self._pool.left[self._number] = self._gradients
         for leaf, gradient in self._exits:
             if leaf.grad is not gradient:
                 leaf.grad = gradient
         grads = [leaf.grad for leaf in self._kept if leaf.grad is not None]
-        torch.autograd.graph.increment_version([*self._written, *grads, *[gradient for _, gradient in self._made]])
+        grads += [gradient for _, gradient in self._gradients.made]
+        torch.autograd.graph.increment_version([*self._written, *grads])
         for optimizer in self._stepped:
             for hook in (*hooks._global_optimizer_pre_hooks.values(), *hooks._global_optimizer_post_hooks.values()):
                 hook(optimizer, (), {})
@@ -133,11 +116,6 @@ def _without_hooks() -> Iterator[None]:
     finally:
         for each, before in zip(known, kept, strict=True):
             each.update(before)
-
-
-def _give(leaves: list[Tensor], gradients: list[Tensor | None]) -> None:
-    for leaf, gradient in zip(leaves, gradients, strict=True):
-        leaf.grad = gradient
 
 
 class _Spent(torch.autograd.Function):

@@ -27,6 +27,7 @@ _SCALARS = frozenset(
     | {torch.layout, torch.memory_format}
 )
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_COMPILED, _NOT_COMPILED = "_torchdynamo_orig_callable", "_torchdynamo_disable"  # attributes that torch.compile sets
 _PARTS_OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
@@ -214,6 +215,8 @@ class Walk:
         self._parts.append(id(function.__code__))
         self.reads.function(function)
         self.reads.container(function.__dict__.values())
+        if _COMPILED in function.__dict__ and not function.__dict__.get(_NOT_COMPILED):
+            self._refuse(f"it calls a compiled function, {function.__name__}")
         if self._is_deep(depth):
             return
         self.scope.meet(function)

@@ -19,7 +19,7 @@ from perflint.engine.edits import line_map, original_line
 from perflint.engine.fix import Applied
 from perflint.engine.results import Diagnostic, PlacedFix
 from perflint.engine.rule import Edit, Rule, Safety
-from perflint.project import CACHE, figures, make_cache
+from perflint.project import CACHE, figures, make_cache, stored
 from perflint.project.cache import SUFFIXES, source_folders
 from perflint.project.closure import Closure
 from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover, info_exclude
@@ -31,7 +31,7 @@ from perflint.shim.settings import COMPILING
 
 WORKERS, PINNED = "num_workers", "pin_memory"
 # files that decide what becomes of those below them
-_MEASURED = tuple(f"{figures.FOLDER}/{name}" for name in (figures.FILE, figures.PROFILES))
+_MEASURED = tuple(f"{stored.FOLDER}/{name}" for name in (stored.LOADERS, stored.PROFILES))
 _ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", *_MEASURED)
 
 
@@ -162,7 +162,7 @@ def _known_loaders(
         return {}
     unmeasured = {name: {**options, OPTION: ""} for name, options in settings.rules.items()}
     settings = replace(settings, select=tuple(rule.name for rule in rules), rules=unmeasured)
-    measured = {(each.path, each.call): each for each in figures.load(figures.nearest(root))}
+    measured = {(each.path, each.call): each for each in figures.load(stored.nearest(root, stored.LOADERS))}
     found = {}
     for file in check_files(discovery, settings).files:
         path = os.path.relpath(os.path.realpath(file.path), root)

@@ -133,9 +133,11 @@ def arguments_of(call: ast.Call) -> list[ast.expr]:
 
 def _parameter_names(callee: Function | Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the parameters that go by position, and of those that go by keyword alone."""
-    if not isinstance(callee, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-        return tuple(callee), ()
-    taken = callee.args
+    return _names_in(callee.args) if isinstance(callee, FUNCTIONS) else (tuple(callee), ())
+
+
+@lru_cache(maxsize=1024)
+def _names_in(taken: ast.arguments) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(each.arg for each in (*taken.posonlyargs, *taken.args)), tuple(each.arg for each in taken.kwonlyargs)
 
 

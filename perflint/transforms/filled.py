@@ -15,7 +15,7 @@ from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.numbers import Numbers, is_number
 from perflint.analysis.values.operations import Move, move
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import integer, own_nodes, path_of
+from perflint.syntax.walk import own_nodes, path_of
 from perflint.transforms.names import of_torch
 from perflint.transforms.operations import Replace, expression
 from perflint.transforms.rewrite import Blocked, rewrite
@@ -23,7 +23,6 @@ from perflint.transforms.rewrite import Blocked, rewrite
 _PLAIN = frozenset({"device", "dtype", "requires_grad"})
 _PYTHONS = frozenset(f"builtins.{name}" for name in "float int bool len round".split())
 _OVERLAPPING = frozenset("expand expand_as broadcast_to unfold as_strided".split())  # of which a copy is dense
-_EXACT = 256  # up to which all number formats hold integers
 _SINGLE, _HALF, _LONG = (2 - 2**-23) * 2.0**127, 65504.0, 2**63 - 1  # the largest numbers of these dtypes
 _LARGEST = {  # the dtype is torch's own where none is told; one that isn't known may be half
     **dict.fromkeys(("", "torch.float32", "torch.float"), _SINGLE),
@@ -82,7 +81,7 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
     """The same tensor, filled on the device; raises Blocked."""
     to_device, number = moved_at_once(program, call), found.number
     if getattr(call.func, "attr", "") == "new_tensor":
-        return _filled_like(program, call, found)
+        raise Blocked("write `new_full`, `new_zeros` or `new_ones`, which fill on the device")
     if not any(each.arg == "device" for each in call.keywords) and to_device is None:
         raise Blocked("it is moved to the device in a later line: make it there")
     if path_of(call.func).endswith("Tensor"):
@@ -96,7 +95,7 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
         raise Blocked("make it once, in front of the loop, or as a buffer of the module")
     else:
         is_long = not is_told and _is_bit(number)
-        name = _filling(number, is_told=is_told or is_long or (to_device is not None and to_device.like is not None))
+        name = _filling(number, is_told=is_told or is_long)
         made, size = of_torch(program, name, call), _size(program, found)
         is_one = isinstance(size, ast.Tuple) and len(size.elts) == 1 and name != "full"
         size, title = (
@@ -109,15 +108,20 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
             raise Blocked(f"`{program.segment(number)}` may be a number of numpy's, whose dtype would be lost")
         if name == "full":
             _check_range(program, call, number)
-    typed = [("dtype", of_torch(program, "long", call))] if is_long and not (to_device and to_device.like) else []
+    typed = [("dtype", of_torch(program, "long", call))] if is_long else []
     keywords = [*typed, *((each.arg or "", each.value) for each in call.keywords)]
     if len(call.args) > 1 or not {name for name, _ in keywords} <= _PLAIN:
         raise Blocked(f"`{ast.unparse(made)}` doesn't take these arguments")
     if to_device is not None:
-        if to_device.casts or not to_device.is_certain or "requires_grad" in dict(keywords):
+        if (
+            to_device.casts
+            or to_device.like is not None
+            or not to_device.is_certain
+            or "requires_grad" in dict(keywords)
+        ):
             raise Blocked("it isn't only moved to a device")
         keywords = [each for each in keywords if each[0] != "device"]
-        keywords += _placing(to_device, None if is_told else number)
+        keywords.append(("device", to_device.device or expression("'cuda'")))
         _check_way(program, call, to_device)
     assert isinstance(filled, ast.Call)
     filled.keywords = [ast.keyword(name, value) for name, value in keywords]
@@ -128,30 +132,6 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
     if found.size is None or _is_count(program, found.size, may_be_zero=is_told or is_float):
         return Fix(title, Safety.EXACT, change)
     return Fix(f"{title}, if `{program.segment(found.size)}` is positive", Safety.BEHAVIOUR, change)
-
-
-def _filled_like(program: Program, call: ast.Call, found: Numbers) -> Fix:
-    number = found.number
-    if number is None:
-        raise Blocked("make it once, in front of the loop, or as a buffer of the module")
-    if found.size is not None and not isinstance(found.size, ast.Constant):
-        raise Blocked("there may be no numbers at all")
-    if len(call.args) > 1 or not isinstance(call.func, ast.Attribute):
-        raise Blocked("the call's arguments leave no room for a size")
-    name = f"new_{_filling(number, is_told=True)}"
-    if name == "new_full" and not is_integer(program, number):
-        raise Blocked(f"`{program.segment(number)}` may be rounded to the tensor's dtype")
-    if name == "new_full":
-        _check_range(program, call, number, own="of the tensor")
-    filled = expression(
-        f"{{owner}}.{name}({{size}}{', {number}' if name == 'new_full' else ''})",
-        owner=call.func.value,
-        size=_size(program, found),
-        number=number,
-    )
-    assert isinstance(filled, ast.Call)
-    filled.keywords = call.keywords
-    return Fix(f"make it on the device: {name}", Safety.EXACT, rewrite(program, Replace(call, filled)))
 
 
 def _is_count(program: Program, size: ast.expr, *, may_be_zero: bool) -> bool:
@@ -185,22 +165,12 @@ def _size(program: Program, found: Numbers) -> ast.expr:
     return expression("({size},)", size=found.size)
 
 
-def _placing(to_device: Move, number: ast.expr | None) -> list[tuple[str, ast.expr]]:
-    if to_device.like is None:
-        return [("device", to_device.device or expression("'cuda'"))]
-    if not path_of(to_device.like) or (value := integer(number)) is None or abs(value) > _EXACT:
-        raise Blocked("it is converted on its way, which may round it otherwise")
-    return [(name, expression(f"{{like}}.{name}", like=to_device.like)) for name in ("device", "dtype")]
-
-
 def _check_way(program: Program, call: ast.Call, to_device: Move) -> None:
     """Raise Blocked where what happens before the move would differ behind it."""
     for each in program.ancestors(call):
         if each is to_device.call.func:
             return
         name = each.attr if isinstance(each, ast.Attribute) else ""
-        if to_device.like is not None and torch_ops.does(name, "cast"):
-            raise Blocked("it is converted twice: to a type of its own, and to that of another tensor")
         if name in _OVERLAPPING:
             raise Blocked(f"each number of `{name}` gets memory of its own when it is moved")
 
@@ -219,14 +189,14 @@ def _is_pythons(program: Program, number: ast.expr) -> bool:
     return isinstance(number, ast.Constant) or value.is_literal
 
 
-def _check_range(program: Program, call: ast.Call, number: ast.expr, own: str = "") -> None:
-    """Raise Blocked where the number may be too large for the dtype, `own` unless it is told.
+def _check_range(program: Program, call: ast.Call, number: ast.expr) -> None:
+    """Raise Blocked where the number may be too large for the dtype, torch's own unless it is told.
 
     On the host it becomes infinite, while filling fails. One that isn't known may be too large for what holds less than
     float32.
     """
     told = next((each.value for each in call.keywords if each.arg == "dtype"), None)
-    dtype = own if told is None else program.qualified(told) or "unknown"
+    dtype = "" if told is None else program.qualified(told) or "unknown"
     if _WHOLE.fullmatch(dtype):
         return
     value, largest = _known(program, number), _LARGEST.get(dtype, _HALF)

@@ -22,6 +22,7 @@ from perflint.transforms.accumulate import accumulation
 from perflint.transforms.collected import slot_store
 from perflint.transforms.deferral import deferral
 from perflint.transforms.host_reads import read_of
+from perflint.transforms.listed import listed
 from perflint.transforms.rewrite import Blocked, Rewrite
 
 
@@ -47,17 +48,22 @@ class TrainingStep:
 def remedies(program: Program) -> list[HostRead]:
     """The costly reads of the program."""
     found = hot_syncs(program)
-    reads = [_remedy(program, sync, found) for sync in first_reads(program, found)]
+    first = list(first_reads(program, found))
+    at_once = {sync: fix for sync in first if (fix := listed(program, sync, found))}  # gains whatever else waits
+    reads = [_remedy(program, sync, found, at_once.get(sync)) for sync in first]
     of_loop: dict[HotPlace | None, list[HostRead]] = defaultdict(list)
     for read in reads:
         of_loop[program.hot_by(read.sync.node)].append(read)
-    return [_beside(program, read, of_loop[program.hot_by(read.sync.node)]) for read in reads]
+    return [
+        read if read.sync in at_once else _beside(program, read, of_loop[program.hot_by(read.sync.node)])
+        for read in reads
+    ]
 
 
-def _remedy(program: Program, sync: Sync, found: list[Sync]) -> HostRead:
+def _remedy(program: Program, sync: Sync, found: list[Sync], fix: Fix | None) -> HostRead:
     repeats = [other for other in found if is_repeated(program, sync, other)]
     try:
-        return HostRead(sync, tuple(repeats), (_fix(program, sync, repeats),), "")
+        return HostRead(sync, tuple(repeats), (fix or _fix(program, sync, repeats),), "")
     except Blocked as reason:
         return HostRead(sync, tuple(repeats), (), str(reason) or _advice(program, sync))
 
@@ -213,6 +219,7 @@ _TEXT = "the value becomes text in every iteration: format it where it is shown,
 _COMBINED = "a tensor is computed from the number: compute it from the tensor, and all of it stays on the device"
 _KEPT = "keeps the number: put the detached tensor there, and read it where it is shown"
 _INDEX = "Python needs the index on the host: keep the sizes there from the start"
+_SUBSCRIPT = "Python needs the index on the host: copy all that the loop needs in front of it, once, by `.tolist()`"
 _SELECTED = "the size of the result depends on the mask: torch.where, or a product with the mask, keeps the size"
 _MANY = "the size of the result depends on the values: use a mask, or torch.where with three arguments"
 _UNKNOWN_MATH = "torch has no such function: compute it from the tensors on the device, or every few steps"
@@ -271,8 +278,10 @@ def _of_value(program: Program, sync: Sync, value: ast.expr) -> str:
             return "the function returns the number: return the tensor, and read it where it is reported"
         if isinstance(parent, ast.If | ast.While | ast.IfExp | ast.Assert) and child is parent.test:
             return _DECIDES
-        if isinstance(parent, ast.Slice) or (isinstance(parent, ast.Subscript) and child is parent.slice):
+        if isinstance(parent, ast.Slice):
             return _INDEX
+        if isinstance(parent, ast.Subscript) and child is parent.slice:
+            return _SUBSCRIPT
         if isinstance(parent, (ast.stmt, *FUNCTIONS)):
             break
         child = parent

@@ -5,7 +5,6 @@ That is what shortens where the time of a step goes; `perflint run --tuned` make
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import Any
+from typing import NamedTuple
 
-from perflint.documents.disk import write_text
 from perflint.engine import UserError
 from perflint.engine.catalogue import all_rules
 from perflint.engine.rule import Safety, Severity
@@ -23,7 +21,7 @@ from perflint.profile import result
 from perflint.profile.record import Orders
 from perflint.profile.result import Code, Profile
 from perflint.profile.running import Manner, profile_of, run
-from perflint.project.figures import FOLDER, PROFILES, made, nearest
+from perflint.project import stored
 from perflint.shim.plan import Plan
 from perflint.shim.planning import Project
 from perflint.shim.settings import KNOWN
@@ -38,7 +36,7 @@ from perflint.verify.verdict import FixVerdict, Verdict, weakest
 
 _LEAST = 0.1  # of a step: what shortens less can't gain more than that
 TUNED = "tuned.json"
-_VERSION = 1
+_VERSION = 2
 _OPEN = (Outcome.UNSURE, Outcome.UNCHECKED, Outcome.FAILED)  # of which nobody knows what they gain
 _STEPS, _WARM_UP = 5, 5  # that are traced, and before those
 
@@ -96,7 +94,7 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
 
 def fresh(root: Path, program: str) -> Profile | None:
     """The latest profile of a program in the folder `root`, if its files, torch and the device are still the same."""
-    file = nearest(root.resolve(), PROFILES)
+    file = stored.nearest(root.resolve(), stored.PROFILES)
     known = next((each for each in (result.read(file) if file else ()) if each.program == program), None)
     with suppress(OSError, SyntaxError, PackageNotFoundError):
         is_same = known and all(Code.of(Path(path)).digest == digest for path, digest in known.files.items())
@@ -111,15 +109,15 @@ def _is_of_here(profile: Profile) -> bool:
 
 def keep(root: Path, program: str, fixes: Iterable[FixVerdict]) -> Path:
     """Keep the fixes that won for a program of the project at `root`; return the file; raises UserError."""
-    file = made(root) / TUNED
-    known = {**_known(file), program: [_told(fix, root) for fix in fixes if fix.kept]}
-    write_text(file, json.dumps({"version": _VERSION, "programs": known}, indent=1))
+    file = stored.made(root) / TUNED
+    known = {**_known(file), program: tuple(_told(fix, root) for fix in fixes if fix.kept)}
+    stored.store(file, _VERSION, "programs", (_Tuned(*each) for each in known.items()), indent=1)
     return file
 
 
 def plan_of(project: Project, program: str) -> Plan:
     """The plan of a program as it was tuned; raises UserError where it has changed since then."""
-    known = _known(project.root / FOLDER / TUNED)
+    known = _known(project.root / stored.FOLDER / TUNED)
     if program not in known:
         raise UserError(f"{program} was not tuned: perflint tune {program}")
     rules = dict.fromkeys(rule for rule, *_ in known[program])  # advice among them
@@ -136,22 +134,30 @@ def plan_of(project: Project, program: str) -> Plan:
     return plan._replace(files={path: file._replace(calls=()) for path, file in plan.files.items() if file.changes})
 
 
-def _told(fix: FixKey | FixVerdict, root: Path) -> list[Any]:
-    """A fix or setting as it is kept: its rule, the path of its file in the project at `root`, its line and title."""
+class _Told(NamedTuple):
+    """A fix or setting as it is kept; its `path` is relative to the project."""
+
+    rule: str
+    path: str
+    line: int
+    title: str
+
+
+class _Tuned(NamedTuple):
+    program: str
+    fixes: tuple[_Told, ...]
+
+
+def _told(fix: FixKey | FixVerdict, root: Path) -> _Told:
     path = Path(os.path.relpath(os.path.realpath(fix.path), os.path.realpath(root))).as_posix()
-    return [fix.rule, path, fix.line, fix.title]
+    return _Told(fix.rule, path, fix.line, fix.title)
 
 
-def _known(file: Path) -> dict[str, list[list[Any]]]:
+def _known(file: Path) -> dict[str, tuple[_Told, ...]]:
     """What is kept of each program in a file, if there is one; raises UserError."""
-    if not file.exists():
-        return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        if content["version"] != _VERSION:
-            raise ValueError
-        return dict(content["programs"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return {each.program: each.fixes for each in stored.load(file, _VERSION, "programs", _Tuned)}
+    except stored.DAMAGED as error:
         raise UserError(f"{file} can't be read: remove it, and tune again") from error
 
 

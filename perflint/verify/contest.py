@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perflint.engine.rule import Safety
 from perflint.shim.settings import starts_slowly
 from perflint.verify import statistics
+from perflint.verify.merits import joint_merit, merit, too_little
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import AT_ONCE, Budget, Protocol, Schedule
 from perflint.verify.race import Enough, Race, Room
+from perflint.verify.settled import Fixes, Settled, classes, names_of, says
 from perflint.verify.statistics import (
     AGAIN,
     KEPT,
@@ -20,18 +20,16 @@ from perflint.verify.statistics import (
     ORIGINAL,
     ORIGINALS,
     PATCHED,
+    SOUGHT_GAIN,
     WHOLE,
     Estimate,
     Outcome,
     Samples,
     more,
     only,
-    within,
 )
-from perflint.verify.summary import ratio_with_interval
 from perflint.verify.verdict import FixVerdict, Grade, Likeness
 
-Fixes = Sequence[FixVerdict]
 Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]  # holds a race
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
@@ -39,43 +37,6 @@ _FAST = 0.5  # of the time that is left for races, where others compile
 _OTHERS = "the others together"
 _COMPILING = 0.8  # of what is left then, to race those that compile
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
-
-
-@dataclass(frozen=True)
-class Settled:
-    """All fixes, with reasons; the `patch` that was raced last, and that race."""
-
-    fixes: Fixes
-    patch: Fixes
-    race: Race
-    is_confirmed: bool = True  # the patch was raced once more behind the race that chose it
-
-    @property
-    def won(self) -> Fixes:
-        return [fix for fix in self.fixes if fix.kept]
-
-    def seen(self, fixes: Fixes) -> Settled | None:
-        """The race with what a recording of its patch shows of the `fixes`; those with a reason are not right.
-
-        None where one of these took effect: then another program was raced.
-        """
-        if any(fix.reason and fix.activations for fix in fixes):
-            return None
-        raced, idle = {fix.name: fix for fix in self.fixes}, [fix for fix in fixes if fix.reason]
-        right = [
-            replace(raced[fix.name], activations=fix.activations, likeness=fix.likeness, safety=fix.safety)
-            for fix in fixes
-            if not fix.reason
-        ]
-        raced_as, promised = (_classes(patch, are_wanted=True) for patch in (self.patch, right))
-        changed = {name for name, part in raced_as.items() if {*names_of(part)} != {*names_of(promised.get(name, ()))}}
-        return replace(self, fixes=[*idle, *right], patch=right, race=self.race.less(changed))
-
-    @property
-    def fault(self) -> str:
-        """How the patch failed; empty where it was timed."""
-        faults = (fix.reason for fix in self.fixes if fix.likeness.grade is Grade.DIFFERENT)
-        return "" if self.patch and PATCHED not in self.race.faults else next(faults, "it could not be raced")
 
 
 class _FailTogether(Exception):
@@ -108,6 +69,7 @@ class Contest:
     _choices: dict[str, Race] = field(default_factory=dict, init=False)  # the races that showed fixes alone to gain
     _choice: Race = field(default_factory=Race, init=False)  # that showed what is chosen to gain, as its patch
     _joint: Estimate | None = field(default=None, init=False)  # what several gained that were chosen together
+    _hopes: list[tuple[float, Fixes]] = field(default_factory=list, init=False)  # patches, by what each seemed to gain
 
     def settle(self, right: Fixes) -> Settled:
         """Choose among the fixes that are `right`.
@@ -130,6 +92,28 @@ class Contest:
         except _FailTogether as failed:
             return Settled(list(self._fixes.values()), failed.fixes, failed.race)
         return self._confirmed(self._compiled(chosen, slow) if slow else chosen)
+
+    def further(self, settled: Settled) -> Settled:
+        """Race a patch on whose gain can't be told yet; rounds that chose it don't count."""
+        raced = names_of(settled.patch)
+        self._fixes = {fix.name: replace(fix, reason="") if fix.name in raced else fix for fix in settled.fixes}
+        before = settled.race if settled.is_confirmed else Race()
+        parts = {PATCHED: settled.patch, **classes(settled.patch, self.by_class)}
+        race = self._race(parts, self.budget.left, before)
+        self._blame(race, PATCHED, settled.patch)
+        self._conclude(settled.patch, [], race, None)
+        return Settled(list(self._fixes.values()), settled.patch, race)
+
+    def instead(self, settled: Settled) -> Settled | None:
+        """What comes of racing the hope beside the patch: None unless it is faster."""
+        self._fixes = {fix.name: replace(fix, reason="", kept=False) for fix in settled.fixes}
+        parts = classes(settled.hope, self.by_class)
+        race = self._race({KEPT: settled.patch, PATCHED: settled.hope, **parts}, self.budget.left)
+        gain = statistics.speedup(race.samples, [KEPT], [PATCHED])
+        if says(gain, race) is not Outcome.FASTER or PATCHED in race.faults:
+            return None
+        self._conclude(settled.hope, [], race, None)
+        return Settled(list(self._fixes.values()), settled.hope, race)
 
     def _race_each(self, fixes: Fixes, budget: Budget) -> None:
         fixes = [fix for fix in fixes if self.patched([fix], only(fix.name))]
@@ -173,9 +157,10 @@ class Contest:
         return chosen
 
     def _may_gain(self, fix: FixVerdict, *, in_haste: bool) -> bool:
-        """Whether to race it with others: in haste, unless it is slower for sure; else only if it gains alone."""
-        said = self._said.get(fix.name)
-        return said is Outcome.FASTER or (in_haste and said is not Outcome.SLOWER)
+        """Whether to race it with others: in haste unless it is slower for sure, else if it (seems to) gain alone."""
+        said, alone = self._said.get(fix.name), self._fixes[fix.name].alone
+        seems = said is Outcome.UNSURE and alone is not None and alone.ratio > SOUGHT_GAIN
+        return said is Outcome.FASTER or seems or (in_haste and said is not Outcome.SLOWER)
 
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
         """The chosen fixes, and the best of those that compile, if it is faster on top of them."""
@@ -201,7 +186,7 @@ class Contest:
             self._blame(race, KEPT, chosen)
             return None
         best: tuple[float, Fixes] = (0.0, ())
-        if _says(statistics.against_original(race.samples, KEPT), race) is Outcome.FASTER:
+        if says(statistics.against_original(race.samples, KEPT), race) is Outcome.FASTER:
             self._choice = race.renamed(KEPT, PATCHED)
         for name, fixes in added.items():
             if name in race.faults and len(fixes) > 1 and not chosen:
@@ -211,7 +196,7 @@ class Contest:
             if len(fixes) == 1:
                 self._note(fixes[0], **{"on_top" if chosen else "alone": gain})
                 self._judge(fixes[0], race, name, gain)
-            if gain and _says(gain, race) is Outcome.FASTER and gain.low > best[0]:
+            if gain and says(gain, race) is Outcome.FASTER and gain.low > best[0]:
                 best, self._choice = (gain.low, fixes), race.renamed(name, PATCHED)
                 self._joint = gain if len(fixes) > 1 else self._joint
         chosen += best[1]
@@ -224,19 +209,30 @@ class Contest:
         """
         if chosen and not self._can_start(_PAIR - 1):
             self._conclude(chosen, chosen, self._choice, None)
-            return Settled(list(self._fixes.values()), chosen, self._choice, is_confirmed=False)
-        whole = self._together(chosen)
+            hope = self._promising(chosen)
+            return Settled(list(self._fixes.values()), chosen, self._choice, is_confirmed=False, hope=hope)
+        hope = self._promising(chosen)
+        whole = hope or self._together(chosen)
         patch, race = chosen or whole, Race()
         if patch:
-            parts = {**({WHOLE: whole} if len(whole) > len(patch) else {}), **_classes(patch, self.by_class)}
+            is_more = {*names_of(whole)} != {*names_of(patch)}
+            parts = {**({WHOLE: whole} if is_more else {}), **classes(patch, self.by_class)}
             parts = parts if self._can_start(_PAIR - 1 + len(parts)) else {}
             race = self._race({PATCHED: patch, **parts}, self.budget.left)
             self._blame(race, PATCHED, patch)
         joint = statistics.speedup(race.samples, [PATCHED], [WHOLE])
-        if _says(joint, race) is Outcome.FASTER:
+        if says(joint, race) is Outcome.FASTER:
             patch, race = whole, race.renamed(WHOLE, PATCHED)
         self._conclude(patch, chosen, race, joint)
         return Settled(list(self._fixes.values()), patch, race)
+
+    def _promising(self, chosen: Fixes) -> Fixes:
+        """The patch that seemed to gain most where it couldn't be told, if that is more than the chosen ones gain."""
+        gain = statistics.against_original(self._choice.samples, PATCHED) if chosen else None
+        wrong = {fix.name for fix in self._fixes.values()} - {*names_of(self._sound)}
+        hopes = [(ratio, fixes) for ratio, fixes in self._hopes if wrong.isdisjoint(names_of(fixes))]
+        ratio, fixes = max(hopes, key=lambda hope: hope[0], default=(0.0, ()))
+        return fixes if ratio > (gain.ratio if gain else SOUGHT_GAIN) else ()
 
     def _can_start(self, variants: int) -> bool:
         """Whether there is time for enough rounds of so many variants, if they take as long as those before."""
@@ -249,7 +245,7 @@ class Contest:
             self._note(patch[0], alone=gain)
         for fix in list(self._fixes.values()):
             was_chosen = fix.name in names_of(chosen)
-            if fix.name not in names or _says(gain, race) is not Outcome.FASTER:
+            if fix.name not in names or says(gain, race) is not Outcome.FASTER:
                 last = gain if fix.name in names else None
                 self._note(fix, reason=fix.reason or too_little(fix, last, was_chosen=was_chosen))
             elif len(patch) == 1 or (was_chosen and self._said.get(fix.name) is Outcome.FASTER):
@@ -283,7 +279,7 @@ class Contest:
         return next((each for each in chosen if not self.patched([each, fix], WHOLE)), next(iter(chosen), None))
 
     def _judge(self, fix: FixVerdict, race: Race, variant: str, gain: Estimate | None) -> None:
-        self._said[fix.name] = _says(gain, race)
+        self._said[fix.name] = says(gain, race)
         self._blame(race, variant, [fix])
 
     def _blame(self, race: Race, variant: str, fixes: Fixes) -> None:
@@ -296,10 +292,14 @@ class Contest:
         self._fixes[fix.name] = replace(self._fixes[fix.name], **known)
 
     def _has_time(self, budget: Budget, *variants: int) -> bool:
-        """Whether there is time for races of so many variants each, the shortest that there are."""
-        return sum(map(self.schedule.least, variants)) <= budget.left
+        """Whether there is time for races of so many variants each, the shortest that there are.
 
-    def _race(self, patches: Mapping[str, Fixes], seconds: float) -> Race:
+        A race before them tells how long they take here.
+        """
+        return sum(max(self.schedule.least(number), number * self._each) for number in variants) <= budget.left
+
+    def _race(self, patches: Mapping[str, Fixes], seconds: float, before: Race | None = None) -> Race:
+        """Race patches by their names, after a race `before` of them whose rounds count as well."""
         named = {ORIGINAL: (), AGAIN: (), **patches}
         variants = [variant for name, fixes in named.items() if (variant := self.patched(fixes, name))]
         protocol = self.schedule.protocol(len(variants), seconds)
@@ -310,8 +310,9 @@ class Contest:
 
         def is_enough(samples: Samples) -> bool:
             self.look_around()
-            return not budget.left or _is_decided(samples, list(patches))
+            return not budget.left or _is_decided(known.then(samples), list(patches))
 
+        known = before.samples if before else Samples()
         race = self.hold(variants, protocol, is_enough, self._room)
         rounds = len({window.round for window in race.samples.windows})
         self._each = budget.spent / len(variants) / max(rounds, 1) * LEAST_ROUNDS
@@ -319,18 +320,17 @@ class Contest:
         self.schedule = replace(
             self.schedule, beside=min(self.schedule.beside, race.room.processes or self.schedule.beside)
         )
-        return race
+        self._hopes += _open(race, patches)
+        return race.following(before) if before else race
 
 
-def _classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
-    """The parts of a patch that promise more than the whole, by the names of their variants."""
-    order = list(Safety)
-    kinds = sorted({fix.safety for fix in patch}, key=order.index)[:-1] if are_wanted else []
-    return {within(str(kind)): [fix for fix in patch if order.index(fix.safety) <= order.index(kind)] for kind in kinds}
-
-
-def names_of(fixes: Fixes) -> list[str]:
-    return [fix.name for fix in fixes]
+def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fixes]]:
+    """The patches of a race of which it can't be told whether they gain more than what is kept; and what it seems."""
+    rivals = [KEPT] if KEPT in patches else ORIGINALS
+    for name, fixes in patches.items():
+        more_, gain = (statistics.speedup(race.samples, before, [name]) for before in (rivals, ORIGINALS))
+        if name != KEPT and more_ and gain and says(more_, race) is Outcome.UNSURE:
+            yield gain.ratio, fixes
 
 
 def _is_decided(samples: Samples, names: Sequence[str]) -> bool:
@@ -341,58 +341,3 @@ def _is_decided(samples: Samples, names: Sequence[str]) -> bool:
     estimates = [estimate for before, after in pairs if (estimate := statistics.speedup(samples, before, [after]))]
     floor = statistics.noise_floor(statistics.itself(samples))
     return bool(estimates) and all(statistics.is_decided(each, floor) for each in estimates)
-
-
-def _says(estimate: Estimate | None, race: Race) -> Outcome:
-    return (
-        statistics.speed(estimate, statistics.noise_floor(statistics.itself(race.samples)))
-        if estimate
-        else Outcome.UNSURE
-    )
-
-
-def wrong(fix: FixVerdict, own: Grade) -> str:
-    """Why a fix is not kept, whatever it gains, or ""; two runs of the original are alike by the grade `own`."""
-    if not fix.activations:
-        return fix.reason or "it never ran"
-    if fix.likeness.keeps(fix.safety, own):
-        return ""
-    evidence = next(iter(fix.likeness.evidence), f"the results are {fix.likeness.grade}")
-    if fix.likeness.grade is Grade.UNKNOWN:
-        return evidence
-    return f"it promised {fix.safety} results, but {evidence}"
-
-
-def merit(fix: FixVerdict) -> str:
-    alone = f"{ratio_with_interval(fix.alone)} alone" if fix.alone else ""
-    on_top = f"{ratio_with_interval(fix.on_top)} on top of the others" if fix.on_top else ""
-    interaction = ""
-    if fix.alone and fix.on_top and fix.on_top.low > fix.alone.high:
-        interaction = "gains more beside the others"
-    elif fix.alone and fix.on_top and fix.on_top.high < fix.alone.low:
-        interaction = "gains less beside the others"
-    return ", ".join(filter(None, [alone, on_top, interaction]))
-
-
-def joint_merit(fix: FixVerdict, gain: Estimate | None) -> str:
-    others = "the others that gain little alone" if fix.alone else "the others, there was no time to race each"
-    return f"{ratio_with_interval(gain)} together with {others}" if gain else ""
-
-
-def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> str:
-    """Why a right fix is dropped; the patch of the `last` race had it, because it `was_chosen` or not."""
-    if was_chosen and last and not _is_short(last):
-        return f"its gain was not seen again: {ratio_with_interval(last)}"
-    if fix.on_top and statistics.is_slower(fix.on_top, 0.0):
-        return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
-    if gain := (last if was_chosen else fix.gain) or last:
-        is_none = statistics.rules_out(gain, 0.0) or math.isinf(gain.high)
-        told = "no gain was measured" if is_none else "a gain can't be told from noise"
-        said = "there was no time for enough rounds" if _is_short(gain) else told
-        return f"{said}: {ratio_with_interval(gain)}"
-    return "there was no time to race it"
-
-
-def _is_short(gain: Estimate) -> bool:
-    """Whether it may be a gain, of which too few rounds tell."""
-    return math.isinf(gain.high) and gain.ratio > 1

@@ -14,9 +14,10 @@ from functools import partial
 
 from perflint.engine import count
 from perflint.verify.compare import losses
-from perflint.verify.contest import Contest, Settled, names_of, wrong
+from perflint.verify.contest import Contest
 from perflint.verify.judge import said_otherwise
 from perflint.verify.late import Shortcut
+from perflint.verify.merits import wrong
 from perflint.verify.messages import SHORT, Variant
 from perflint.verify.monitor import disturbances, facts
 from perflint.verify.planned import Planned
@@ -25,11 +26,13 @@ from perflint.verify.race import Race, race
 from perflint.verify.recordings import Further, beyond_horizon, reach_of
 from perflint.verify.running import Fault
 from perflint.verify.runs import Recorded
+from perflint.verify.settled import Settled, names_of
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Outcome, step_seconds
-from perflint.verify.summary import duration, seconds
+from perflint.verify.summary import seconds
 from perflint.verify.variants import FixKey, hunks
-from perflint.verify.verdict import NO_TIME, FixVerdict, Grade, Hunk, Likeness, Side, Verdict, begun, weakest, worst
+from perflint.verify.verdict import NO_TIME, FixVerdict, Grade, Hunk, Likeness, Side, Verdict, weakest, worst
 
+_ALONE, _BESIDE = 3, 4  # variants in the race of a patch, and of one beside another: the original is there twice
 _NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
 
 
@@ -144,7 +147,30 @@ class Examination(Planned):
         others = [fix for fix in fixes if not reasons.get(fix.name)]
         if failed and others and self._can_race_again:
             return self._by_race(known.having(failed), others, keys)
-        return self._compared(raced, seen, patched, run, settled)
+        verdict = self._compared(raced, seen, patched, run, settled)
+        return self._improved(verdict, settled, keys) if verdict.outcome is Outcome.FASTER else verdict
+
+    def _improved(self, verdict: Verdict, settled: Settled, keys: Mapping[str, FixKey]) -> Verdict:
+        """The verdict on a patch that seemed to gain more than the proved one, if it does and is right; else the same.
+
+        What it takes too long to find out stays open.
+        """
+        reserve = 2 * self._records.one
+        if not settled.hope or self._schedule.least(_BESIDE) > self._budget.left - reserve:
+            return verdict
+        self._keys = {fix.name: keys[fix.name] for fix in settled.hope}
+        try:
+            better = self._contest(reserve).instead(settled)
+            if better is None:
+                return verdict
+            patched = self._patched(better.patch)
+            run = self._recorded(patched)
+            proved = self._compared(
+                replace(verdict, samples=better.race.samples), self._seen(patched, run), patched, run, better
+            )
+        except (Fault, TimeUp):
+            return verdict
+        return proved if proved.outcome is Outcome.FASTER else verdict
 
     def _compared(
         self,
@@ -169,6 +195,7 @@ class Examination(Planned):
         self._known = replace(shared, likeness=worst([own, *(fix.likeness for fix in right)]))
         settled = raced.seen(fixes) if raced else None
         settled = settled or self._settled(right, self._reserve(right))
+        settled = self._raced_on(settled, together)
         self._known = replace(self._known.having(settled.fixes), samples=settled.race.samples)
         while later := self._wrong_later(settled):
             self._known = self._known.having(_disproved(fix, later) for fix in settled.fixes if fix.name in later)
@@ -176,6 +203,8 @@ class Examination(Planned):
             if not right:
                 return replace(self._known, likeness=worst(later.values()))
             settled = self._settled(right, self._reserve(right))
+        if not settled.is_confirmed:
+            self._left_out.append("another race of what is kept: there was no time for it")
         if settled.fault:
             return replace(self._known, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
         first, is_whole = self._records.standard.run, {*names_of(settled.patch)} == {*names_of(together)}
@@ -200,15 +229,21 @@ class Examination(Planned):
 
     def _settled(self, right: Sequence[FixVerdict], reserve: float) -> Settled:
         """Race fixes, and note what is known by then; so many seconds are left for what comes after."""
+        settled = self._contest(reserve).settle(right)
+        self._known = replace(self._known, samples=settled.race.samples).having(settled.fixes)
+        return settled
+
+    def _raced_on(self, settled: Settled, recorded: Sequence[FixVerdict]) -> Settled:
+        """Race a patch on whose gain can't be told yet, if there is time; if not `recorded`, it needs that, too."""
+        reserve = 0.0 if {*names_of(settled.patch)} == {*names_of(recorded)} else self._records.one
+        has_time = self._schedule.least(_ALONE) <= self._budget.left - reserve
+        return self._contest(reserve).further(settled) if has_time and settled.is_open else settled
+
+    def _contest(self, reserve: float) -> Contest:
         self._course.ledger.enter("race")
         budget = self._budget.part(self._budget.left - reserve)
         hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
-        contest = Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
-        settled = contest.settle(right)
-        if not settled.is_confirmed:
-            self._left_out.append("another race of what is kept: there was no time for it")
-        self._known = replace(self._known, samples=settled.race.samples).having(settled.fixes)
-        return settled
+        return Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
 
     def _proved(self, settled: Settled, final: Recorded) -> Verdict:
         """The verdict on a patch that has won its race, or may, by a recording of it."""
@@ -300,72 +335,3 @@ def left_out(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator
         yield f"only {most} of the programs ran at a time, for more have no room: {race.room.reason}"
     if gpus and any(side.busy is None for side in sides):
         yield "how busy the GPU was: it could not be observed"
-
-
-def verified(examination: Examination) -> Verdict:
-    """The verdict on all fixes: on those that run late from a shortened copy, where there is a way to shorten it."""
-    try:
-        late, shortcut = examination.late()
-    except (Fault, TimeUp) as failure:
-        return examination.failed(failure)
-    if not shortcut:
-        return examination.verdict()
-    early = [key for key in examination.fixes if key not in late]
-    share = Share.EARLY if examination.has_room(len(early), Share.EARLY) else Share.LATE
-    first = examination.part(early, share).verdict() if early else None
-    if first and not examination.has_time:
-        return _left_open(first, [examination.unreached(key, _too_late(first)) for key in late])
-    notes = tuple(shortcut.notes)
-    for note in notes:
-        examination.tell(note)
-    second = examination.part(late, Share.LATE, shortcut).verdict()
-    if second.failure and not first:
-        return examination.verdict()
-    fixes = (*second.fixes, *_unseen(examination, late, second))
-    told = () if second.failure else notes
-    second = replace(second, fixes=fixes, excluded=(*told, *second.excluded), is_shortened=True)
-    return _merged(first, second) if first and first.fixes else second
-
-
-def unfound(program: str, budget: Budget) -> Verdict:
-    """The verdict on a program for which the time was over before all fixes were found."""
-    failure = f"looking for fixes in all that it imports takes more than {budget.of(Share.FINDING):.0f} s"
-    return begun(program, failure=f"{failure}; what was found by then is kept", longer=budget.longer())
-
-
-def _unseen(examination: Examination, late: Sequence[FixKey], verdict: Verdict) -> list[FixVerdict]:
-    known = {(fix.path, fix.line, fix.rule, fix.title) for fix in verdict.fixes}
-    missing = [key for key in late if (key.path, key.line, key.rule, key.title) not in known]
-    reason = "it never ran, not in a shortened copy of the program either"
-    if verdict.failure and verdict.longer:
-        reason = _too_late(verdict)
-    elif verdict.failure:
-        reason = f"it runs late, and in a shortened copy {verdict.failure}"
-    return [examination.unreached(key, reason) for key in missing]
-
-
-def _too_late(verdict: Verdict) -> str:
-    return f"it runs late, and there was no time to reach it: --budget {duration(verdict.longer)} may"
-
-
-def _left_open(first: Verdict, late: Sequence[FixVerdict]) -> Verdict:
-    """The verdict on what runs early; where none of that takes effect, nothing is known of those that run `late`."""
-    if first.is_idle:
-        first = replace(first, is_idle=False, likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)))
-    return replace(first, fixes=(*first.fixes, *late))
-
-
-def _merged(first: Verdict, second: Verdict) -> Verdict:
-    """The verdict on both: on the shortened copy where there alone is something gained."""
-    is_second = first.is_idle or (second.outcome is Outcome.FASTER and first.outcome is not Outcome.FASTER)
-    lead = second if is_second else first
-    fixes = [replace(fix, reason=f"{fix.reason}, in the shortened copy") if fix.kept else fix for fix in second.fixes]
-    hunks = tuple(hunk for each in (first, second) if each.outcome is Outcome.FASTER for hunk in each.hunks)
-    excluded = dict.fromkeys((*second.excluded, *first.excluded))
-    return replace(
-        lead,
-        fixes=(*first.fixes, *fixes),
-        hunks=hunks or lead.hunks,
-        excluded=tuple(excluded),
-        longer=max(first.longer, second.longer),
-    )

@@ -104,6 +104,12 @@ class Race:
             printed=(*self.printed, *part.printed),
         )
 
+    def following(self, before: Race) -> Race:
+        """The race of the same variants `before` this, and this."""
+        both = before.plus(self)
+        known, faults = before.samples.then(self.samples), {**before.faults, **self.faults}
+        return replace(both, samples=known, room=self.room, protocol=self.protocol, faults=faults)
+
     def without(self, fault: Fault) -> Race:
         """The race without the variant that has a fault; raises the fault if that is an original."""
         if fault.variant in ORIGINALS:

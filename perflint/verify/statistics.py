@@ -11,7 +11,7 @@ draws rounds and then pairs covers it in 84 to 91 with three. How many rounds fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from math import atan, cos, exp, inf, log, pi, sin, sqrt
@@ -66,6 +66,11 @@ class Samples:
     """All windows of a race, in the order in which they were measured."""
 
     windows: tuple[Window, ...] = ()
+
+    def then(self, later: Samples) -> Samples:
+        """These, and those of a later race of the same variants, whose rounds count on."""
+        rounds = 1 + max((window.round for window in self.windows), default=-1)
+        return Samples((*self.windows, *(replace(each, round=rounds + each.round) for each in later.windows)))
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,28 @@
-"""Reads and writes `verdicts.json`, whose fields are in `verdicts.md`, and finds the fixes that won."""
+"""Reads and writes `verdicts.json`, and finds the fixes that won.
+
+Each verdict in it has the fields of `Verdict`, and below `result` what follows from these. Times are in seconds, memory
+is in bytes; a number that isn't finite is "nan", "inf" or "-inf". Further fields may be added.
+"""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
-from perflint.documents.disk import write_text
 from perflint.engine import UserError
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Diagnostic, RunResult
-from perflint.project.figures import VERDICTS, nearest
+from perflint.project import stored
 from perflint.project.patch import ANY, Place
 from perflint.verify.statistics import Outcome
 from perflint.verify.summary import advice, ratio_with_interval, sentence
 from perflint.verify.verdict import FixVerdict, Verdict
 
-VERSION = 1
+VERSION, _NAME = 1, "verdicts"
 
 
 def with_gains(result: RunResult, root: Path) -> RunResult:
@@ -31,23 +30,20 @@ def with_gains(result: RunResult, root: Path) -> RunResult:
 
     Raises UserError where their file can't be read.
     """
-    known = nearest(root.resolve(), VERDICTS)
+    known = stored.nearest(root.resolve(), stored.VERDICTS)
     return Won.read(known).with_gains(result) if known else result
 
 
 def read(path: Path) -> tuple[Verdict, ...]:
     """The verdicts in the file at `path`, none where there is no such file; UserError where it can't be read."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["version"] != VERSION:
-            raise _useless(path, f"it is not of version {VERSION}, which this perflint reads")
-        found = (decoded(Verdict, each) for each in content["verdicts"])
-        return tuple(_with_paths(each, lambda name: os.path.normpath(_project(path) / name)) for each in found)
-    except FileNotFoundError:
-        return ()
+        found = stored.load(path, VERSION, _NAME, Verdict)
+        return tuple(_with_paths(each, lambda name: os.path.normpath(stored.project_of(path) / name)) for each in found)
     except OSError as error:
         raise _useless(path, f"it can't be read ({error.strerror})") from error
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+    except stored.OtherVersion as error:
+        raise _useless(path, f"it is not of version {VERSION}, which this perflint reads") from error
+    except stored.DAMAGED as error:
         raise _useless(path, "it holds no verdicts that can be read") from error
 
 
@@ -69,13 +65,13 @@ def add(path: Path, verdict: Verdict) -> None:
     with suppress(UserError):
         known = read(path)
     others = [each for each in known or () if (each.program, each.device) != (verdict.program, verdict.device)]
-    kept = (_with_paths(each, lambda name: os.path.relpath(name, _project(path))) for each in (verdict, *others))
-    content = {"version": VERSION, "verdicts": [as_object(each) for each in kept]}
+    root = stored.project_of(path)
+    moved = (_with_paths(each, lambda name: os.path.relpath(name, root)) for each in (verdict, *others))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if known is None:
             path.replace(aside(path))
-        write_text(path, json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n")
+        stored.store(path, VERSION, _NAME, map(as_object, moved))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
 
@@ -83,10 +79,6 @@ def add(path: Path, verdict: Verdict) -> None:
 def _with_paths(verdict: Verdict, change: Callable[[str], str]) -> Verdict:
     """The verdict with other paths: in the file they are relative to the project, which may be copied."""
     return replace(verdict, fixes=tuple(replace(fix, path=change(fix.path)) for fix in verdict.fixes))
-
-
-def _project(file: Path) -> Path:
-    return Path(os.path.realpath(file.parent.parent))
 
 
 def as_object(verdict: Verdict) -> dict[str, Any]:
@@ -103,35 +95,7 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
         "break_even_steps": verdict.break_even_steps,
         "busy": (verdict.before.busy, verdict.after.busy),
     }
-    return {"result": encoded(result), **encoded(verdict)}
-
-
-def encoded(value: object) -> Any:
-    """`value` as JSON types; numbers that are not finite as the strings "nan", "inf" and "-inf"."""
-    if is_dataclass(value):
-        return {field.name: encoded(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [encoded(each) for each in value]
-    if isinstance(value, Mapping):
-        return {name: encoded(each) for name, each in value.items()}
-    if isinstance(value, Enum):
-        return value.value
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def decoded(kind: Any, value: Any) -> Any:
-    """What was encoded from a value of the type `kind`; unknown fields are passed over."""
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is UnionType:
-        return None if value is None else decoded(parts[0], value)
-    if origin is tuple:
-        return tuple(decoded(parts[0], each) for each in value)
-    if origin in (Mapping, dict):
-        return {name: decoded(parts[1], each) for name, each in value.items()}
-    if is_dataclass(kind):
-        given = {name: decoded(each, value[name]) for name, each in get_type_hints(kind).items() if name in value}
-        return kind(**given)  # type: ignore[operator]
-    return kind(value)
+    return {"result": stored.encoded(result), **stored.encoded(verdict)}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 ## What it does
 
-Reports tensors that are copied several times (`x.repeat(...)`, `repeat_interleave`, `tile`, `torch.cat([x] * n)`,
+Reports tensors that are copied several times (`x.repeat(...)`, `repeat_interleave`, `torch.cat([x] * n)`,
 `torch.stack([x] * n)`, and `expand(...)` or `expand_as(...)` made real by `.contiguous()`, `.clone()`, `.to(...)`,
 `.cuda()` or a cast) and follows them to everything that reads them: through names, branches, views, lists and tuples,
 into the functions of the file and back to their callers. There are two kinds:
@@ -49,14 +49,13 @@ return torch.cat([context, states], dim=2)
 
 ## Fix safety
 
-`exact`: the copy becomes `expand`, a view of the same shape and values; where the one reader writes into another tensor
-in place, whose shape holds anyway, the repeating is dropped, unless a variable is set to it. A move or cast after it,
-in the same expression, is put before it. Results and gradients are bitwise the same. It is assumed that no hook of
+`exact`: the copy becomes `expand`, a view of the same shape and values. A move or cast after it, in the same
+expression, is put before it. Results and gradients are bitwise the same. It is assumed that no hook of
 another file writes to the tensor; attributes in a file that registers hooks are left alone.
 
 `rounding` where a sum may be taken in another order: matrix products and reductions over a view, and, of tensors into
 which a gradient may flow, the gradient of `torch.cat([x] * n)` and `torch.stack([x] * n)`, of a tensor that gets a new
-axis and is repeated along a second one, of one whose repeating is dropped, and of a move or cast that is put in front.
+axis and is repeated along a second one, and of a move or cast that is put in front.
 
 `behaviour` where that cast may be one to fewer bits, and where `x.repeat(1, n, 1)` needs more axes than the file shows
 `x` to have: with fewer, the copy is of another shape and `expand(-1, n, -1)` raises. What counts is what made the
@@ -99,7 +98,7 @@ from .readers import is_one_time, is_worth_it, kind_of, shown_writes
 
 class RepeatNotBroadcast(Rule):
     group = "memory"
-    triggers = (".repeat", "repeat_interleave", "tile(", ".expand", ".cat(", ".stack(", "concat")
+    triggers = (".repeat", "repeat_interleave", ".expand", ".cat(", ".stack(", "concat")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         shapes, reported = api.shapes(program), set()

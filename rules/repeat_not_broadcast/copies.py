@@ -17,9 +17,9 @@ _INTERLEAVE = ("repeats", "dim")
 class Copy:
     """A call that repeats `source`.
 
-    `form` is "repeat", "tile" (each with `counts` per axis), "interleave", "cat", "stack" (`counts` holds one, for
-    `axis`), or "expanded": `source` is a call of expand or expand_as, which `call` makes real. `counts` is None where
-    they aren't written out.
+    `form` is "repeat" (with `counts` per axis), "interleave", "cat", "stack" (`counts` holds one, for `axis`), or
+    "expanded": `source` is a call of expand or expand_as, which `call` makes real. `counts` is None where they aren't
+    written out.
     """
 
     call: ast.Call
@@ -27,10 +27,6 @@ class Copy:
     source: ast.expr
     counts: tuple[ast.expr, ...] | None = None
     axis: int | None = None
-
-    @property
-    def is_method(self) -> bool:
-        return isinstance(self.call.func, ast.Attribute) and self.call.func.value is self.source
 
 
 def recognise(program: Program, call: ast.Call) -> Copy | None:
@@ -43,32 +39,22 @@ def recognise(program: Program, call: ast.Call) -> Copy | None:
     if not isinstance(call.func, ast.Attribute):
         return None
     name, source = call.func.attr, call.func.value
-    if api.torch_does(name, "repeating"):
-        return _of_method(program, call, name, source)
+    if name == "repeat_interleave" and _is_tensor(program, source, 3):
+        return _interleaved(call, source, api.bind(call, _INTERLEAVE))
+    if name == "repeat":
+        counts = _counts(program, call.args)
+        is_of_tensor = _is_tensor(program, source, len(counts or ()))
+        return Copy(call, name, source, counts) if is_of_tensor and call.args and not call.keywords else None
     if name in MATERIALISING or converts(name):
         expanded = _expansion(program, source)
         return Copy(call, "expanded", expanded) if expanded is not None else None
     return None
 
 
-def _of_method(program: Program, call: ast.Call, name: str, source: ast.expr) -> Copy | None:
-    arguments = list(call.args)
-    if name == "repeat_interleave":
-        bound = api.bind(call, _INTERLEAVE)
-        return _interleaved(call, source, bound) if _is_tensor(program, source, 3) else None
-    counts = _counts(program, arguments)
-    is_array = program.value(source).kind is Kind.NUMPY
-    sure = _is_tensor(program, source, len(counts or ())) or _starts_with_one(counts) or _goes_to_torch(program, call)
-    return Copy(call, name, source, counts) if sure and not is_array and arguments and not call.keywords else None
-
-
 def _of_function(program: Program, call: ast.Call) -> Copy | None:
     found = api.operation(program, call)
     if found is None or not call.args:
         return None
-    if found.name == "tile":
-        dims = found.bound("dims")
-        return Copy(call, "tile", call.args[0], _counts(program, [*filter(None, [dims.get("dims")]), *dims.rest]))
     if found.name == "repeat_interleave":
         return _interleaved(call, call.args[0], api.bind(call, ("input", *_INTERLEAVE)))
     times = _times(call.args[0]) if found.name in ("cat", "stack") else None
@@ -153,27 +139,7 @@ def _expansion(program: Program, node: ast.expr) -> ast.Call | None:
     return None
 
 
-def _starts_with_one(counts: tuple[ast.expr, ...] | None) -> bool:
-    """Is it `repeat(1, n)`? For an array that would mean: once, along axis n."""
-    return counts is not None and len(counts) > 1 and api.integer(counts[0]) == 1
-
-
-def _goes_to_torch(program: Program, call: ast.Call) -> bool:
-    """Does a function of torch take the result, which is none of an array?"""
-    parent = program.parent(call)
-    around = program.parent(parent) if isinstance(parent, ast.keyword) else parent
-    return isinstance(around, ast.Call) and program.qualified(around.func).startswith("torch.")
-
-
 def _is_tensor(program: Program, node: ast.expr, counts: int) -> bool:
-    """Is it a tensor, for sure or by what is done to it? Arrays take at most two arguments in `repeat`."""
+    """Is it a tensor, for sure or by its counts? Arrays take at most two arguments in `repeat`."""
     kind = program.value(node).kind
-    if kind is Kind.UNKNOWN:
-        call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_of_tensors(node.func.attr)
-        return counts > 2 or call
-    return kind is Kind.TENSOR
-
-
-def _is_of_tensors(method: str) -> bool:
-    """Does no array have that method, or none that gives one?"""
-    return method in ("view", "contiguous") or converts(method) or api.torch_does(method, "restriding")
+    return kind is Kind.TENSOR or (kind is Kind.UNKNOWN and counts > 2)

@@ -47,13 +47,8 @@ def patch(
         return _unmade(program, copy, cast, safety)
     needed = unproved_rank(program, shapes, copy, reading)
     proviso = f", where the tensor has {needed} axes" if needed else ""
-    # The operation may repeat other axes, too: the gradient is then summed over all of them at once.
-    if operations := _dropped(program, copy, reading):
-        safety = Safety.ROUNDING if may_have_gradient(program, copy) else safety
-        title = "leave the repeating to the operation, which broadcasts"
-    else:
-        operations = _rewritten(program, copy, cast, shapes.shape(copy.source).rank)
-        title = f"{'move or cast first, then ' if cast is not None else ''}use expand, which makes a view"
+    operations = _rewritten(program, copy, cast, shapes.shape(copy.source).rank)
+    title = f"{'move or cast first, then ' if cast is not None else ''}use expand, which makes a view"
     safety = Safety.BEHAVIOUR if needed else safety
     return Fix(f"{title}{proviso}", safety, api.rewrite(program, *operations))
 
@@ -89,22 +84,6 @@ def _cast(program: Program, copy: Copy) -> ast.Call | None:
 
 def _method(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
-
-
-def _dropped(program: Program, copy: Copy, reading: Reading) -> Operations:
-    """Without the repeating, where one operation writes into another tensor, whose shape holds."""
-    only = reading.consumers[0]
-    if (
-        len(reading.consumers) > 1
-        or not only.in_place
-        or only.role is not Role.ELEMENTWISE
-        or reading.measured
-        or not copy.is_method
-        or isinstance(program.parent(copy.call), ast.Assign)  # whose name, and comments, tell its shape
-        or api.comments(program, program.span(_receiver(copy.call))[1], program.span(copy.call)[1])
-    ):
-        return ()
-    return _without(copy.call)
 
 
 def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety) -> Fix:
@@ -159,11 +138,11 @@ def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | 
         raise Blocked("the counts are in a list")
     if cast is not None:
         _check_comments(program, copy.call, cast)
-    is_repeat = copy.is_method and copy.form == "repeat"
+    is_repeat = copy.form == "repeat"
     asks_for_shape = copy.form == "stack" and copy.axis == 0 and isinstance(copy.source, ast.Name)
     if rank is None and not is_repeat and not asks_for_shape:
         raise Blocked("how many axes the tensor has is not known here")
-    if is_repeat or (copy.form == "tile" and copy.is_method and rank is not None and rank <= len(copy.counts)):
+    if is_repeat:
         return (*_renamed(copy, cast, len(copy.counts) if rank is None else rank), *_without(cast))
     if api.comments(program, *program.span(copy.call)):
         raise Blocked("there is a comment inside the call")
@@ -181,12 +160,6 @@ def _renamed(copy: Copy, cast: ast.Call | None, rank: int) -> Operations:
 
 def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -> ast.expr:
     assert copy.counts is not None
-    if copy.form == "tile":
-        assert rank is not None
-        new = len(copy.counts) - rank
-        sizes = [api.number(-1)] * max(0, -new)
-        sizes += [api.number(-1) if api.integer(c) == 1 and i >= new else c for i, c in enumerate(copy.counts)]
-        return api.expression("{x}.expand({*sizes})", x=source, sizes=sizes)
     count = copy.counts[0]
     if program.value(count).kind is not Kind.NUMBER or copy.axis is None:
         raise Blocked("it is not known that the count is a number and which axis is meant")

@@ -36,19 +36,13 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     if copy.form in ("interleave", "cat"):
         return Repeated((copy.axis,), new=False) if copy.axis is not None and shape.size(copy.axis) == "1" else None
     if copy.counts is None:
-        axes = (0,) if filled_in_turn(program, copy) else spread(shapes, copy)
-        return Repeated(axes, new=False) if axes else None
+        return Repeated((0,), new=False) if filled_in_turn(program, copy) else None
     counts = copy.counts
     repeated = [position for position, count in enumerate(counts) if api.integer(count) != 1]
     if all(shapes.size(counts[position]) == "1" for position in repeated):
         return None  # a variable that is 1 here, as the width of a beam that has yet to grow
     if any(_is_below_one(program, counts[position]) for position in repeated):
         return None
-    if (
-        copy.form == "tile" and shape.rank is None and api.integer(counts[0]) != 1
-    ):  # takes fewer counts than there are axes, too
-        single = all(shape.size(position - len(counts)) == "1" for position in repeated)
-        return Repeated(tuple(repeated), new=True) if single else None
     ranks = _ranks(shape, counts, shapes.least(copy.source))
     unproved = [
         position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)
@@ -57,12 +51,8 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     unproved = [position for position in unproved if not result_shows(program, shapes, reading, counts[position])]
     if not unproved:
         return Repeated(tuple(repeated), new, sure=not _is_sliced(program, shapes, copy.source))
-    has_room = shape.rank is None and min(ranks) <= len(counts) - len(repeated)
-    if (has_room and _adds_axes(program, copy, repeated)) or all(
-        result_suggests(program, shapes, reading, counts[position], loosely=True) for position in unproved
-    ):
-        return Repeated(tuple(repeated), new, sure=False)
-    return None
+    suggested = (result_suggests(program, shapes, reading, counts[position], loosely=True) for position in unproved)
+    return Repeated(tuple(repeated), new, sure=False) if all(suggested) else None
 
 
 def is_reshaped(program: Program, copy: Copy) -> bool:
@@ -111,7 +101,7 @@ def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading
     shows the size of the axis, unless that other one happens to have size 1, too.
     """
     shape = shapes.shape(copy.source)
-    if copy.form not in ("repeat", "tile") or copy.counts is None or shape.rank is not None:
+    if copy.form != "repeat" or copy.counts is None or shape.rank is not None:
         return 0
     numbers = [api.integer(count) for count in copy.counts]
     needed = len(numbers) - numbers.index(1) if 1 in numbers else 0
@@ -126,26 +116,6 @@ def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading
     ]
     refuted = all(any(not _is_single(shape, position, len(numbers), rank) for position in shown) for rank in ranks)
     return 0 if refuted else needed
-
-
-def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
-    """Do counts in front look like new axes: several variables or ones at the end, or one moved away?"""
-    assert copy.counts is not None
-    if repeated != list(range(len(repeated))) or len(repeated) == len(copy.counts):
-        return False
-    method = program.parent(copy.call)
-    moved = isinstance(method, ast.Attribute) and method.attr in ("permute", "transpose")
-    if any(api.integer(copy.counts[i]) is not None for i in repeated):  # else it may be a tiling of images
-        order = [api.integer(axis) for axis in _arguments(program, method)]
-        return len(repeated) > 1 and moved and order[-len(repeated) :] == repeated
-    return len(repeated) > 1 or moved
-
-
-def _arguments(program: Program, method: ast.AST | None) -> list[ast.expr]:
-    call = program.parent(method) if method is not None else None
-    arguments = call.args if isinstance(call, ast.Call) and call.func is method else []
-    only = arguments[0] if len(arguments) == 1 else None
-    return only.elts if isinstance(only, ast.Tuple | ast.List) else arguments
 
 
 def _is_below_one(program: Program, count: ast.expr) -> bool:
@@ -296,17 +266,6 @@ def filled_in_turn(program: Program, copy: Copy) -> bool:
         return False
     fronts = sorted(ones, key=lambda part: part != "front")
     return fronts == ["front", "back"]
-
-
-def spread(shapes: Shapes, copy: Copy) -> tuple[int, ...]:
-    """The axes that `x.repeat(1, *sizes)` repeats, if they all have size 1; none if that is not so."""
-    *front, last = copy.call.args
-    shape = shapes.shape(copy.source)
-    if not isinstance(last, ast.Starred) or any(isinstance(each, ast.Starred) for each in front):
-        return ()
-    ones = all(api.integer(count) == 1 for count in front)
-    behind = tuple(range(len(front), shape.rank or 0))
-    return behind if ones and all(shape.size(axis) == "1" for axis in behind) else ()
 
 
 def _ones(function: ast.AST, name: str) -> str | None:

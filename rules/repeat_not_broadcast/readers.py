@@ -42,7 +42,7 @@ def _runs_once(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> boo
         if isinstance(parent, LOOPS) and _runs_a_module(program, parent):
             return False
         if api.makes_rare(program, parent, child):
-            return not _is_loop_of_forward(program, parent)
+            return True
         if isinstance(parent, FUNCTIONS):
             break
         child = parent
@@ -51,14 +51,6 @@ def _runs_once(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> boo
         return True
     sites = program.call_sites(function)
     return bool(sites) and all(_runs_once(program, site, seen | {function}) for site in sites)
-
-
-def _is_loop_of_forward(program: Program, guard: ast.AST) -> bool:
-    """Is the guard in a loop of a `forward`, as over layers? Then what it guards runs in each call."""
-    function = program.function_of(guard)
-    return getattr(function, "name", "") == "forward" and any(
-        isinstance(each, LOOPS) and program.function_of(each) is function for each in program.ancestors(guard)
-    )
 
 
 def _runs_a_module(program: Program, loop: Loop) -> bool:

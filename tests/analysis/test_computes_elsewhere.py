@@ -132,6 +132,34 @@ def test_what_may_be_built_otherwise_is_one(built: str, call: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("handed", "is_found"),
+    [
+        ("other.Head()", True),
+        ("caller.Own()", True),
+        ("other.Tail()", False),
+        ("unknown.Head()", False),
+        ("other.make(other.Head())", False),
+        ("other.Head()), caller.M(other.Neck()", False),
+    ],
+)
+def test_what_another_file_builds_and_hands_over_is_no_obstacle_if_it_only_computes(
+    handed: str, is_found: bool
+) -> None:
+    own = HEAD.replace("Head", "Own") + "    def forward(self, x):\n        return self.w(x)\n"
+    caller = (
+        SCAN.replace("class M", f"{own}class M").replace("(self):", "(self, head):").replace("other.Head()", "head")
+    )
+    caller = caller.replace("__init__(self, head):\n        super().__init__()\n        self.w", "__init__(self):\n"
+                            "        super().__init__()\n        self.w")  # fmt: skip
+    files = {
+        "caller.py": caller.format(call="self.head(rewards[t])"),
+        "other.py": f"import torch\nfrom torch import nn\n{BOTH}def make(x):\n    return x\n",
+        "main.py": f"import torch, caller, other, unknown\nmodels = caller.M({handed})\n",
+    }
+    assert _is_found_fix(files) is is_found
+
+
+@pytest.mark.parametrize(
     ("handed_on", "is_found"),
     [
         ("from package.tools import f", True),

@@ -26,7 +26,7 @@ from perflint.documents.document import decode
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import check_bytes
 from perflint.engine.fix import fix_text
-from perflint.engine.results import FILE_FAULTS, FileResult, InternalProblem
+from perflint.engine.results import FILE_FAULTS, FileResult
 from perflint.engine.rule import Options
 
 MAX_BYTES = 60_000  # of a file that is used: of larger ones there would be fewer
@@ -55,7 +55,7 @@ def fault(data: bytes, options: Mapping[str, Options]) -> str:
     """What perflint does to a file that holds `data` that is a fault of ours; empty where nothing."""
     rules = all_rules()
     checked, _ = check_bytes("fuzzed.py", data, rules, options)
-    if isinstance(checked.problem, InternalProblem):
+    if checked.problem and checked.problem.traceback:
         return checked.problem.traceback
     try:
         text = decode("fuzzed.py", data).text

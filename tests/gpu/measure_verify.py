@@ -16,8 +16,8 @@ from pathlib import Path
 
 from perflint.documents import digest
 from perflint.engine.edits import line_map
-from perflint.project.figures import VERDICTS
 from perflint.project.settings import load
+from perflint.project.stored import VERDICTS
 from perflint.shim.plan import PatchedFile
 from perflint.shim.planning import Project
 from perflint.verify import verdicts

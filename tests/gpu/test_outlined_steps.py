@@ -23,6 +23,7 @@ STEMS = [
     ("launch_bound_step/settings", 6),
     ("launch_bound_step/carried", 10),
     ("launch_bound_step/distributions", 1),
+    ("launch_bound_step/acting", 4),
     ("launch_bound_step/collected", 4),
     ("launch_bound_step/partial", 10),
     ("launch_bound_step/kept", 1),

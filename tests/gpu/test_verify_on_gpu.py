@@ -14,7 +14,7 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
-from perflint.project.figures import VERDICTS
+from perflint.project.stored import VERDICTS
 from perflint.verify import verdicts
 from perflint.verify.agent.timeline import DEVICE, HOST, LANES
 from perflint.verify.verdict import Verdict

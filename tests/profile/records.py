@@ -42,10 +42,17 @@ class Recorder:
             moment = start + 1000 * launched
             self.record.calls.append(Span(moment, moment + 1000, "cudaLaunchKernel", self._link))
 
-    def wait(self, begin: int, end: int) -> None:
+    def graph(self, launched: int, *kernels: tuple[int, int, str]) -> None:
+        """In each step, a graph of kernels, each of which takes from its begin to its end."""
+        for number, start in enumerate(self.record.marks[:-1], 10**6):
+            self.record.calls.append(Span(start + 1000 * launched, start + 1000 * launched, "cudaGraphLaunch", number))
+            for begin, end, kind in kernels:
+                self.record.work.append(Span(start + 1000 * begin, start + 1000 * end, KERNELS[kind], number))
+
+    def wait(self, begin: int, end: int, call: str = "cudaStreamSynchronize") -> None:
         """In each step, the host waits for the device."""
         spans = ((start + 1000 * begin, start + 1000 * end) for start in self.record.marks[:-1])
-        self.record.calls += [Span(*span, "cudaStreamSynchronize") for span in spans]
+        self.record.calls += [Span(*span, call) for span in spans]
 
     def fetch(self, begin: int, end: int, line: int) -> None:
         """In each step, the host waits for a loader that was made at a line."""

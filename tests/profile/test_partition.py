@@ -44,12 +44,35 @@ def test_a_kernel_counts_for_the_line_that_launched_it() -> None:
     assert line_of(program.division, program.done, Regime.COMPUTE) == 10
 
 
-def test_a_read_costs_no_more_than_the_host_waited() -> None:
+def test_kernels_of_a_graph_count_by_their_kinds_for_the_line_that_launched_it() -> None:
+    program = Recorder(1000)
+    program.at(0, 10)
+    program.graph(5, (10, 310, "gemm"), (310, 510, "add"))
+    program.at(20, 11)
+    assert program.shares == {"overhead": 50, "compute": 30, "memory": 20}
+    for regime in (Regime.COMPUTE, Regime.MEMORY):
+        assert line_of(program.division, program.done, regime) == 10
+    made = profile_of("train.py", [program.done], [])
+    assert made is not None and not made.notes
+
+
+def test_kernels_that_are_missing_are_told_of() -> None:
+    program = Recorder(1000)
+    program.at(0, 10)
+    for begin in (10, 110, 210):
+        program.kernel(begin - 5, begin, begin + 50)
+    program.record.work = [span for number, span in enumerate(program.record.work) if number % 3]
+    made = profile_of("train.py", [program.done], [])
+    assert made is not None and made.notes == ("4 of 12 kernels are missing in the trace: work is underrated",)
+
+
+@pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaMemcpyAsync"])  # copies to pageable memory wait, too
+def test_a_read_costs_no_more_than_the_host_waited(call: str) -> None:
     program = Recorder(1000)
     program.at(0, 10)
     program.kernel(5, 10, 210)
     program.at(20, 11)
-    program.wait(110, 215)  # 100 of it for a busy device
+    program.wait(110, 215, call)  # 100 of it for a busy device
     program.at(216, 12)
     assert program.shares == {"overhead": 70, "host reads": 10, "memory": 20}
     assert line_of(program.division, program.done, Regime.READS) == 11

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from perflint.cli.sessions import rewound, why_not, within
+from perflint.profile.join import _unload
 from perflint.profile.record import LEAST, OPERATION_STEPS, Orders
 from perflint.profile.result import Profile, read
 from perflint.profile.running import Ran
@@ -144,3 +147,13 @@ def test_of_a_program_that_fails_what_was_measured_is_told(tmp_path: Path) -> No
     assert early.returncode == 2 and "the program ended with exit code 1, after" in early.stderr
     late = profiled(tmp_path, "fails.py", options=("--steps", "3", "--warm-up", "4"))
     assert late.returncode == 0 and "the program ended with exit code 1" in late.stdout
+
+
+@pytest.mark.parametrize(("version", "kept"), [("12.4", None), ("12.6", "1"), (None, None)])
+def test_cupti_is_unloaded_behind_a_profile_where_graphs_bear_that(
+    version: str | None, kept: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(cuda=version)))
+    _unload()
+    assert os.environ.get("TEARDOWN_CUPTI") == kept

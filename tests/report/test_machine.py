@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perflint.documents.disk import Problem
-from perflint.engine.results import FileResult, InternalProblem, RunResult
+from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Safety
 from perflint.report import FORMATS, render
 from perflint.report.places import Style
@@ -78,7 +78,7 @@ def test_json_has_the_files_that_could_not_be_checked(run: RunResult) -> None:
 
 
 def test_a_fault_of_ours_has_a_code_of_its_own() -> None:
-    broken = RunResult((FileResult("a.py", problem=InternalProblem("internal error", traceback="...")),), 0.1)
+    broken = RunResult((FileResult("a.py", problem=Problem("internal error", traceback="...")),), 0.1)
     (item,) = json.loads(render("json", broken, Style()))
     assert item["code"] == "internal-error"
     for name in ("github", "gitlab", "junit", "sarif"):

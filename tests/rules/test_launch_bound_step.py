@@ -26,6 +26,7 @@ from tests.rules.graph_doubles import Differentiable, Double  # noqa: E402
         "launch_bound_step/kept",
         "launch_bound_step/output",
         "launch_bound_step/distributions",
+        "launch_bound_step/acting",
         "decode_loop/graph_outlined",
         "decode_loop/graph_recorded",
     ],

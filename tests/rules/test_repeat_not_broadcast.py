@@ -61,9 +61,7 @@ def programs(draw: st.DrawFn) -> tuple[str, list[int]]:
     source, axis = draw(st.sampled_from(sorted(SOURCES.items())))
     rank = 3 if source in ("x[:, :1]", "x.mean(1, keepdim=True)", "x.sum(dim=-1, keepdim=True)") else 4
     count = draw(st.sampled_from(["2", "n", "n + 1", "len(sizes)", "sizes[0]"]))
-    form = draw(
-        st.sampled_from(["repeat", "repeat list", "interleave", "tile", "torch.tile", "torch.repeat_interleave", "cat"])
-    )
+    form = draw(st.sampled_from(["repeat", "repeat list", "interleave", "torch.repeat_interleave", "cat"]))
     counts = ["1"] * rank
     counts[axis] = count
     listed = ", ".join(counts)
@@ -71,8 +69,6 @@ def programs(draw: st.DrawFn) -> tuple[str, list[int]]:
         "repeat": f"s.repeat({listed})",
         "repeat list": f"s.repeat([{listed}])",
         "interleave": f"s.repeat_interleave({count}, dim={axis})",
-        "tile": f"s.tile({listed})",
-        "torch.tile": f"torch.tile(s, ({listed}))",
         "torch.repeat_interleave": f"torch.repeat_interleave(s, {count}, dim={axis})",
         "cat": f"torch.cat([s] * ({count}), dim={axis})",
     }[form]
@@ -251,12 +247,6 @@ def test_a_count_is_still_evaluated_once_and_where_it_was() -> None:
     )
 
 
-def test_in_place_consumers_let_the_repeating_go_altogether() -> None:
-    written = "scores.masked_fill_(n.unsqueeze(1).repeat(1, 8, 1, 1), -1e9)"
-    text = in_forward(f"scores = x[:, :, : n.size(2)]\n{written}\nreturn scores")
-    assert "masked_fill_(n.unsqueeze(1), -1e9)" in fixed(text)
-
-
 def test_an_axis_that_the_source_lacks_keeps_its_count_of_one() -> None:
     text = in_forward("position = torch.arange(8).unsqueeze(1)\nreturn y + position.repeat(1, 1, n)")
     assert "position.expand(1, -1, n)" in fixed(text)
@@ -284,13 +274,3 @@ def test_code_that_runs_once_is_left_alone() -> None:
     once = "import torch\nmask = torch.ones(3, 1).repeat(1, 4)\nprint(mask * 2)\n"
     setup = "import torch\nclass A:\n    def __init__(self, y):\n        self.z = torch.ones(3, 1).repeat(1, 4) * y\n"
     assert findings(once) == () and findings(setup) == ()
-
-
-@pytest.mark.parametrize(("copied", "safety"), [("x", Safety.ROUNDING), ("torch.ones(3, 5)", Safety.EXACT)])
-def test_a_dropped_repeat_is_exact_only_where_no_gradient_is_summed_in_another_order(
-    copied: str, safety: Safety
-) -> None:
-    text = f"import torch\n\ndef f(x, y):\n    y.mul_({copied}[:, None, :].repeat(1, y.size(1), 1))\n    return y\n"
-    (finding,) = findings(text)
-    assert [fix.safety for fix in finding.fixes] == [safety]
-    assert ".repeat" not in fixed(text)

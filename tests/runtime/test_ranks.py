@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import timedelta
@@ -63,7 +64,6 @@ class Replay:
     """A step that stands for its graph: taken eagerly, and counted."""
 
     taken = 0
-    pool = None
     bytes = 0
     held = False
     fails = False
@@ -208,3 +208,10 @@ def test_graphs_are_freed_before_the_group_is_destroyed(tmp_path: Path) -> None:
 )
 def test_only_nccl_is_captured(options: dict[str, Any], reason: str, tmp_path: Path) -> None:
     assert pair(tmp_path, lambda _: ranks.refusal(wrapped(**options)))[0] == f"DistributedDataParallel {reason}"
+
+
+def test_nccl_does_not_register_what_is_captured_in_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for ranked, expected in ((False, None), (True, "0")):
+        monkeypatch.setattr(os, "environ", {"RANK": "0"} if ranked else {})
+        ranks.avoid_handshakes()
+        assert os.environ.get("NCCL_GRAPH_REGISTER") == expected

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import math
 import pickle
+import random
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perflint.runtime import optimizers, refusal, scene
+from perflint.runtime.gradients import Gradients, Pool
 from perflint.runtime.graphs import graphed_step
 from perflint.runtime.reads import Glance, Reads
 from perflint.runtime.refusal import CannotCapture, Unsettled
 from perflint.runtime.replay import flatten
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
 from perflint.runtime.scope import Scope
-from perflint.runtime.step_replay import StepReplay
 from perflint.runtime.walk import Walk
 
 Step = Callable[..., Any]
@@ -195,9 +197,19 @@ def test_a_scheduler_inside_is_refused() -> None:
         watched(training.step(fast.step), X)
 
 
-def test_random_numbers_of_the_host_are_refused() -> None:
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1), random.random, np.random.rand], ids=["torch", "", "numpy"])
+def test_random_numbers_of_the_host_are_refused(draw: Callable[[], object]) -> None:
     with pytest.raises(CannotCapture, match="random numbers on the host"):
-        watched(Training().step(lambda: torch.rand(1)), X)
+        watched(Training().step(draw), X)
+
+
+def test_models_that_exchange_parameters_or_split_batches_are_refused() -> None:
+    kinds = [type(name, (nn.Linear,), {}) for name in ("FullyShardedDataParallel", "FSDPModule")]
+    split = nn.DataParallel(nn.Linear(2, 2), [])
+    split.device_ids = [0, 1]
+    for model in (*(kind(2, 2) for kind in kinds), split):
+        step = model.forward
+        assert Scene(Walk(Scope(step), step, *flatten(((), {}))))._spread()
 
 
 def test_an_optimizer_that_is_not_named_is_refused() -> None:
@@ -212,6 +224,20 @@ def test_an_optimizer_that_is_not_named_is_refused() -> None:
 )
 def test_optimizers_that_decide_or_count_on_the_host_are_refused(kind: type[Any], reason: str) -> None:
     assert reason in str(optimizers.refusal([Training(kind).optimizer]))
+
+
+@pytest.mark.parametrize("name", [name for name in dir(torch.optim) if name[0].isupper() and name != "Optimizer"])
+def test_each_of_torch_s_optimizers_has_a_capturable_form_keeps_nothing_on_the_host_or_is_refused(name: str) -> None:
+    weights = [nn.Parameter(torch.ones(2, 2))]
+    optimizer = getattr(torch.optim, name)(weights, lr=0.1)
+    weights[0].grad = torch.ones(2, 2).to_sparse() if name == "SparseAdam" else torch.ones(2, 2)
+    optimizer.step(*([lambda: 0.0] if name == "LBFGS" else []))
+    is_capturable = all("capturable" in group for group in optimizer.param_groups)
+    states = [each for state in optimizer.state.values() for each in state.values()]
+    keeps_none = not any(
+        isinstance(each, int | float) or (isinstance(each, Tensor) and not each.dim()) for each in states
+    )
+    assert is_capturable or keeps_none or optimizers.refusal([optimizer])
 
 
 def test_hooks_on_steps_are_refused() -> None:
@@ -233,21 +259,32 @@ def test_other_settings_and_other_states_are_seen() -> None:
 
 def test_gradients_that_somebody_else_holds_are_seen() -> None:
     leaf, gradient = nn.Parameter(torch.ones(3)), torch.zeros(3)
-    replay = StepReplay.__new__(StepReplay)
-    replay._made = [(leaf, gradient)]
-    replay._places = [gradient.untyped_storage()]
+    gradients = Gradients([(leaf, gradient)])
     del gradient
-    replay._least = [replay._users_if(has_them) for has_them in (False, True)]
+    gradients.count()
     for is_there in (True, False):
-        leaf.grad = replay._made[0][1] if is_there else None
-        where = Gradient.of(replay._made[0][1])
-        assert where.form[0] == (3,) and not replay.is_held()
-        held = [replay._made[0][1]]
-        assert replay.is_held()
+        leaf.grad = gradients.made[0][1] if is_there else None
+        where = Gradient.of(gradients.made[0][1])
+        assert where.form[0] == (3,) and not gradients.is_held()
+        held = [gradients.made[0][1]]
+        assert gradients.is_held()
         held = [held[0].view(3, 1)]
-        assert replay.is_held()
+        assert gradients.is_held()
         held.clear()
-        assert not replay.is_held()
+        assert not gradients.is_held()
+
+
+def test_gradients_of_later_graphs_in_the_same_memory_are_seen_while_somebody_holds_them() -> None:
+    pool = Pool()
+    leaf = nn.Parameter(torch.ones(3))
+    numbers = [pool.number() for _ in range(3)]
+    for number in numbers:
+        pool.left[number] = Gradients([(leaf, torch.zeros(3))])
+        pool.left[number].count()
+    held = pool.left[numbers[1]].made[0][1]
+    assert [pool.is_in_use(number) for number in numbers] == [True, False, False]
+    del held
+    assert not pool.is_in_use(numbers[0]) and [*pool.left] == numbers[:1]
 
 
 def test_what_was_prepared_is_restored() -> None:

@@ -372,6 +372,13 @@ def test_what_no_graph_can_hold_is_refused() -> None:
     assert "layout" in str(walk(scope, decode, torch.ones(2, 2).to_sparse()).refusal)
 
 
+def test_what_torch_compiles_is_refused_by_the_marks_that_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patched, "_torchdynamo_orig_callable", patched, raising=False)
+    assert "compiled function, patched" in str(walk(Scope(decode), decode, patched).refusal)
+    monkeypatch.setattr(patched, "_torchdynamo_disable", True, raising=False)  # as torch.compiler.disable does
+    assert walk(Scope(decode), decode, patched).refusal is None
+
+
 def test_a_scope_names_what_helpers_and_methods_read_too() -> None:
     scope = learned(decode, Attention(), torch.ones(1, 2), 3)
     assert {"heads", "width"} <= scope.names

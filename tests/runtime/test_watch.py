@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from perflint.runtime import records as records_module
 from perflint.runtime.chunks import uses_parameter
 from perflint.runtime.records import Records
 from perflint.runtime.refusal import CannotCapture, Facts, Rehearsal, Unsettled, explain, observe
-from perflint.runtime.replay import distinct, flatten, settle, twin
+from perflint.runtime.replay import _keep_profilers, distinct, flatten, settle, twin
 from perflint.runtime.scope import Scope
 from perflint.runtime.training import bytes_to_sum, leaves_of, stand_ins
 from perflint.runtime.walk import HOST_VALUES, Walk
@@ -105,6 +107,25 @@ def test_a_rehearsal_refuses_copies_to_and_between_devices() -> None:
         torch.empty(2, device="cuda:0").cpu()
     with FakeTensorMode(), Rehearsal():
         torch.empty(2, device="cuda:0").double().to("cuda:0")
+
+
+def _clipped() -> Callable[[], object]:
+    weight = nn.Parameter(torch.ones(2, device="cuda"))
+    weight.grad = torch.ones(2, device="cuda")
+    return partial(nn.utils.clip_grad_norm_, [weight], 1.0, error_if_nonfinite=True)
+
+
+def _averaged() -> Callable[[], object]:
+    average = torch.optim.swa_utils.AveragedModel(nn.Identity(), torch.device("cuda"))
+    return partial(average.update_parameters, average.module)
+
+
+@pytest.mark.parametrize("make", [_clipped, _averaged])
+def test_a_rehearsal_refuses_what_torch_reads_on_the_host(make: Callable[[], Callable[[], object]]) -> None:
+    with FakeTensorMode():
+        run = make()
+        with pytest.raises(CannotCapture, match="reads a value back"), Rehearsal():
+            run()
 
 
 def test_a_rehearsal_leaves_work_on_the_host_alone() -> None:
@@ -236,6 +257,16 @@ def test_each_reason_is_told_once() -> None:
         records.refuse("train", "too big")
         records.refuse("eval", "too big")
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize(("version", "kept"), [("12.4", "0"), ("12.6", None), (None, None)])
+def test_profilers_keep_cupti_where_it_can_not_be_loaded_again(
+    version: str | None, kept: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(torch.version, "cuda", version)
+    _keep_profilers()
+    assert os.environ.get("TEARDOWN_CUPTI") == kept
 
 
 def test_a_rehearsal_does_not_import_the_compiler() -> None:

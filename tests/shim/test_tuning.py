@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from perflint.project import figures
+from perflint.project import figures, stored
 from perflint.runtime import loader
 from perflint.runtime.loader import Decision, as_measured
 from perflint.shim.tuned import Choice, Times, Tuner, choose, seconds_per_batch
@@ -103,7 +103,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_figures_are_kept(tuned: Path) -> None:
-    (figure,) = figures.load(figures.nearest(tuned))
+    (figure,) = figures.load(stored.nearest(tuned, stored.LOADERS))
     assert (figure.path, figure.call) == ("tunes.py", "DataLoader(Slow(), batch_size=4, shuffle=True)")
     assert (figure.workers, figure.batch_size) == (1, 4)
     assert figure.batch_ms > figure.sample_ms > 0

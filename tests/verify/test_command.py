@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from perflint.cli import options
 from perflint.cli.commands import FAILED, cli
 from perflint.cli.programs import tune
-from perflint.project.figures import VERDICTS
+from perflint.project.stored import VERDICTS
 from perflint.verify import verdicts
 from perflint.verify.agent.timeline import HOST, LOADER
 from perflint.verify.messages import CALLS

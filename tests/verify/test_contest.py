@@ -14,11 +14,12 @@ import pytest
 from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
 from perflint.verify import protocol
-from perflint.verify.contest import Contest, Settled, names_of
+from perflint.verify.contest import Contest
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Budget, Protocol
 from perflint.verify.race import Enough, Race, Room, Start
 from perflint.verify.running import Fault
+from perflint.verify.settled import Settled, names_of
 from perflint.verify.statistics import ORIGINALS, PATCHED, WHOLE, Samples, against_original, more, only, within
 from perflint.verify.verdict import FixVerdict, Grade
 from tests.verify.races import CALM, ROUGH, Noise, race
@@ -183,6 +184,11 @@ def test_without_time_to_compile_the_patch_anew_the_race_that_chose_it_is_the_la
     assert races == [[only(A)], ["the fixes kept so far", more(B)]]
     assert not result.is_confirmed and kept(result) == [A, B]
     assert ratio_of(result) == pytest.approx(2.4, rel=0.05)
+
+
+def test_what_compiles_and_seems_to_gain_most_is_raced_again_where_its_rounds_were_too_few_to_tell() -> None:
+    result, races = settled(gains(1.0, 1.0, 2.0), [*FIXES[:2], COMPILED[1]], size=(2, 5))
+    assert races[-1] == [PATCHED] and names_of(result.patch) == [C]
 
 
 def test_fixes_that_fail_together_are_told_before_anything_is_compiled() -> None:

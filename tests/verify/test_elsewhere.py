@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.project.figures import FOLDER, VERDICTS
+from perflint.project.stored import FOLDER, VERDICTS
 from perflint.verify import verdicts
 from tests.verify.verdicts import verdict
 

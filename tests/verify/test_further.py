@@ -13,8 +13,8 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.verify import examine
-from perflint.verify.contest import wrong
 from perflint.verify.examine import Examination
+from perflint.verify.merits import wrong
 from perflint.verify.protocol import Budget
 from perflint.verify.runs import Recorded
 from perflint.verify.verdict import Grade, Likeness, Reach

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import weakref
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -79,6 +81,12 @@ def test_what_torch_s_profiler_tells_is_understood() -> None:
     busy, waits = seen(kineto.stop(), device)
     assert busy and all(0 <= end - begin < 60 for begin, end in busy)
     assert not waits
+    profile: Any = kineto._profile
+    assert not (profile.with_stack or profile.record_shapes or profile.with_flops)  # which slow it, or hold tensors
+    kept = weakref.ref(profile)
+    del profile
+    kineto.close()
+    assert kept() is None
 
 
 def test_where_work_was_lost_nothing_is_said_of_the_device() -> None:

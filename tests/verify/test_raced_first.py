@@ -13,15 +13,16 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
-from perflint.verify.contest import Contest, Settled
+from perflint.verify.contest import Contest
 from perflint.verify.examine import Examination
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Budget
 from perflint.verify.runs import Recorded
+from perflint.verify.settled import Settled
 from perflint.verify.statistics import Outcome
 from perflint.verify.variants import Effect
 from perflint.verify.verdict import FixVerdict, Grade, Likeness, Reach, Verdict, begun
-from tests.verify.races import CALM
+from tests.verify.races import CALM, ROUGH
 from tests.verify.test_contest import LONG, Fixed, Simulated, Speed
 from tests.verify.verdicts import BITWISE, fix
 
@@ -43,6 +44,8 @@ KEYS = (Key(A), Key(B))
 
 class Tuned(Examination):
     """Two candidates: as fast as `speed` says; those of `crashes` fail, alone or together, others are wrong or idle."""
+
+    noise, rounds, contests = CALM, 5, 0
 
     def __init__(
         self,
@@ -71,17 +74,15 @@ class Tuned(Examination):
     def _unrecorded(self) -> Iterator[FixVerdict]:
         return iter([replace(each, activations=0) for each in FIXES])
 
-    def _settled(self, right: Sequence[FixVerdict], reserve: float) -> Settled:
+    def _contest(self, reserve: float) -> Contest:
         def patched(fixes: Sequence[FixVerdict], name: str) -> Variant:
             files = cast(Any, {each.name: None for each in fixes})
             return Variant(name, Plan("", files, (), (), {}, False, False, ""))
 
-        course = Simulated(self._speed, CALM, 0, self._crashes)
-        schedule = cast(Any, Fixed(course, 5, 5, self._room))
-        contest = Contest(course.race, patched, schedule, Budget(LONG), lambda _: None, lambda: None)
-        settled = contest.settle(right)
-        self._known = replace(self._known, samples=settled.race.samples).having(settled.fixes)
-        return settled
+        self.contests += 1
+        course = Simulated(self._speed, self.noise, self.contests, self._crashes)
+        schedule = cast(Any, Fixed(course, self.rounds, 5, self._room))
+        return Contest(course.race, patched, schedule, Budget(LONG), lambda _: None, lambda: None)
 
     def _recorded(self, variant: Variant) -> Recorded:
         return RUN
@@ -145,6 +146,48 @@ def test_what_has_won_is_proved_in_the_time_that_was_kept_for_late_fixes(monkeyp
     monkeypatch.setattr(tuned, "_recorded", recorded)
     assert tuned._reached(begun("p")).outcome is Outcome.FASTER
     assert left == [pytest.approx(LONG, rel=1e-3)]
+
+
+def test_what_too_few_rounds_leave_open_is_raced_on_until_all_rounds_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perflint.verify.examine.reach_of", lambda *_: Reach())
+    tuned = Tuned(lambda names: 1.2 if A in names else 1.0, (), (), (B,), 10**6)
+    tuned.rounds = 2
+    found = tuned._reached(begun("p"))
+    assert [each.kept for each in found.fixes] == [True, False]
+    assert found.speed and found.speed.rounds == 4 and found.outcome is Outcome.FASTER
+
+
+def test_what_gains_nothing_is_not_called_faster_by_a_second_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perflint.verify.examine.reach_of", lambda *_: Reach())
+    outcomes = []
+    for seed in range(100):
+        tuned = Tuned(lambda _: 1.0, (), (), (), 10**6)
+        tuned.noise, tuned.rounds, tuned.contests = ROUGH, 3, 10 * seed
+        outcomes.append(tuned._reached(begun("p")).outcome)
+        assert tuned.contests - 10 * seed <= 2
+    assert outcomes.count(Outcome.FASTER) <= 1
+
+
+@pytest.mark.parametrize(
+    ("gain", "wrong", "kept"), [(2.0, [], [True, True]), (1.5, [], [True, False]), (2.0, [B], [True, False])]
+)
+def test_what_seemed_to_gain_more_is_raced_beside_what_is_proved_in_the_time_that_is_left(
+    gain: float, wrong: list[str], kept: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perflint.verify.examine.reach_of", lambda *_: Reach())
+    tuned = Tuned(lambda names: gain if B in names else 1.5 if A in names else 1.0, (), wrong, (), 10**6)
+    settle = tuned._settled
+    hopeful = [replace(each, activations=0) for each in FIXES]
+
+    def settled(right: Sequence[FixVerdict], reserve: float) -> Settled:
+        first = settle(right[:1], reserve)
+        return replace(first, fixes=[*first.fixes, hopeful[1]], hope=hopeful)
+
+    monkeypatch.setattr(tuned, "_settled", settled)
+    found = tuned._reached(begun("p"))
+    assert [each.kept for each in found.fixes] == kept
+    assert found.outcome is Outcome.FASTER
+    assert found.speed and found.speed.ratio == pytest.approx(2.0 if all(kept) else 1.5, rel=0.05)
 
 
 def test_without_time_to_race_each_a_crash_is_told_from_the_others_by_recordings(

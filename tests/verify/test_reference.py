@@ -22,6 +22,47 @@ def doubled() -> Iterator[str]:
     library._destroy()
 
 
+@pytest.fixture(scope="module")
+def single() -> Iterator[Any]:
+    """An operation of torch's that has no double precision, as kernels of fused attention."""
+    library: Any = torch.library.Library("aten", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define("perflint_third_(Tensor(a!) self, Tensor other) -> Tensor(a!)")
+
+    def third_(tensor: Tensor, other: Tensor) -> Tensor:
+        if tensor.dtype is not torch.float32 or other.dtype is not torch.float32:
+            raise RuntimeError("expected float32")
+        return tensor.div_(3).add_(other)
+
+    library.impl("perflint_third_", third_, "CPU")
+    yield torch.ops.aten.perflint_third_
+    library._destroy()
+
+
+def test_an_operation_without_double_precision_is_repeated_on_what_its_shadows_round_to(single: Any) -> None:
+    x, one = torch.ones(3), torch.ones(3)
+    with Reference() as reference:
+        y = x * 3
+        y += 1e-9
+        single(y, one)
+        y += 1e-9
+        assert not reference.gaps
+        assert reference.value(y).tolist() == pytest.approx([2 + 1e-9] * 3, abs=1e-12)
+    assert y.tolist() == [2.0] * 3
+
+
+def test_a_fused_optimizer_counts_its_steps_as_it_does() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([weight], lr=0.1, fused=True)
+    with Reference() as reference:
+        for _ in range(3):
+            (weight * weight).sum().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad()
+        exact = reference.value(weight.detach())
+        assert not reference.gaps
+        assert exact.tolist() == pytest.approx(weight.tolist(), rel=1e-5) and exact.tolist() != weight.tolist()
+
+
 def test_each_operation_is_repeated_on_doubles() -> None:
     x = torch.full((3,), 1 / 3)
     with Reference() as reference:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perflint.engine import UserError
-from perflint.verify import verdicts
-from perflint.verify.agent.timeline import Span, Timeline
-from perflint.verify.statistics import Estimate, Window
 from perflint.verify.summary import sentence
-from perflint.verify.verdict import FixVerdict, Hunk, Likeness, Reach, Reading, Side, Stranger, Verdict
-from perflint.verify.verdicts import add, as_object, aside, read
+from perflint.verify.verdict import Side, Verdict
+from perflint.verify.verdicts import add, aside, read
 from tests.verify.verdicts import verdict
 
 
@@ -65,16 +61,6 @@ def test_the_last_verdict_on_each_program_and_device_is_kept_the_newest_first(fi
     for each in (first, other, elsewhere, again):
         add(file, each)
     assert read(file) == (again, elsewhere, other)
-
-
-def test_every_field_is_described() -> None:
-    text = Path(verdicts.__file__).with_suffix(".md").read_text(encoding="utf-8")
-    sections = re.findall(r"^## (\w+)\n\n((?:    .*\n)+)", text, re.MULTILINE)
-    described = {name: re.findall(r"^ {4}(\w+)  ", lines, re.MULTILINE) for name, lines in sections}
-    assert described.pop("Result") == list(as_object(verdict())["result"])
-    assert described.pop("Verdict") == ["result", *(field.name for field in fields(Verdict))]
-    kinds = (Estimate, Window, Likeness, Reach, Side, Timeline, Span, FixVerdict, Hunk, Reading, Stranger)
-    assert described == {kind.__name__: [field.name for field in fields(kind)] for kind in kinds}
 
 
 def test_there_are_no_verdicts_where_there_is_no_file(file: Path) -> None:

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from perflint.cli.commands import cli
 from perflint.engine.results import Diagnostic, RunResult
-from perflint.project.figures import FOLDER, VERDICTS
 from perflint.project.files import discover
 from perflint.project.patch import ANY, patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
+from perflint.project.stored import FOLDER, VERDICTS
 from perflint.verify import verdicts
 from perflint.verify.verdicts import Won
 from tests.verify.verdicts import fix, verdict

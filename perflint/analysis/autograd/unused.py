@@ -106,10 +106,10 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
 
 def _may_be_helper(program: Program, call: ast.Call) -> bool:
     """May it be a call of a function of another file, and no constructor or method, that is given something?"""
-    name, _, last = path_of(call.func).rpartition(".") if call.args else ("", "", "")
-    if not last[:1].islower() or name.startswith("self") or program.callee(call) is not None:
+    if not call.args or program.qualified(call.func).startswith(_LIBRARIES):
         return False
-    return not program.qualified(call.func).startswith(_LIBRARIES)
+    name, _, last = path_of(call.func).rpartition(".")
+    return last[:1].islower() and not name.startswith("self") and program.callee(call) is None
 
 
 def _may_have_graph(program: Program, node: ast.expr) -> bool:
@@ -147,6 +147,8 @@ def _operands(program: Program, node: ast.expr) -> Sequence[ast.expr]:
         return [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args]
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
+    if isinstance(node, ast.Tuple | ast.List):  # of what is joined
+        return node.elts
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
     return [node.value] if isinstance(node, ast.Attribute | ast.Subscript) else []

@@ -99,6 +99,9 @@ class Batches:
             if isinstance(node, ast.Subscript | ast.Attribute):
                 node = node.value
                 continue
+            if isinstance(node, ast.Call) and len(node.args) == 1 and name_called(node) == "Variable":
+                node = node.args[0]
+                continue
             found = operation(self._program, node)
             if found is None or found.tensor is None or "view" not in found.traits or "move" in found.traits:
                 return node

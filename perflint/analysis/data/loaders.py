@@ -22,7 +22,7 @@ _OTHERS = "jittor|mindspore|mxnet|oneflow|paddle|torch"  # whose classes of this
 _KEEPING = "Infinite|Multi|Cached|Prefetch|Background|Fast|Persistent|Reus|Repeat"  # their workers, by their names
 _DERIVED = re.compile(
     r"torch_geometric\.(loader|data)\.(\w+\.)*\w*Sampler$"
-    rf"|(?!{_OTHERS})\.*(\w+\.)+(?!{_KEEPING})([A-Z]\w*)?DataLoader$"
+    rf"|(?!(?:{_OTHERS})\b)\.*(\w+\.)+(?!{_KEEPING})([A-Z]\w*)?DataLoader$"
 )
 _TORCH_ONLY = frozenset(
     {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}

@@ -12,6 +12,7 @@ from perflint.analysis.data.iteration import WRAPS, Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, State
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.links import Manner
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of, parameters_of
@@ -51,7 +52,8 @@ def restarts(program: Program, loader: LoaderCall) -> Restarts:
     handed = [each for each in _handed(program, made) if _loops(program, each, makers)]
     found = ((walk, each) for walk in (*walks, *handed) for each in _loops(program, walk, makers))
     loops = dict.fromkeys(each for walk, each in found if _hands(program, each, walk, made))
-    is_elsewhere = not walks and not loops and (_is_rewalked(program, made) or _is_for_training(program, loader))
+    is_for_training = not walks and not loops and _is_for_training(program, loader)
+    is_elsewhere = is_for_training or (not loops and _is_rewalked(program, made))
     return Restarts(tuple(loops), tuple(handed), is_elsewhere)
 
 
@@ -109,13 +111,20 @@ def rewalked(program: Program) -> Iterator[str]:
     """
     walks: list[tuple[ast.AST, ast.expr]] = [(each, each.iter) for each in program.of_type(ast.For)]
     for walk, walked in (*walks, *_given(program)):
-        value = program.value(walked)
-        maker = value.owner.name if value.kind is Kind.LOADER and value.owner is not None else ""
-        if not maker or (isinstance(walk, ast.Call) and not _may_walk(program, walk)):
+        makers = _makers(program, walked) if program.value(walked).kind is Kind.LOADER else set[str]()
+        if makers and isinstance(walk, ast.Call) and not _may_walk(program, walk):
             continue
-        made = [call for call in program.of_type(ast.Call) if _makes(program, call, maker)]
-        if not {*loops_around(program, walk)} <= {loop for call in made for loop in loops_around(program, call)}:
-            yield maker
+        for maker in makers:
+            made = [call for call in program.of_type(ast.Call) if _makes(program, call, maker)]
+            if not {*loops_around(program, walk)} <= {loop for call in made for loop in loops_around(program, call)}:
+                yield maker
+
+
+def _makers(program: Program, loader: ast.expr) -> set[str]:
+    """The functions of other files that may make the loader, each with its place in what they give."""
+    bound = program.get(Flow).definitions(loader) if isinstance(loader, ast.Name) else ()
+    owners = (program.value(each).owner for each in (loader, *bound))
+    return {each.name for each in owners if each is not None}
 
 
 def _makes(program: Program, call: ast.Call, maker: str) -> bool:

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from perflint.analysis.autograd.effects import runs_backward, runs_module, steps_optimizer
+from perflint.analysis.call_graph import callers, loops_around
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
-from perflint.analysis.heat.freshness import evaluates_each
+from perflint.analysis.heat.freshness import evaluates_each, steps_an_environment
 from perflint.analysis.heat.rarity import is_escape, is_mostly_true, is_periodic, makes_rare
 from perflint.analysis.links import HotPlace
 from perflint.analysis.loops.flow import LoopKind
@@ -24,6 +25,7 @@ from perflint.syntax.walk import (
     FUNCTIONS,
     LOOPS,
     Function,
+    Loop,
     children,
     integer,
     own_nodes,
@@ -93,6 +95,8 @@ class Heats:
                 return _Hot(Heat.STEP, parent)
             if isinstance(parent, LOOPS) and (child in parent.body or child is getattr(parent, "test", None)):
                 if escaping is None:
+                    if _feeds(program, parent):
+                        return _Hot(Heat.STEP, parent)
                     kind = program.loop_kind(parent)
                     if kind is not LoopKind.OTHER:
                         return _Hot(Heat.TIME if kind is LoopKind.TIME else Heat.STEP, parent)
@@ -181,6 +185,12 @@ def _is_kept_by_module(program: Program, function: Function) -> bool:
         return False
     sites = (each for each in program.call_sites(function) if program.qualified(each.func) == "functools.partial")
     return any(isinstance(program.parent(each), ast.Assign) for each in sites)
+
+
+def _feeds(program: Program, loop: Loop) -> bool:
+    """Does it yield without end, as a generator of batches does?"""
+    is_endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
+    return is_endless and any(isinstance(each, ast.Yield) for part in loop.body for each in _unlooped(part))
 
 
 def _heat_of(hot: _Hot) -> Heat:
@@ -275,16 +285,46 @@ def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
 
 def runs_model_beside(program: Program, node: ast.AST) -> bool:
     """Does the innermost loop around `node`, in its function, run a module in each iteration, other than of epochs?"""
+    loop = _own_loop(program, node)
+    if loop is None or (isinstance(loop, ast.For) and "epoch" in ast.unparse(loop.target).lower()):
+        return False
+    calls = (each for statement in loop.body for each in _unlooped(statement) if isinstance(each, ast.Call))
+    return any(runs_module(program, each) for each in calls)
+
+
+def is_part_of_step(program: Program, node: ast.AST) -> bool:
+    """Does it run once in each call of a method that trains once, as an agent's, which loops elsewhere call?
+
+    What makes its own optimizer begins to train, and isn't called again and again.
+    """
+    function = program.function_of(node)
+    if function is None or program.class_around(function) is None:
+        return False
+    calls = (each for each in own_nodes(function) if isinstance(each, ast.Call))
+    begins = any(program.value(each).kind is Kind.OPTIMIZER for each in calls)
+    return not begins and not loops_around(program, node) and steps_beside(program, node)
+
+
+def acts_beside(program: Program, node: ast.AST) -> bool:
+    """Does the innermost loop around `node`, or a call of its function, step an environment in each iteration?"""
+    for each in callers(program, node) if ".step(" in program.text else ():
+        loop = _own_loop(program, each)
+        nodes = (part for statement in loop.body for part in _unlooped(statement)) if loop is not None else ()
+        if any(steps_an_environment(program, part) for part in nodes):
+            return True
+    return False
+
+
+def _own_loop(program: Program, node: ast.AST) -> Loop | None:
+    """The innermost loop of the same function that runs `node` in each iteration."""
     child = node
     for parent in program.ancestors(node):
         if isinstance(parent, (*FUNCTIONS, ast.ClassDef)) or makes_rare(program, parent, child):
-            return False
+            return None
         if isinstance(parent, LOOPS) and child in parent.body:
-            calls = (each for statement in parent.body for each in _unlooped(statement) if isinstance(each, ast.Call))
-            is_epoch = isinstance(parent, ast.For) and "epoch" in ast.unparse(parent.target).lower()
-            return not is_epoch and any(runs_module(program, each) for each in calls)
+            return parent
         child = parent
-    return False
+    return None
 
 
 def computes_for_callers(program: Program, made: ast.expr) -> bool:

@@ -145,13 +145,19 @@ def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence
 
 
 def _is_whole_step(program: Program, branch: Sequence[ast.AST]) -> bool:
-    """Does `branch` step an optimizer that nothing else in the loop around it does?"""
+    """Does `branch` step an optimizer, or call what does, as nothing else in the loop around it does?"""
     loop = next((each for each in program.ancestors(branch[0]) if isinstance(each, LOOPS)), None) if branch else None
-    inside = {node for part in branch for node in ast.walk(part) if steps_optimizer(program, node)}
+    inside = {node for part in branch for node in ast.walk(part) if _steps(program, node)} if loop is not None else ()
     if loop is None or not inside:
         return False
-    others = {ast.unparse(node) for node in own_nodes(loop) if node not in inside and steps_optimizer(program, node)}
+    others = {ast.unparse(node) for node in own_nodes(loop) if node not in inside and _steps(program, node)}
     return any(ast.unparse(node) not in others for node in inside)
+
+
+def _steps(program: Program, node: ast.AST) -> bool:
+    """Does it step an optimizer, itself or in the function that it calls?"""
+    calls = isinstance(node, ast.Call) and path_of(node.func).rpartition(".")[2] != "backward"
+    return calls and (steps_optimizer(program, node) or program.trains_in(node))
 
 
 def is_periodic(program: Program, test: ast.expr) -> bool:
@@ -354,6 +360,17 @@ def _is_setting(program: Program, node: ast.expr) -> bool:
     if any(isinstance(each.node, ast.arg) for each in definitions):
         compared = program.parent(node)
         others = [compared.left, *compared.comparators] if isinstance(compared, ast.Compare) else []
+        defaults = [program.default(each.node) for each in definitions if isinstance(each.node, ast.arg)]
+        if all(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in defaults):
+            return True
         return bool(others) and not any(integer(each) == 0 for each in others)  # a count of what was found
     sources = [each.source for each in definitions]  # none for globals
-    return all(isinstance(each, ast.Attribute | ast.Constant) and _is_setting(program, each) for each in sources)
+    return all(
+        _is_setting(program, each) if isinstance(each, ast.Attribute | ast.Constant) else _compares(program, each)
+        for each in sources
+    )
+
+
+def _compares(program: Program, source: ast.AST | None) -> bool:
+    """Is it a comparison of settings?"""
+    return isinstance(source, ast.Compare | ast.BoolOp | ast.UnaryOp) and asks_for_setting(program, source)

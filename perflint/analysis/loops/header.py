@@ -22,6 +22,7 @@ from perflint.syntax.walk import (
     elements_of,
     integer,
     name_called,
+    nodes_below,
     nodes_of_body,
     own_nodes,
     path_of,
@@ -343,7 +344,7 @@ def _is_told_the_step(node: ast.Call, header: Header) -> bool:
 def _fills_array(program: Program, node: ast.Assign) -> bool:
     """Is an array of numpy given what nothing brings to the host, and what is there already, therefore?"""
     targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
-    calls = {name_called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
+    calls = {name_called(each) for each in nodes_below(node.value) if isinstance(each, ast.Call)}
     return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
         torch_ops.does(name, "to_host") for name in calls
     )
@@ -360,7 +361,7 @@ def solves(loop: Loop) -> bool:
 
 def may_compute(program: Program, loop: Loop) -> bool:
     """May the loop run a model, or operations on tensors? Where it can't, nobody has to follow its data."""
-    nodes = list(ast.walk(loop))
+    nodes = nodes_below(loop)
     sorts = (sort_of(program, node) for node in nodes if isinstance(node, ast.Call))
     if any(sort.model or sort.launches for sort in sorts):
         return True

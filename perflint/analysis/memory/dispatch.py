@@ -6,7 +6,7 @@ import ast
 import fnmatch
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cached_property
 
 from perflint import torch_ops
@@ -14,11 +14,11 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Step
 from perflint.analysis.values.values import UNKNOWN, Kind
-from perflint.syntax.walk import method_of, path_of
+from perflint.syntax.walk import FUNCTIONS, method_of, path_of
 
 _DEPTH = 8
 _FIELD = "*"
-_LIST = "torch.nn.ModuleList"
+_LIST, _DICT = "torch.nn.ModuleList", "torch.nn.ModuleDict"
 _RETURN_IT = frozenset({"train", "eval", "requires_grad_", "share_memory"})
 _HARMLESS = frozenset({"parameters", "named_parameters", "state_dict", "zero_grad"})
 _ADD_ONE = {"append": 0, "insert": 1}
@@ -74,7 +74,8 @@ class Modules:
             return [None]
         value = program.value(node)
         is_instance = value.sure and isinstance(value.node, ast.ClassDef)
-        is_elsewhere = value.kind is Kind.UNKNOWN and "." in value.name  # of a class in another file, say
+        is_unknown = value.kind is Kind.UNKNOWN or (value.kind is Kind.MODULE and not value.name.startswith("torch."))
+        is_elsewhere = is_unknown and "." in value.name  # of a class in another file, say
         if isinstance(node, ast.Call) and (value.kind is Kind.MODULE or is_elsewhere):
             return [node]
         if value.kind is Kind.MODULE and is_instance:
@@ -84,7 +85,10 @@ class Modules:
         if isinstance(node, ast.IfExp):
             return [each for part in (node.body, node.orelse) for each in self._builders(part, depth - 1)]
         if isinstance(node, ast.Name):
-            return [each for bound in self._definitions(node) for each in self._bound_to(bound, depth)] or [None]
+            bound = self._definitions(node)
+            if is_elsewhere and bound and all(isinstance(each.node, ast.arg) for each in bound):
+                return [node]  # as other files hand it over
+            return [each for value in bound for each in self._bound_to(value, depth)] or [None]
         if isinstance(node, ast.Attribute):
             return [each for given in self.values_of(node) for each in self._builders(given, depth - 1)] or [None]
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
@@ -95,10 +99,15 @@ class Modules:
         return [None]
 
     def _definitions(self, name: ast.Name) -> list[Definition]:
-        """The bindings that reach a name; of a variable of the module, all that this has."""
-        found = [each for each in self._flow.graph(name).definitions(name) if isinstance(each, Definition)]
-        module = self._flow.graph_of(self._program.tree)
-        return found or ([] if name.id in module.shared else module.bindings.get(name.id, []))
+        """The bindings that reach a name; of a variable of a function around it, or of the module, all of them."""
+        if found := [each for each in self._flow.graph(name).definitions(name) if isinstance(each, Definition)]:
+            return found
+        around = [each for each in self._program.ancestors(name) if isinstance(each, FUNCTIONS)]
+        for scope in (*around[1:], self._program.tree):
+            graph = self._flow.graph_of(scope)
+            if name.id in graph.bindings or scope is self._program.tree:
+                return [] if name.id in graph.shared else graph.bindings.get(name.id, [])
+        return []
 
     def _bound_to(self, value: Definition, depth: int) -> Expressions:
         """What an assignment or a loop gives to a name."""
@@ -151,13 +160,17 @@ class Modules:
         is_list = self._program.value(node).name == _LIST
         return self._builders(given[0], depth - 1) if is_list and len(given) == 1 and not node.keywords else [None]
 
-    def added(self, whole: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr | None]:
-        """What is added to the list `whole` after it was made."""
+    def added(self, whole: ast.expr, depth: int = _DEPTH, reads: Container[str] = ()) -> Iterator[ast.expr | None]:
+        """What is added to the list `whole` after it was made, other than by reading an attribute of `reads`."""
         owner, _, name = path_of(whole).rpartition(".")
         for node in self._mentions[name]:
-            is_its_own = not owner or path_of(node) != f"self.{name}" or self._are_kin(whole, node)
+            is_its_own = path_of(node) != f"self.{name}" or self._are_kin(whole, node)
+            if isinstance(node, ast.Name) and isinstance(whole, ast.Name):
+                is_its_own = any(each in self._definitions(whole) for each in self._definitions(node))
+            around = self._program.parent(node)
+            is_read = isinstance(around, ast.Attribute) and around.attr in reads and isinstance(around.ctx, ast.Load)
             if isinstance(node, ast.Attribute) is bool(owner) and isinstance(node.ctx, ast.Load) and is_its_own:
-                yield from self._grown(node, depth)
+                yield from self._grown(node, depth) if not is_read else ()
 
     def _grown(self, node: ast.expr, depth: int) -> Iterator[ast.expr | None]:
         """What a mention of a list adds to it."""
@@ -181,13 +194,29 @@ class Modules:
     # -- what the program gives an attribute
 
     def values_of(self, node: ast.Attribute) -> Expressions:
-        """What the class around assigns to an attribute of self, or a class related to it."""
+        """What the class around assigns to an attribute of self, or a class related to it; or a nn.ModuleDict holds."""
+        if self._program.value(node.value).name == _DICT:
+            return [each for built in self._builders(node.value, _DEPTH) for each in self._entries(built, node)] or [
+                None
+            ]
         path, stores = f"self.{node.attr}", self._stores[node.attr]
         others = any(path_of(target) != path for target, _ in stores)  # of an object that may be this one
         if others or path_of(node) != path or self._home(node) is None or self._is_set_by_name(node.attr):
             return [None]
         given = (value for target, value in stores if self._are_kin(node, target))
         return [value for value in given if value is None or path_of(as_built(value) or value) != path]
+
+    def _entries(self, built: ast.expr | None, node: ast.Attribute) -> Iterator[ast.expr | None]:
+        """What `built`, which makes a nn.ModuleDict, gives it under the name that `node` asks for."""
+        given = built.args[0] if isinstance(built, ast.Call) and len(built.args) == 1 and not built.keywords else None
+        entries: dict[str, ast.expr] = {}
+        if isinstance(given, ast.Dict):
+            pairs = zip(given.keys, given.values, strict=True)
+            entries = {str(getattr(key, "value", "")): each for key, each in pairs}
+        elif (call := self._program.call_of(given, "builtins.dict")) is not None and not call.args:
+            entries = {each.arg or "": each.value for each in call.keywords}
+        is_changed = "" in entries or any(True for _ in self.added(node.value, reads=entries))
+        yield entries.get(node.attr) if not is_changed else None
 
     def _is_set_by_name(self, attribute: str) -> bool:
         """May the program set such an attribute by `setattr`?"""

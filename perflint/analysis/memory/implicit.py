@@ -13,7 +13,7 @@ from perflint.analysis.memory.locations import ANY, ELEMENTS, NOWHERE, Location,
 from perflint.analysis.memory.special_methods import ITERATION, WITHIN, Names, only_asks, run_by
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.scopes import arguments_of, parameters_of
-from perflint.syntax.walk import FUNCTIONS, Function, name_called
+from perflint.syntax.walk import FUNCTIONS, Function, name_called, receiver_of
 from perflint.torch_ops import libraries
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
@@ -101,6 +101,9 @@ class ImplicitCalls(Calls):
     def _run_by_library(self, call: ast.Call) -> None:
         """Unanalysed code may run the special methods of what it is given, and of the items of that."""
         if self._callee(call) is not None or self._dispatched(call):
+            return
+        filled = receiver_of(call, "append", "appendleft", "insert")  # which look at nothing of what they are given
+        if filled is not None and self.program.value(filled).kind is Kind.SEQUENCE and self.program.value(filled).sure:
             return
         name = self.program.qualified(call.func)
         if libraries.is_pure(name) and not only_asks(name):

@@ -80,7 +80,7 @@ def factors(program: Program, node: ast.AST | None) -> tuple[ast.expr, ast.expr]
 
 def _softened(program: Program, call: ast.Call) -> tuple[ast.expr, int] | None:
     """What the call takes the softmax of, and over which axis, which may be the last; None for other calls."""
-    made = operation(program, call)
+    made = operation(program, call) if getattr(call.func, "attr", "softmax") == "softmax" else None
     found, dim = (made.tensor, made.dim) if made is not None and made.name == "softmax" else (None, None)
     if found is None and program.value(call.func).name in ("torch.nn.Softmax", "torch.nn.Sequential") and call.args:
         modules = program.get(Origins).calls(call.func)

@@ -184,6 +184,8 @@ def _torch_instance(evaluator: Evaluator, name: str, kind: str, node: ast.Call, 
         return first
     if kind in _MODULES:
         item = join_all(map(element_of, given)) if name.endswith("ModuleList") else join_all(given)
+        if name.endswith("ModuleDict") and first.kind is Kind.MAPPING:
+            return Value(Kind.MODULE, name=name, items=first.items, item=first.item, keys=first.keys)
         parts = given if name.endswith("Sequential") and not arguments.open else None
         return Value(Kind.MODULE, name=name, items=parts, item=item if item.kind is Kind.MODULE else None)
     if kind == "loader":
@@ -232,6 +234,22 @@ def _chain(evaluator: Evaluator, arguments: Arguments) -> Value:
     return loader or sequence_of(join_all(map(element_of, arguments.positional)))
 
 
+def _named_tuple(evaluator: Evaluator, arguments: Arguments) -> Value:
+    """A class of named tuples, with the names of their fields."""
+    fields = arguments.get(1, "field_names") or UNKNOWN
+    words = [fields.literal] if isinstance(fields.literal, str) else [each.literal for each in fields.items or ()]
+    names = [name for word in words if isinstance(word, str) for name in word.replace(",", " ").split()]
+    return library("collections.namedtuple()")._replace(keys=tuple(names))
+
+
+def _fields(fields: Value, arguments: Arguments) -> Value:
+    """One of these named tuples."""
+    given = dict(zip(fields.keys, arguments.positional, strict=False)) | dict(arguments.keywords)
+    if arguments.open or set(given) != set(fields.keys) or len(arguments.positional) > len(fields.keys):
+        return _derived(arguments)
+    return sequence(given[key] for key in map(str, fields.keys))._replace(keys=fields.keys)
+
+
 def _unpacked(evaluator: Evaluator, arguments: Arguments) -> Value:
     packed = arguments.first
     return sequence((packed._replace(sure=True) if packed.kind is Kind.TENSOR else packed, HOST_TENSOR))
@@ -256,6 +274,7 @@ _HANDLERS: dict[str, Callable[[Evaluator, Arguments], Value]] = {
     "functools.partial": _partial,
     "itertools.chain": _chain,
     "itertools.count": lambda evaluator, arguments: sequence_of(NUMBER),
+    "collections.namedtuple": _named_tuple,
     "argparse.ArgumentParser": lambda evaluator, arguments: Value(Kind.OTHER, name="argparse.ArgumentParser"),
 }
 
@@ -274,6 +293,8 @@ def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
 def _apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
     if evaluator.summaries and (result := _summarised(evaluator, callee, node, arguments)) is not None:
         return result
+    if callee.kind is Kind.LIBRARY and callee.keys:
+        return _fields(callee, arguments)
     if callee.kind is Kind.LIBRARY:
         return _library_call(evaluator, callee, node, arguments)
     if callee.kind is Kind.FUNCTION and callee.node is not None:
@@ -326,9 +347,12 @@ def _made_by(target: str, value: Value, *, pinned: bool) -> Value:
     """
     if value.kind is Kind.LOADER:
         return value._replace(owner=library(target), pinned=value.pinned or pinned)
-    items = value.items if value.kind is Kind.SEQUENCE and value.items is not None else ()
-    parts = (_made_by(f"{target}.{i}", each, pinned=pinned) for i, each in enumerate(items))
-    return value._replace(items=tuple(parts)) if items else value
+    if value.kind is not Kind.SEQUENCE:
+        return value
+    if value.items is None:  # of several lengths: `parts_of` tells the place
+        return value._replace(item=_made_by(target, value.item or UNKNOWN, pinned=pinned))
+    parts = (_made_by(f"{target}.{i}", each, pinned=pinned) for i, each in enumerate(value.items))
+    return value._replace(items=tuple(parts))
 
 
 def _derived(arguments: Arguments) -> Value:

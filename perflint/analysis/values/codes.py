@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ast
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.links import LOADERS, HotCall
 from perflint.analysis.values.values import (
     CONTAINER_METHODS,
+    ELSEWHERE,
     GUESSED,
     GUESSED_TENSOR,
     LIKELY_LOADER,
     NUMBER,
     NUMPY,
+    OR,
     STRING,
     UNKNOWN,
     Kind,
@@ -56,6 +57,15 @@ _ON_DEVICE = frozenset({"D", "d", _GUESS})
 def argument_code(value: Value) -> str:
     """The code for an argument of a call."""
     return _code(value, _DEPTH)
+
+
+def class_name(value: Value) -> str:
+    """The class of which `value` is an instance, as its file knows it; a class of its own after an @, else empty."""
+    if isinstance(value.node, ast.ClassDef) and value.kind is Kind.MODULE and value.sure:
+        return f"@{value.node.name}"
+    head, _, last = value.name.rpartition(".")
+    is_known = value.kind is Kind.UNKNOWN and bool(head) and last[:1].isupper()
+    return value.name if is_known and head.partition(".")[0] not in ELSEWHERE else ""
 
 
 def result_code(value: Value | None) -> str:
@@ -120,7 +130,6 @@ def _read_elements(codes: Iterator[str], place: Place) -> list[Value]:
     return parts
 
 
-ELSEWHERE = sys.stdlib_module_names | {"torch", "torchvision", "torchaudio", "numpy", "pandas", "scipy", "tqdm", "PIL"}
 # Methods of Python's and torch's own types say nothing of whose they are.
 _COMMON_METHODS = CONTAINER_METHODS | frozenset(
     "to size step close save load show write read flush print info debug warning error".split()
@@ -157,8 +166,14 @@ def receives_tensors(calls: Sequence[HotCall]) -> bool:
     return any(not _ON_DEVICE.isdisjoint(code) for code in codes)
 
 
-def arguments_of(call: HotCall) -> tuple[tuple[Value, ...], dict[str, Value]]:
-    return _values_of(call.positional), {name: value_of(code) for name, code in call.keywords}
+def arguments_of(
+    call: HotCall, owned: Callable[[str], Value] | None = None
+) -> tuple[tuple[Value, ...], dict[str, Value]]:
+    """What a call gives, with classes of objects where `owned` gives an instance of one of the file, by its name."""
+    named = call.classes if owned is not None else ()
+    classes = {at: owned(name) if owned and "." not in name else Value(Kind.UNKNOWN, name=name) for at, name in named}
+    positional = tuple(classes.get(str(at), value) for at, value in enumerate(_values_of(call.positional)))
+    return positional, {name: classes.get(name, value_of(code)) for name, code in call.keywords}
 
 
 def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
@@ -167,13 +182,14 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
     Of a class of this file itself, these are the methods that it inherits, not those that override its own.
     """
     if callee.name and callee.kind in (Kind.LIBRARY, Kind.UNKNOWN, Kind.MODULE):
-        if callee.name.partition(".")[0] in ELSEWHERE or "." not in callee.name:
-            return
-        if callee.kind is not Kind.MODULE:
-            yield callee.name
-        if callee.kind is not Kind.LIBRARY:
-            yield f"{callee.name}.forward"  # of an instance of that class
-            yield f"{callee.name}.__call__"
+        for name in callee.name.split(OR):
+            if name.partition(".")[0] in ELSEWHERE or "." not in name:
+                continue
+            if callee.kind is not Kind.MODULE:
+                yield name
+            if callee.kind is not Kind.LIBRARY:
+                yield f"{name}.forward"  # of an instance of that class
+                yield f"{name}.__call__"
         return
     owner = callee.owner
     if owner is None or callee.kind is not Kind.METHOD:
@@ -181,6 +197,6 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
     if isinstance(owner.node, ast.ClassDef):
         yield from (f"{base}.{callee.name}" for base in bases if not base.startswith(("torch.", "@")))
     elif "." in owner.name and owner.name.partition(".")[0] not in ELSEWHERE:
-        yield f"{owner.name}.{callee.name}"
+        yield from (f"{each}.{callee.name}" for each in owner.name.split(OR))
     elif _may_be_of_project(callee.name, owner):
         yield f"?{callee.name}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.links import Says
-from perflint.analysis.values.codes import ELSEWHERE
+from perflint.analysis.values.values import ELSEWHERE
 from perflint.syntax.module import Module
 from perflint.syntax.scopes import bound_names
 from perflint.syntax.walk import TRIES, path_of
@@ -31,8 +31,10 @@ _FORMATS = (
     *("set_default_dtype", "matmul_precision", "mixed_precision", "--precision", "use_deterministic_algorithms"),
     *("Accelerator", "Fabric(", "deepspeed", "colossal", "megatron", "fairseq", "fastai", "torch_xla."),
 )
+_SWITCHED = "use no is with enable enabled disable torch cuda native fp do".split()  # `rand_amp` is an amplitude
 _FORMAT = re.compile(  # each begins with letters of its own, quickly looked for; `amp_to_db` is of amplitudes
-    r"amp(?:(?<=\bamp)(?:\b|_(?!to_))|(?<=_amp)(?<!to_amp)\b)|half(?<=\bhalf)\(|precision=(?<=\bprecision=)"
+    rf"amp(?:(?<=\bamp)(?:\b|_(?!to_))|(?:{'|'.join(f'(?<={each}_amp)' for each in _SWITCHED)})\b)"
+    r"|half(?<=\bhalf)\(|precision=(?<=\bprecision=)"
     r"|import (?:pytorch_)?lightning|from (?:pytorch_)?lightning"
 )
 _COMPILING = frozenset("script script_method script_if_tracing _script_if_tracing trace trace_module freeze".split())

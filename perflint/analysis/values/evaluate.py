@@ -157,7 +157,7 @@ class Evaluator(ABC):
             return UNKNOWN
         if base.name == "distribution" and name in _OF_DISTRIBUTION:
             return tensor(base.place)
-        if base.kind is Kind.MAPPING and name in base.keys:
+        if name in base.keys:
             return base.entry(literal(name))
         if name == "saved_tensors":  # of the context of a torch.autograd.Function
             return sequence_of(tensor(self.module_place))

@@ -149,13 +149,17 @@ class Executor(Evaluator):
             if call.target == name:
                 if call.heat:
                     info.outside = max(filter(None, (info.outside, call)), key=lambda each: each.heat)
-                positional, keywords = arguments_of(call)
+                positional, keywords = arguments_of(call, self._instance if info.name == "__init__" else None)
                 bound = received(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
                 for parameter, value in bound.items():
                     values_of.setdefault(parameter, []).append(value)
         for parameter, values in values_of.items():
             tensors = [value for value in values if value.kind is Kind.TENSOR]  # whatever else it may be called with
             info.receive({parameter: join_all(tensors or values)})
+
+    def _instance(self, name: str) -> Value:
+        """An instance of a class of the file that is known by now."""
+        return next((each.instance for each in self.classes.values() if each.node.name == name), UNKNOWN)
 
     def _run_classdef(self, node: ast.ClassDef) -> None:
         bases = [self.evaluate(base) for base in node.bases]
@@ -238,6 +242,8 @@ class Executor(Evaluator):
             )
         elif base.kind is Kind.SEQUENCE and path:
             self.assign(target.value, sequence_of(join(base.item or value, value)))
+        elif base.kind is Kind.MODULE and path and base.items:
+            self.assign(target.value, base._replace(items=None, keys=()))
         elif path and base == LIKELY_HOST_TENSOR and index.kind is not Kind.NUMBER and _may_be_on_device(value):
             self.assign(target.value, base._replace(place=value.place))  # a batch is moved part by part
 
@@ -389,5 +395,5 @@ _STATEMENTS: dict[type[ast.AST], Callable[[Executor, Any], object]] = {
     ast.Assert: Executor._run_assert,
     ast.Import: Executor._run_import,
     ast.ImportFrom: Executor._run_importfrom,
-    ast.Expr: Executor.evaluate_parts,
+    ast.Expr: lambda self, node: self.evaluate(node.value),
 }

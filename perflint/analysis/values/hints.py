@@ -16,6 +16,11 @@ from perflint.syntax.walk import FUNCTIONS, Walk, path_of, spans_an_axis
 _LOADER = re.compile(  # but not what is called for one
     r"^(?!_*(get|make|create|build|init|setup|prepare)_)(.*_)?((data|train|val|valid|eval|dev|test)_?)?([Ll]oaders?|dl)$"
 )
+_MODEL = re.compile(  # but not what does something with one, nor what may work on texts, as encoders do
+    r"(?!_*(add|build|compile|configure|convert|copy|create|define|eval|evaluate|export|fit|freeze|get|init|load|log|make"
+    r"|prepare|print|reset|run|save|set|setup|show|test|train|unwrap|update|wrap)_)"
+    r"(\w*_)?(model|net|network|unet|generator|discriminator|critic|actor|policy)(_(ema|target))?$|net[GD]$"
+)
 _OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules"})
 _OF_CALLED = frozenset({"train", "to", "cuda", "half", "requires_grad_", "state_dict", "load_state_dict"})
 _TELLING = _OF_MODULES | _OF_CALLED | {"step", "zero_grad", "backward"}
@@ -30,6 +35,7 @@ _FOREIGN = frozenset(
 _OF_COLUMNS = frozenset({"unique"})
 _SWITCHES = {"train": 1, "eval": 0}  # of a module, and how many arguments they take
 _USAGES = frozenset({"size()", "[:, ]"})
+_CALLED = "()"  # of what is called like a model
 
 Usage = Mapping[str, Set[str]]
 
@@ -63,6 +69,8 @@ def usages(file: Walk) -> dict[ast.AST | None, Usage]:
     for call in file.of_type(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "size":
             found[file.definition_around(call)][path_of(call.func.value)].add("size()")
+        if isinstance(call.func, ast.Name) and _MODEL.match(call.func.id):
+            found[file.definition_around(call)][call.func.id].add(_CALLED)
     for part in file.of_type(ast.Subscript):
         if part.value.__class__ is ast.Name and spans_an_axis(part.slice):
             found[file.definition_around(part)][part.value.id].add("[:, ]")
@@ -78,6 +86,8 @@ def usages(file: Walk) -> dict[ast.AST | None, Usage]:
 
 def kind_by_usage(name: str, attributes: Set[str]) -> Value:
     """The likely value of a parameter of which these attributes are taken."""
+    if _CALLED in attributes:
+        return Value(Kind.MODULE, sure=False)
     role = _role(attributes, called="train" in attributes)
     if role is not None:
         return role if role.kind is not Kind.TENSOR or all(map(_has_tensor, attributes)) else UNKNOWN
@@ -92,17 +102,21 @@ def roles(
     for node in attributes:
         if node.attr in _TELLING and (path := path_of(node.value)):
             taken[path].add(node.attr)
-    called = {path_of(call.func) for call in calls} & taken.keys()
+    called = {path_of(call.func) for call in calls}
     found = {path: role for path, names in taken.items() if (role := _role(names, path in called)) is not None}
     if any(role.kind is Kind.TENSOR for role in found.values()):
         objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
         found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
-    made = {path_of(target): _innermost(each.value) for each in assignments for target in each.targets}
-    modules = [call for path, call in made.items() if call and path in found and found[path].kind is Kind.MODULE]
+    modules_at = {path for path, role in found.items() if role.kind is Kind.MODULE}
+    bound = ((path_of(target), each.value) for each in (assignments if modules_at else ()) for target in each.targets)
+    made = {path: _innermost(value) for path, value in bound}
+    modules = [call for path, call in made.items() if call and path in modules_at]
     names, makers = {path_of(each.func) for each in modules} - {""}, {_maker_of(each) for each in modules}
     others = ((path, call) for path, call in made.items() if call and path and path not in found)
     twins = (path for path, call in others if path_of(call.func) in names and _maker_of(call) in makers)
-    return dict.fromkeys(twins, Value(Kind.MODULE, sure=False)) | found | dict.fromkeys(_trainers(calls), UNKNOWN)
+    named = (path for path in called if _MODEL.match(path.removeprefix("self.")))
+    likely = dict.fromkeys((*twins, *named), Value(Kind.MODULE, sure=False))
+    return likely | found | dict.fromkeys(_trainers(calls), UNKNOWN)
 
 
 def _innermost(node: ast.expr) -> ast.Call | None:

@@ -21,11 +21,11 @@ from perflint.analysis.heat.syncs import is_needed
 from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
 from perflint.analysis.loops.kinds import Loops
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.codes import ELSEWHERE, SHARED, argument_code, named_functions, result_code
+from perflint.analysis.values.codes import SHARED, argument_code, class_name, named_functions, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
 from perflint.analysis.values.operations import moves_first
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import ELSEWHERE, OR, Kind
 from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameters_of
 from perflint.syntax.walk import path_of
 
@@ -153,8 +153,12 @@ def outline_of(program: Program) -> Links:
 
 
 def _handed_on(program: Program) -> Iterator[tuple[str, str]]:
-    """What the file imports for others, by its name here: as packages do, it doesn't use it itself."""
-    used = {node.id for node in program.of_type(ast.Name)}
+    """What the file imports for others, by its name here: as packages do, it lists it at most, and doesn't use it."""
+    lists = (
+        each for each in program.tree.body if isinstance(each, ast.Assign) and path_of(each.targets[0]) == "__all__"
+    )
+    listed = {node for each in lists for node in ast.walk(each)}
+    used = {node.id for node in program.of_type(ast.Name) if node not in listed}
     for node in program.of_type(ast.ImportFrom):
         module = "." * node.level + (node.module or "")
         for alias in node.names if module.partition(".")[0] not in ELSEWHERE else ():
@@ -173,10 +177,20 @@ def _hot_calls(program: Program, reaching: Reaching, heats: Mapping[ast.Call, He
         positional = "".join(argument_code(program.value(argument)) for argument in node.args)
         keywords = tuple((k.arg, argument_code(program.value(k.value))) for k in node.keywords if k.arg is not None)
         heat = heats[node]
-        if heat or not SHARED.isdisjoint(positional) or any(not SHARED.isdisjoint(code) for _, code in keywords):
+        given = {
+            **{str(at): each for at, each in enumerate(node.args)},
+            **{k.arg: k.value for k in node.keywords if k.arg},
+        }
+        classes = tuple((at, name) for at, each in given.items() if (name := class_name(program.value(each))))
+        if (
+            heat
+            or classes
+            or not SHARED.isdisjoint(positional)
+            or any(not SHARED.isdisjoint(code) for _, code in keywords)
+        ):
             by = program.hot_by(node)
             for target in targets:
-                yield HotCall(target, int(heat), positional, keywords, by or NOWHERE)
+                yield HotCall(target, int(heat), positional, keywords, classes, by or NOWHERE)
 
 
 def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Manner], ...]:
@@ -229,7 +243,7 @@ def _handed_over(program: Program) -> Iterator[str]:
             found = program.value(node)
             is_whole = found.kind in (Kind.LIBRARY, Kind.UNKNOWN) and "." in found.name
             if is_whole and found.name.partition(".")[0] not in ELSEWHERE:
-                yield found.name
+                yield from found.name.split(OR)
 
 
 def _mode_given(program: Program, node: ast.Call) -> Manner:

@@ -45,7 +45,7 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
     """What `owner.name(arguments)` gives."""
     owner, name = callee.owner or UNKNOWN, callee.name
     if owner.kind is Kind.TENSOR:
-        if owner.name == GUESSED and is_tensor_only(name, sliced=_is_sliced(node)):  # else the call would have failed
+        if not owner.sure and is_tensor_only(name, sliced=_is_sliced(node)):  # else the call would have failed
             owner = tensor(owner.place, dtype=owner.dtype)
             _rebind(evaluator, node, owner)
         return _on_tensor(owner, name, arguments)

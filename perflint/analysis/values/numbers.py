@@ -14,6 +14,7 @@ from perflint.syntax.walk import own_nodes, path_of, variables_in
 
 _CALLS = re.compile(r"(math\.(?!prod)|builtins\.(float|int|len)$|numpy\.sqrt$)")
 _LAYERS = re.compile(r"torch\.nn\.(modules\.\w+\.)?(Linear|Conv\dd|LayerNorm|Embedding)$")
+_RANGES = frozenset({"builtins.range", "torch.arange"})
 _DEPTH = 6
 
 
@@ -103,8 +104,11 @@ def numbers(program: Program, data: ast.expr) -> Numbers | None:
         joined = [numbers(program, each) for each in (data.left, data.right)]
         if not any(each is None or each.is_scalar for each in joined):
             return Numbers(None, None)
-    if isinstance(data, ast.ListComp) and len(data.generators) == 1:
-        return _of_comprehension(program, data)
+    if isinstance(data, ast.ListComp):
+        counted = Numbers(None, None) if _counts_out(program, data, frozenset()) else None
+        return (_of_comprehension(program, data) if len(data.generators) == 1 else None) or counted
+    if isinstance(data, ast.Name) and (listed := _made_for(program, data)) is not None:
+        return numbers(program, listed)
     if (made := program.call_of(data, "builtins.list", "builtins.range")) is not None and made.args:
         inner = _of_range(program, made if program.call_of(made, "builtins.range") else made.args[0])
         return Numbers(None, inner, is_range=True) if inner is not None else None
@@ -132,7 +136,19 @@ def _is_looked_up(node: ast.expr) -> bool:
 
 
 def _is_number(program: Program, node: ast.expr) -> bool:
-    return program.value(node).kind is Kind.NUMBER or _is_computed(program, node)
+    return program.value(node).kind is Kind.NUMBER or _is_computed(program, node) or _is_bound(program, node)
+
+
+def _is_bound(program: Program, node: ast.expr) -> bool:
+    """Is it a variable that a slice, or a range, of the same function has for a bound?"""
+    function = program.function_of(node)
+    if not isinstance(node, ast.Name) or function is None or program.value(node).kind is not Kind.UNKNOWN:
+        return False
+    own = own_nodes(function)
+    bounds = [part for each in own if isinstance(each, ast.Slice) for part in (each.lower, each.upper)]
+    counts = (each for each in own if isinstance(each, ast.Call) and program.qualified(each.func) in _RANGES)
+    bounds += [part for each in counts for part in each.args]
+    return any(isinstance(each, ast.Name) and each.id == node.id for each in bounds)
 
 
 def _is_computed(program: Program, node: ast.expr) -> bool:
@@ -201,6 +217,26 @@ def _of_comprehension(program: Program, data: ast.ListComp) -> Numbers | None:
     if own or generator.ifs or not isinstance(data.elt, ast.Name | ast.Attribute | ast.Constant):
         return None
     return Numbers(data.elt, _of_range(program, generator.iter)) if _may_be_number(program, data.elt) else None
+
+
+def _counts_out(program: Program, data: ast.ListComp, counters: frozenset[str]) -> bool:
+    """Is it calculated of `counters` alone, and of those that it counts itself, by ranges?"""
+    if any(program.call_of(each.iter, "builtins.range") is None or each.ifs for each in data.generators):
+        return False
+    counters |= {name for each in data.generators for name in variables_in(each.target)}
+    if isinstance(data.elt, ast.ListComp):
+        return _counts_out(program, data.elt, counters)
+    parts = [*ast.walk(data.elt)]
+    names = {each.id for each in parts if isinstance(each, ast.Name)}
+    return names <= counters and all(isinstance(each, _FIXED) and not isinstance(each, ast.Attribute) for each in parts)
+
+
+def _made_for(program: Program, name: ast.Name) -> ast.ListComp | None:
+    """The comprehension that is put into a variable for this use of it alone."""
+    flow = program.get(Flow)
+    made, bound = flow.assigned(name), flow.definitions(name)
+    is_alone = len(bound) == 1 and all([*flow.graph(name).uses.get(each, ())] == [name] for each in bound)
+    return made[0] if is_alone and len(made) == 1 and isinstance(made[0], ast.ListComp) else None
 
 
 def _of_range(program: Program, node: ast.expr) -> ast.expr | None:

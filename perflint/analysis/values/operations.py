@@ -15,7 +15,6 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import Bound, bind, parameters_of
 from perflint.syntax.walk import Function, integer, own_nodes, path_of, returned_values
 
-_MOVES = (".to(", ".cuda(", ".type")  # in the text of a file
 _DEVICE = re.compile(r"(?i)dev|cuda|gpu|rank")  # what people call one
 _RECEIVERS = frozenset({Kind.TENSOR, Kind.UNKNOWN, Kind.METHOD})  # a method: an attribute of what is unknown
 
@@ -123,7 +122,7 @@ def _is_given_other(program: Program, path: str) -> bool:
 def moves_first(program: Program, function: Function) -> bool:
     """Does `function` take its first argument to the device, perhaps where there is one, and only give it back?"""
     parameters = [each for each in parameters_of(function) if each.arg not in ("self", "cls")]
-    if not parameters or not program.get(_may_move):
+    if not parameters or function not in program.get(_moving):
         return False
     name = parameters[0].arg
     found = [moved for each in own_nodes(function) if (moved := move(program, each)) is not None]
@@ -132,8 +131,9 @@ def moves_first(program: Program, function: Function) -> bool:
     return bool(moves) and all(each in moves or path_of(each) == name for each in ends)
 
 
-def _may_move(program: Program) -> bool:
-    return any(word in program.text for word in _MOVES)
+def _moving(program: Program) -> set[Function | None]:
+    """The functions that take something to the device."""
+    return {program.function_of(each) for each in program.of_type(ast.Call) if move(program, each) is not None}
 
 
 def _wrapped(program: Program, node: ast.expr) -> ast.expr:

@@ -56,6 +56,9 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
             values[name] = _expected(evaluator, info, parameter, defaults.get(name))
         elif given.kind is Kind.NUMBER:  # others may call it with another one
             values[name] = given.varying
+        elif given.kind is Kind.UNKNOWN and "." in given.name:  # an object of a class in another file
+            likely = _expected(evaluator, info, parameter, defaults.get(name))
+            values[name] = likely._replace(name=given.name) if likely.kind is Kind.MODULE else given
         else:
             values[name] = given
         if name in info.arguments and name in defaults:

@@ -13,7 +13,7 @@ from perflint.analysis.values.operations import given, returned
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, sized, tested_rank, unpacked_rank
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import TRIES, elements_of, integer, path_of, receiver_of
+from perflint.syntax.walk import TRIES, elements_of, integer, nodes_below, path_of, receiver_of
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 48
@@ -224,7 +224,7 @@ class Shapes(ShapeRules):
         if owner is None or path_of(node) != path:
             return NOTHING
         values = []
-        for each in ast.walk(owner.node):
+        for each in nodes_below(owner.node):
             if isinstance(each, ast.Assign) and any(path_of(target) == path for target in each.targets):
                 values.append(each.value)
             elif isinstance(each, ast.Call) and path_of(each.func) == "self.register_buffer" and len(each.args) > 1:

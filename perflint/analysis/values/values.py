@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache, reduce
@@ -79,7 +80,7 @@ class Value(NamedTuple):
     @property
     def varying(self) -> Value:
         """Another value like this one."""
-        return self._replace(is_literal=False, literal=None)
+        return self._replace(is_literal=False, literal=None) if self.is_literal else self
 
     @property
     def entries(self) -> dict[Constant, Value]:
@@ -111,6 +112,8 @@ NUMPY = Value(Kind.NUMPY)
 DEVICE_TENSOR = Value(Kind.TENSOR, Place.DEVICE)
 _CONSTANTS = frozenset(f"{module}.{name}" for module in ("math", "numpy", "torch") for name in "pi e inf nan".split())
 CONTAINER_METHODS = frozenset(name for kind in (list, dict, set, str) for name in dir(kind))
+ELSEWHERE = sys.stdlib_module_names | {"torch", "torchvision", "torchaudio", "numpy", "pandas", "scipy", "tqdm", "PIL"}
+OR = "|"  # between the names of several functions of a project, one of which is meant
 GUESSED = "guessed"  # the name of a tensor that may be a number: what an unknown call gave, an untyped parameter
 GUESSED_TENSOR = Value(Kind.TENSOR, Place.DEVICE, sure=False, name=GUESSED)
 HOST_TENSOR = Value(Kind.TENSOR, Place.HOST)
@@ -121,8 +124,8 @@ LIKELY_LOADER = LOADER._replace(sure=False)
 
 
 @lru_cache(maxsize=256)
-def tensor(place: Place, *, sure: bool = True, dtype: str = "") -> Value:
-    return Value(Kind.TENSOR, place, sure, dtype=dtype)
+def tensor(place: Place, *, sure: bool = True, name: str = "", dtype: str = "") -> Value:
+    return Value(Kind.TENSOR, place, sure, name, dtype)
 
 
 @lru_cache(maxsize=1024, typed=True)
@@ -182,14 +185,13 @@ def join(a: Value, b: Value) -> Value:
 
 
 def _join_tensors(a: Value, b: Value) -> Value:
-    return Value(
-        Kind.TENSOR,
+    made = tensor(
         a.place if a.place is b.place else Place.UNKNOWN,
-        a.sure and b.sure,
+        sure=a.sure and b.sure,
         name=GUESSED if GUESSED in (a.name, b.name) else "",
         dtype=a.dtype if a.dtype == b.dtype else "",
-        item=a.item if a.item == b.item else None,
     )
+    return made._replace(item=a.item) if a.item is not None and a.item == b.item else made
 
 
 def _join_sequences(a: Value, b: Value) -> Value:
@@ -199,7 +201,8 @@ def _join_sequences(a: Value, b: Value) -> Value:
     items = None
     if a.items is not None and b.items is not None and len(a.items) == len(b.items):
         items = tuple(map(join, a.items, b.items))
-    return Value(Kind.SEQUENCE, items=items, item=item, sure=a.sure and b.sure)
+    keys = a.keys if a.keys == b.keys and items is not None else ()
+    return Value(Kind.SEQUENCE, items=items, item=item, sure=a.sure and b.sure, keys=keys)
 
 
 def _join_mappings(a: Value, b: Value) -> Value:
@@ -210,11 +213,17 @@ def _join_mappings(a: Value, b: Value) -> Value:
 
 
 def _join_libraries(a: Value, b: Value) -> Value:
-    """Of two types of tensors, as in `kind = torch.cuda.FloatTensor if cuda else torch.FloatTensor`, the GPU's."""
+    """Of two types of tensors, as in `kind = torch.cuda.FloatTensor if cuda else torch.FloatTensor`, the GPU's.
+
+    Of two functions of a project, as they are imported in branches, the names of both.
+    """
     are_types = all(value.name.startswith("torch.") and value.name.endswith("Tensor") for value in (a, b))
     on_device = [value for value in (a, b) if value.name.startswith("torch.cuda.")]
     if are_types and len(on_device) == 1:
         return on_device[0]
+    names = dict.fromkeys(OR.join((a.name, b.name)).split(OR))
+    if all("." in each and each.partition(".")[0] not in ELSEWHERE for each in names):
+        return Value(Kind.LIBRARY, sure=False, name=OR.join(names))
     return _join_plain(a, b)
 
 
@@ -243,7 +252,7 @@ _JOIN_SAME = {
 def element_of(value: Value) -> Value:
     """What is known of each element."""
     if value.kind is Kind.TENSOR:
-        return tensor(value.place, sure=value.sure, dtype=value.dtype)._replace(name=value.name)
+        return tensor(value.place, sure=value.sure, name=value.name, dtype=value.dtype)
     if value.kind in (Kind.SEQUENCE, Kind.LOADER):
         return value.item or UNKNOWN
     if value.kind is Kind.MODULE:
@@ -261,7 +270,10 @@ def parts_of(value: Value, count: int) -> tuple[Value, ...]:
     """What unpacking `value` into `count` targets gives each."""
     if value.items is not None and value.kind is Kind.SEQUENCE and len(value.items) == count:
         return value.items
-    return (element_of(value),) * count
+    part = element_of(value)
+    if part.kind is Kind.LOADER and part.owner is not None:  # of the function that makes several
+        return tuple(part._replace(owner=library(f"{part.owner.name}.{i}")) for i in range(count))
+    return (part,) * count
 
 
 def contains_tensor(value: Value, depth: int = 3) -> Value | None:

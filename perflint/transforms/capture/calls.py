@@ -13,8 +13,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.roles import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
-from perflint.analysis.values.codes import ELSEWHERE
-from perflint.analysis.values.values import Kind, Place, Value
+from perflint.analysis.values.values import ELSEWHERE, Kind, Place, Value
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import FUNCTIONS, elements_of
 from perflint.transforms.aliases import is_own
@@ -85,13 +84,16 @@ def argument_names(region: ast.AST) -> set[str]:
     return {node.arg for node in arguments if isinstance(node, ast.arg)}
 
 
-def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) -> tuple[ast.FunctionDef, ...]:
+Body = ast.FunctionDef | ast.Lambda
+
+
+def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) -> tuple[Body, ...]:
     """The functions of this file that a call may run; raises Blocked where a graph would not hold the call."""
     callee, value = program.callee(node), program.value(node.func)
     if value.kind is Kind.CLASS:
         raise Blocked(f"it makes a new {shown(program, node.func)}: make it once, where the model is made", node)
-    bodies = [callee] if isinstance(callee, ast.FunctionDef) else _bodies(program, node, value)
-    functions = tuple(each for each in bodies if isinstance(each, ast.FunctionDef))
+    bodies = [callee] if isinstance(callee, Body) else _bodies(program, node, value)
+    functions = tuple(each for each in bodies if isinstance(each, Body))
     if any(map(is_abstract, functions)):
         raise Blocked(f"what {shown(program, node.func)} does is left to subclasses: capture it in one of those", node)
     if callee in functions:
@@ -101,7 +103,7 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     if bodies:
         for name in (each for each in bodies if isinstance(each, str) and each.startswith("torch.")):
             _module(program, node, name.removesuffix(".forward"), strict)
-    elif value.kind is Kind.MODULE:
+    elif value.kind is Kind.MODULE and not _is_replaced(program, node.func):
         _module(program, node, value.name, strict)
     elif value.kind is Kind.LIBRARY:
         _library(program, node, value.name)
@@ -112,7 +114,13 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     return functions
 
 
-def _bodies(program: Program, node: ast.Call, value: Value) -> Sequence[ast.FunctionDef | str]:
+def _is_replaced(program: Program, func: ast.expr) -> bool:
+    """Is it an entry of a nn.ModuleDict that may be another one by now?"""
+    is_entry = isinstance(func, ast.Attribute) and program.value(func.value).name == "torch.nn.ModuleDict"
+    return is_entry and program.get(Modules).builders(func) == [None]
+
+
+def _bodies(program: Program, node: ast.Call, value: Value) -> Sequence[Body | str]:
     """What a call runs, other than a function that is known by itself: bodies of modules, what only computes elsewhere.
 
     Empty where one of them is not known.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import starmap
 
 from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.found import Heat
+from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Says
@@ -16,6 +18,7 @@ from perflint.analysis.values.device_use import scripting
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, path_of
 from perflint.transforms.aliases import check_aliases
+from perflint.transforms.capture.acting import decisions
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, RUNTIME, handed_over, is_captured
 from perflint.transforms.capture.chunks import end_of, stepped
@@ -23,9 +26,9 @@ from perflint.transforms.capture.host_part import Around
 from perflint.transforms.capture.obstacles import Obstacles
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
-from perflint.transforms.capture.region import Region, region_with, regions, shortened
+from perflint.transforms.capture.region import Region, regions, regions_with, shortened
 from perflint.transforms.names import importing, taken_around
-from perflint.transforms.operations import Decorate, expression
+from perflint.transforms.operations import Decorate, Replace, expression
 from perflint.transforms.remedy import TrainingStep
 from perflint.transforms.rewrite import Blocked, rewrite, shown
 
@@ -68,13 +71,14 @@ def _whole(program: Program, loop: PlainLoop) -> Fix:
     quiet = program.grad_mode(function.body[0], callers=False) is GradMode.OFF
     if not quiet:
         _check_differentiated(program, function)
-    Obstacles(program, quiet).check_function(function)
+    obstacles = Obstacles(program, quiet)
+    obstacles.check_function(function)
     _check_sites(program, function)
     name, imported = importing(program, RUNTIME, "cuda_graph")
     return Fix(
         f"run `{function.name}` as one CUDA graph",
         Safety.EXACT if quiet else Safety.ROUNDING,  # of gradients that several uses of a parameter add up
-        rewrite(program, *imported, Decorate(function, expression(name))),
+        rewrite(program, *imported, Decorate(function, expression(name)), *starmap(Replace, obstacles.sliced.items())),
         DISTRIBUTION,
     )
 
@@ -163,18 +167,49 @@ def _try(program: Program, inner: ast.stmt) -> Fix | Blocked:
         return reason
 
 
-def _outlined_at(program: Program, inner: ast.stmt) -> Fix:
+def _outlined_at(program: Program, inner: ast.stmt, what: str = "loop", *, acts: bool = False) -> Fix:
     around = _around_of(program, program.block_of(inner))
     if isinstance(around, LOOPS) and not _is_often_run(program, inner):
         raise Blocked("it runs once, and a graph is of use from the third time on", inner)
-    region = region_with(program, inner, around)
-    if region.recorded and isinstance(around, LOOPS):
+    found: Fix | Blocked | None = None
+    for region in regions_with(program, inner, around, acts=acts):
+        if isinstance(fix := _fix_of(program, region, what), Fix):
+            return fix
+        found = found or fix
+    assert isinstance(found, Blocked)
+    raise found
+
+
+def _fix_of(program: Program, region: Region, what: str) -> Fix | Blocked:
+    try:
+        return _fixed(program, region, what)
+    except Blocked as reason:
+        return reason
+
+
+def _fixed(program: Program, region: Region, what: str) -> Fix:
+    if region.recorded and isinstance(region.around, LOOPS):
         reason = "gradients may be recorded, and a replay would record none: put it under `torch.no_grad()`"
-        raise Blocked(reason, inner)
+        raise Blocked(reason, region.scope)
     name, imported = importing(program, RUNTIME, "cuda_graph" if region.recorded else "graphed_step")
     operations = Outline(program, region, taken_around(program, region.scope)).operations(name)
     safety = Safety.ROUNDING if region.recorded else Safety.EXACT  # of gradients that several uses add up
-    return Fix("run the loop as one CUDA graph", safety, rewrite(program, *imported, *operations), DISTRIBUTION)
+    return Fix(f"run the {what} as one CUDA graph", safety, rewrite(program, *imported, *operations), DISTRIBUTION)
+
+
+def acting_steps(program: Program) -> list[tuple[ast.Call, Fix]]:
+    """The calls of policies that act for an environment in a hot loop, each with the fix that makes it one graph.
+
+    What is in the way of others isn't told: they belong to no step of training.
+    """
+    found: dict[ast.Call, Fix] = {}
+    for step in program.of_type(ast.Call):
+        if steps_an_environment(program, step) and _is_often_run(program, step):
+            for call in decisions(program, step):
+                if call not in found and not is_captured(program, call):
+                    with suppress(Blocked):
+                        found[call] = _outlined_at(program, program.statement_of(call), "policy", acts=True)
+    return [*found.items()]
 
 
 _DECORATOR = "graphed_step"

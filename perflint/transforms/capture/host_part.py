@@ -164,7 +164,7 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
     for node in own_nodes(statement):
         if node in inside:
             continue
-        name, always = "", _is_unconditional(program, node, statement)
+        name, always = "", is_unconditional(program, node, statement)
         if isinstance(statement, ast.If) and node is statement.test and _may_be_due(program, statement):
             name = "is_due" if any(map(given, own_nodes(node))) else ""
         elif isinstance(node, ast.Call) and always:
@@ -212,7 +212,7 @@ def _is_number(program: Program, node: ast.expr) -> bool:
     return value.kind is Kind.NUMBER and isinstance(node, ast.Name | ast.Constant)
 
 
-def _is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bool:
+def is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bool:
     for each in program.ancestors(node):
         if each is statement:
             return not isinstance(each, ast.If | ast.For | ast.While)
@@ -235,19 +235,27 @@ def only_fetches(program: Program, statement: ast.stmt, found: Sequence[Fetched]
     if not isinstance(statement, ast.Assign):
         return False
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
-    return {_unwrapped(program, each) for each in values} <= {each.value for each in found}
+    return {unwrapped(program, each) for each in values} <= {each.value for each in found}
 
 
-def _unwrapped(program: Program, node: ast.expr) -> ast.expr:
+def unwrapped(program: Program, node: ast.expr) -> ast.expr:
     is_wrapper = isinstance(node, ast.Call) and program.qualified(node.func) == "torch.autograd.Variable"
     return node.args[0] if isinstance(node, ast.Call) and is_wrapper and node.args else node
 
 
 def _name_of_move(program: Program, node: ast.Call) -> str:
     moved = move(program, node)
-    if moved is None or not isinstance(moved.tensor, ast.Name):
+    if moved is None or program.value(moved.tensor).place is Place.DEVICE:
         return ""
-    return moved.tensor.id if program.value(moved.tensor).place is not Place.DEVICE else ""
+    made: ast.expr | None = moved.tensor
+    is_made = program.value(moved.tensor).place is Place.HOST and not any(
+        draws(program, each) for each in own_nodes(moved.tensor)
+    )
+    while is_made and isinstance(made, ast.Call):  # of `torch.Tensor(rows).unsqueeze(0)`
+        is_method = isinstance(made.func, ast.Attribute) and not program.qualified(made.func)
+        made = made.func.value if isinstance(made.func, ast.Attribute) and is_method else next(iter(made.args), None)
+    is_tensor = isinstance(made, ast.Name) and program.value(made).kind is not Kind.NUMBER
+    return made.id if isinstance(made, ast.Name) and is_tensor else ""
 
 
 def _name_of_bound(program: Program, node: ast.Subscript) -> str:

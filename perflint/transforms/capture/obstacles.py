@@ -14,10 +14,11 @@ from perflint.analysis.memory.dispatch import may_be_hooked
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, own_nodes, receiver_of, root_of
+from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, integer, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.capture.calls import (
     MODES,
+    Body,
     argument_names,
     called,
     check_call,
@@ -25,6 +26,7 @@ from perflint.transforms.capture.calls import (
     is_tensor,
     works_in_place,
 )
+from perflint.transforms.operations import derived, new, number
 from perflint.transforms.rewrite import Blocked, shown
 
 _OTHER_CODE = {
@@ -64,24 +66,25 @@ class Obstacles:
     """Raises Blocked at the first thing that is in the way.
 
     `quiet`: no gradients are recorded. `strict`: steps whose results are dropped may run, so that nothing may be
-    changed but the step's own values.
+    changed but the step's own values, and no code. `sliced` are the indices that are no copy from the host as slices.
     """
 
     program: Program
     quiet: bool
     strict: bool = False
+    sliced: dict[ast.expr, ast.expr] = field(default_factory=dict)
     _seen: set[ast.AST] = field(default_factory=set)
 
-    def check_function(self, function: ast.FunctionDef) -> None:
+    def check_function(self, function: Body) -> None:
         if function in self._seen:
             return
         self._seen.add(function)
-        for decorator in function.decorator_list:
+        for decorator in getattr(function, "decorator_list", ()):
             if self.program.qualified(called(decorator)) not in _TRANSPARENT:
                 raise Blocked(
                     f"`@{self.program.segment(decorator)}` may do something else than call it: {_OUTSIDE}", decorator
                 )
-        self.check(function.body, function)
+        self.check([function.body] if isinstance(function, ast.Lambda) else function.body, function)
 
     def check(self, parts: Iterable[ast.AST], region: ast.AST) -> None:
         """Check parts of `region`, a function, or a loop whose steps' own values alone may be changed."""
@@ -104,6 +107,7 @@ class Obstacles:
         elif isinstance(node, ast.For) and self.program.value(node.iter).kind is Kind.LOADER:
             raise Blocked("it walks a loader: make a function of what is done for one batch", node)
         elif isinstance(node, ast.Subscript):
+            self._index(node)
             self._subscript(node, region)
         elif isinstance(node, ast.Attribute):
             self._attribute(node, region)
@@ -113,9 +117,9 @@ class Obstacles:
     def _call(self, node: ast.Call, region: ast.AST) -> None:
         callees = check_call(self.program, node, region, self.strict)
         for callee in callees:
-            owner = self.program.class_of(callee)
-            if owner is not None and any(True for _ in owner.overriding(callee.name)):
-                raise Blocked(f"a subclass has its own `{callee.name}`: decorate the methods of both by hand", node)
+            owner, name = self.program.class_of(callee), getattr(callee, "name", "")
+            if owner is not None and any(True for _ in owner.overriding(name)):
+                raise Blocked(f"a subclass has its own `{name}`: decorate the methods of both by hand", node)
             self.check_function(callee)
         if callees:
             return
@@ -156,6 +160,22 @@ class Obstacles:
             raise Blocked(
                 f"`{base.id}` may be another object in each call: give the function the tensors that it reads", node
             )
+
+    def _index(self, node: ast.Subscript) -> None:
+        """Raise Blocked where the device would have to wait for an index, or copy it."""
+        for part in elements_of(node.slice):
+            bounds = [part.lower, part.upper, part.step] if isinstance(part, ast.Slice) else []
+            if any(bound is not None and is_tensor(self.program, bound) for bound in bounds):
+                raise Blocked(f"{shown(self.program, node)} {_USES['index']}", node)
+            if isinstance(part, ast.List):
+                instead = _as_slice(self.program, node) if not self.strict else None
+                if instead is None:
+                    raise Blocked(
+                        "an index is copied from the host: make it a tensor, once, where the model is made", node
+                    )
+                self.sliced[node] = instead
+            if self.program.value(part).dtype == "bool" and not _is_filled(self.program, node):
+                raise Blocked(f"{shown(self.program, node)} {_USES['mask']}", node)
 
     def _subscript(self, node: ast.Subscript, region: ast.AST) -> None:
         if isinstance(node.ctx, ast.Load):
@@ -215,10 +235,9 @@ def _check_reads(program: Program, node: ast.AST) -> None:
         if any(is_tensor(program, argument) for argument in node.args):
             raise Blocked(f"{shown(program, node)} {_READ}", node)
     elif isinstance(node, ast.Compare) and any(isinstance(each, ast.In | ast.NotIn) for each in node.ops):
-        if any(is_tensor(program, each) for each in (node.left, *node.comparators)):
+        parts = (node.left, *node.comparators)
+        if any(is_tensor(program, each) for each in parts):
             raise Blocked(f"{shown(program, node)} {_READ}", node)
-    elif isinstance(node, ast.Subscript):
-        _check_index(program, node)
 
 
 def _check_test(program: Program, test: ast.expr) -> None:
@@ -241,15 +260,15 @@ def may_read(program: Program, test: ast.expr) -> bool:
     return any(receiver_of(node, *VERDICTS, "item") is not None for node in ast.walk(test))
 
 
-def _check_index(program: Program, node: ast.Subscript) -> None:
-    for part in elements_of(node.slice):
-        bounds = [part.lower, part.upper, part.step] if isinstance(part, ast.Slice) else []
-        if any(bound is not None and is_tensor(program, bound) for bound in bounds):
-            raise Blocked(f"{shown(program, node)} {_USES['index']}", node)
-        if isinstance(part, ast.List):
-            raise Blocked("an index is copied from the host: make it a tensor, once, where the model is made", node)
-        if program.value(part).dtype == "bool" and not _is_filled(program, node):
-            raise Blocked(f"{shown(program, node)} {_USES['mask']}", node)
+def _as_slice(program: Program, node: ast.Subscript) -> ast.expr | None:
+    """`x[:, [-1]]` as `x[:, -1:]`, where that is only computed with; None for other indices."""
+    items = elements_of(node.slice)
+    lists = [each for each in items if isinstance(each, ast.List) and len(each.elts) == 1]
+    at = integer(lists[0].elts[0]) if len(lists) == 1 else None
+    is_plain = all(each in lists or isinstance(each, ast.Slice) for each in items)
+    if at not in (0, -1) or not is_plain or not isinstance(program.parent(node), ast.Compare | ast.BinOp):
+        return None
+    return derived(node, {lists[0]: new(ast.Slice(None, number(1)) if at == 0 else ast.Slice(number(-1), None))})
 
 
 def _is_filled(program: Program, node: ast.Subscript) -> bool:

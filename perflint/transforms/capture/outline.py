@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import starmap
 
 from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
@@ -59,6 +60,7 @@ class Outline:
         self._stored = {each.id for each in self._stores}
         self._kept = {each.name for each in region.kept}
         self._late = {node for late in region.late for node in own_nodes(late.statement)}
+        self._is_strict = region.pure and not region.acts  # models give tensors of their own
         check_scope(program, region, self._outermost)
         self._check_writes()
         if not region.pure:
@@ -238,7 +240,7 @@ class Outline:
             holds_others = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts)
             if holds_others and not all(map(self._is_own_memory, self._added_to(name))):
                 raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
-            is_unknown = self.region.pure and not points.is_known and not self._is_own_memory(name)
+            is_unknown = self._is_strict and not points.is_known and not self._is_own_memory(name)
             reads = [each for each in self._behind if each.id == name.id]
             is_behind = name.id not in self.parameters and self._late.isdisjoint(reads)
             is_only_read = is_behind and all(only_reads(self.program, each) for each in reads)
@@ -270,7 +272,7 @@ class Outline:
     def _is_own_memory(self, node: ast.expr) -> bool:
         for each in reachable([node], self._bases):
             if isinstance(each, ast.Call):
-                is_computed = not self.region.pure or entry_of(self.program, each) is not None
+                is_computed = not self._is_strict or entry_of(self.program, each) is not None
             else:
                 is_computed = isinstance(each, ast.Name | ast.BinOp | ast.UnaryOp)
             if not is_computed or (each not in self.region.nodes and each is not node):
@@ -334,6 +336,7 @@ class Outline:
             yield from number.replaced(self.program)
         for call, tensor in region.unplaced:
             yield AddKeywords(call, (("device", expression("{tensor}.device", tensor=tensor)),))
+        yield from starmap(Replace, region.sliced)
         for read, name in self._late_values.items():
             yield Replace(read, expression(f"{name}.item()") if item_of(read) is not None else reference(name))
         for part in region.parts:

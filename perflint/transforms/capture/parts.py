@@ -24,6 +24,7 @@ from perflint.transforms.capture.host_part import (
     draws,
     draws_on_device,
     is_within,
+    unwrapped,
     zeroes,
 )
 from perflint.transforms.capture.late import Late, changed_by, is_private
@@ -237,7 +238,7 @@ def sunk(program: Program, run: Sequence[Part], block: Sequence[ast.stmt]) -> It
 
 def _makes(program: Program, statement: ast.Assign) -> bool:
     """Does it set variables to new empty lists, or one to a tensor of numbers and another's form?"""
-    call, names = statement.value, elements_of(statement.targets[0])
+    call, names = unwrapped(program, statement.value), elements_of(statement.targets[0])
     if len(statement.targets) > 1 or not all(isinstance(each, ast.Name) for each in names):
         return False
     values = elements_of(call) if isinstance(call, ast.Tuple) else [call]

@@ -40,9 +40,10 @@ class Region:
     """What is to be one graph, in the iterations of a loop or the calls of a function, `around`.
 
     Those are `parts` that follow each other in `block`, and `sunk`, statements before them that make what they fill.
-    `unplaced` are the indices that have to be made on the device of the tensors that they belong to, `kept` the numbers
-    that are to stay on the device. `eager` is why no optimizer steps in it. A `pure` one is no step of training: it
-    computes on the device, and nothing else; `recorded` says that gradients may flow through it.
+    `unplaced` are the indices that have to be made on the device of the tensors that they belong to, `sliced` those
+    that become slices, `kept` the numbers that are to stay on the device. `eager` is why no optimizer steps in it. A
+    `pure` one is no step of training: it computes on the device, and nothing else, one that `acts` by models;
+    `recorded` says that gradients may flow through it.
     """
 
     around: Around
@@ -50,9 +51,11 @@ class Region:
     block: tuple[Part, ...]
     sunk: tuple[ast.Assign, ...] = ()
     unplaced: tuple[tuple[ast.Call, ast.expr], ...] = ()
+    sliced: tuple[tuple[ast.expr, ast.expr], ...] = ()
     kept: tuple[Kept, ...] = ()
     eager: Blocked | None = None
     pure: bool = False
+    acts: bool = False
     recorded: bool = True
 
     @property
@@ -128,8 +131,11 @@ def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Reg
     raise eager
 
 
-def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
-    """The region that holds a statement and trains nothing; raises Blocked."""
+_MOST = 6  # statements in front that a region is tried without
+
+
+def regions_with(program: Program, inner: ast.stmt, around: Around, *, acts: bool = False) -> Iterator[Region]:
+    """The regions that hold a statement and train nothing, the largest first; raises Blocked."""
     recorded = program.grad_mode(inner) is not GradMode.OFF
     obstacles = StepObstacles(program, quiet=not recorded, trains=not recorded)
     parts = _parts(program, program.block_of(inner), around, [], obstacles)
@@ -137,8 +143,12 @@ def region_with(program: Program, inner: ast.stmt, around: Around) -> Region:
     if run is None:
         blocked = next((part.blocked for part in parts if part.statement is inner), None)
         raise blocked or Blocked("what is around it can't be captured", inner)
-    found = Region(around, tuple(run), tuple(parts), pure=True, recorded=recorded)
-    return _region(program, replace(found, sunk=tuple(sunk(program, run, [each.statement for each in parts]))))
+    whole = Region(around, tuple(run), tuple(parts), pure=True, acts=acts, recorded=recorded)
+    at = next(number for number, part in enumerate(run) if part.statement is inner)
+    for few in [*(tuple(run[first:]) for first in range(min(at, _MOST) + 1)), (run[at],)]:
+        if not (few[0].is_early or few[0].is_late):
+            made = sunk(program, few, [each.statement for each in parts])
+            yield _region(program, replace(whole, parts=few, sunk=tuple(made)))
 
 
 def _parts(
@@ -323,7 +333,7 @@ def shortened(program: Program, region: Region) -> Iterator[Region]:
     for number in reversed(range(len(region.parts))):
         parts = region.parts[: number + 1]
         if ends(program, parts[-1].statement) and _is_whole(program, parts, region.eager is None):
-            yield _region(program, replace(region, parts=parts, unplaced=()))
+            yield _region(program, replace(region, parts=parts))
 
 
 def _region(program: Program, found: Region) -> Region:
@@ -334,4 +344,5 @@ def _region(program: Program, found: Region) -> Region:
     obstacles.check([*found.captured, *(each for late in found.late for each in late.read)], found.around)
     names = {node.id for node in found.nodes if isinstance(node, ast.Name)}
     numbers = tuple(each for each in found.kept if each.name in names)
-    return replace(found, kept=numbers, unplaced=tuple(obstacles.unplaced.items()))
+    indices = tuple(obstacles.unplaced.items()), tuple(obstacles.sliced.items())
+    return replace(found, kept=numbers, unplaced=indices[0], sliced=indices[1])

@@ -15,7 +15,7 @@ from perflint.transforms.vectorize.values import MANY, Batched, Invariant, Value
 
 _MEANT = {"axis": "dim", "keepdims": "keepdim"}  # other words for the same
 
-_NEED_NO_RESULT = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # for their gradients
+NEED_NO_RESULT = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # for their gradients
 
 Operands = list[Batched | Invariant]
 
@@ -180,7 +180,7 @@ def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Batched
     most = MANY if any(value.rank is None for value in fitted) else widest.least
     only = len(steps) == 1 and all(value.is_number for value in fitted if isinstance(value, Invariant))
     widest = replace(widest, most=widest.most if only else most)
-    fresh = isinstance(node, ast.BinOp) and isinstance(node.op, _NEED_NO_RESULT)
+    fresh = isinstance(node, ast.BinOp) and isinstance(node.op, NEED_NO_RESULT)
     return widest.computed(code, dense=all(value.dense for value in steps), fresh=fresh)
 
 

@@ -17,6 +17,7 @@ from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize import calls, rnns
 from perflint.transforms.vectorize.axes import pointwise, product
 from perflint.transforms.vectorize.indexing import selected, sliced, split_of
+from perflint.transforms.vectorize.mapped import mapped
 from perflint.transforms.vectorize.modules import called_module, invariant
 from perflint.transforms.vectorize.results import lift_result
 from perflint.transforms.vectorize.rnns import is_left, is_of, may_be_named
@@ -150,6 +151,17 @@ _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
 
 def lift(scope: Scope, node: ast.expr) -> Value:
     """The value of `node` in all steps; raises Blocked."""
+    before = len(scope.draft.before)
+    try:
+        return _by_rule(scope, node)
+    except Blocked:
+        if (found := mapped(scope, node)) is None:
+            raise
+        del scope.draft.before[before:]
+        return found
+
+
+def _by_rule(scope: Scope, node: ast.expr) -> Value:
     found = scope.read(node) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else None
     if isinstance(found, Carried) and isinstance(node, ast.Name) and node.id in scope.facts.shifted:
         return _shifted_in(scope, node)

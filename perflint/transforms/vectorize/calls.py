@@ -10,7 +10,7 @@ from perflint.analysis.memory.dispatch import Modules, is_scripted
 from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import integer
-from perflint.transforms.operations import call_like, expression
+from perflint.transforms.operations import FIT, call_like, expression, in_rows
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.axes import (
     along_axis,
@@ -278,7 +278,7 @@ def _lift_loss(scope: Scope, node: ast.Call, values: list[Batched | Invariant]) 
     call = ast.Call(ast.Name("f"), [each.code for each in steps], node.keywords)
     reduction = _reduction(keywords, module, is_class=value.kind is Kind.MODULE)
     least, most = _ranks(reduction, values, picks=value.name.endswith(_OF_CLASSES))
-    return Batched(call_like(call, function), 0, least, most, own=True)
+    return Batched(in_rows(call_like(call, function), FIT), 0, least, most, own=True)
 
 
 def _reduction(keywords: list[ast.keyword], module: Module | None, *, is_class: bool) -> str:

@@ -12,8 +12,8 @@ from perflint.analysis.loops.header import split_axis, split_base, split_size
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, elements_of, integer, name_called
-from perflint.transforms.operations import expression, new, number, plus
+from perflint.syntax.walk import PlainLoop, elements_of, integer, name_called, path_of
+from perflint.transforms.operations import assignment, expression, new, number, plus, reference, statement, tuple_of
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.modules import check_invariant
 from perflint.transforms.vectorize.scope import Scope, counter
@@ -213,15 +213,64 @@ def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched
     """Give `target` the steps of a sequence, or of several by `zip`; the first of them."""
     is_zip = isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.zip"
     if not isinstance(walked, ast.Call) or not is_zip or walked.keywords:
-        sequence = _sequence(scope, walked)
+        return _bind_sequence(scope, target, walked)
+    lengths = [_length(scope, each) for each in walked.args]
+    others: list[ast.expr | None] = [None] * len(lengths)
+    if len({*lengths}) != 1 or not lengths[0]:
+        if len(lengths) != 2 or any(split_of(scope, each) is not None for each in walked.args):
+            raise Blocked("the sequences are not known to be equally long", walked)
+        others = [*reversed(walked.args)]
+    parts = zip(_targets(target, len(lengths)), walked.args, others, strict=True)
+    found = [_bind_sequence(scope, part, each, other) for part, each, other in parts]
+    return found[0]
+
+
+def _bind_sequence(scope: Scope, target: ast.expr, walked: ast.expr, other: ast.expr | None = None) -> Batched:
+    """Give `target` the steps of a sequence, which ends with the `other` one, if there is one."""
+    value = scope.program.value(walked)
+    if value.kind is not Kind.SEQUENCE or split_of(scope, walked) is not None:
+        sequence = _sequence(scope, walked, other)
         _assign(scope, target, sequence)
         return sequence
-    sequences = [_sequence(scope, each) for each in walked.args]
-    if len({_length(scope, each) for each in walked.args}) != 1 or not _length(scope, walked.args[0]):
-        raise Blocked("the sequences are not known to be equally long", walked)
-    for part, sequence in zip(_targets(target, len(sequences)), sequences, strict=True):
-        _assign(scope, part, sequence)
-    return sequences[0]
+    item, parts = value.item, [target]
+    items = [item] if item is not None else []
+    if item is not None and item.kind is Kind.SEQUENCE and item.items is not None:
+        items, parts = [*item.items], _targets(target, len(item.items))
+    if not items or any(each.kind is not Kind.TENSOR or not each.sure for each in items):
+        raise Blocked(f"{shown(scope.program, walked)} is not known to hold tensors", walked)
+    found = [_stacked(scope, part, each) for part, each in zip(parts, _apart(scope, parts, walked, other), strict=True)]
+    return found[0]
+
+
+def _stacked(scope: Scope, target: ast.expr, tensors: ast.expr) -> Batched:
+    if path_of(target) in scope.facts.live_out:
+        raise Blocked(f"`{path_of(target)}` is read after the loop", target)
+    name = scope.draft.taken.fresh(f"{path_of(target)}s")
+    stacked = expression("{torch}.stack({x})", torch=scope.facts.torch, x=tensors)
+    scope.draft.before.append(assignment(name, stacked))
+    steps = Batched(reference(name), 0, 0, dense=True)
+    _assign(scope, target, steps)
+    return steps
+
+
+def _apart(scope: Scope, parts: list[ast.expr], walked: ast.expr, other: ast.expr | None) -> list[ast.expr]:
+    """The tensors of a list, or the columns of a list of tuples of them, up to the end of the `other` sequence."""
+    _check_bound(scope, walked)
+    if not scope.facts.torch or not path_of(walked):
+        raise Blocked(f"{shown(scope.program, walked)} is not known to be a list", walked)
+    scope.draft.changes.add(f"it fails if the tensors in {shown(scope.program, walked)} differ in shape")
+    whole = _up_to(scope, walked, other)
+    if len(parts) == 1:
+        return [whole]
+    names = [scope.draft.taken.fresh(f"all_{path_of(each)}s") for each in parts]
+    columns = statement("{names} = zip(*{x})", names=tuple_of(names, ast.Store()), x=whole)
+    scope.draft.before.append(columns)
+    return [reference(each) for each in names]
+
+
+def _up_to(scope: Scope, walked: ast.expr, other: ast.expr | None) -> ast.expr:
+    code = scope.code(walked)
+    return code if other is None else expression("{x}[: len({y})]", x=code, y=scope.code(other))
 
 
 def _targets(target: ast.expr, count: int) -> list[ast.expr]:
@@ -259,7 +308,7 @@ def _check_bound(scope: Scope, node: ast.expr) -> None:
     check_invariant(scope, node)
 
 
-def _sequence(scope: Scope, walked: ast.expr) -> Batched:
+def _sequence(scope: Scope, walked: ast.expr, other: ast.expr | None = None) -> Batched:
     split = split_of(scope, walked)
     whole, axis, fewer = (walked, 0, 1) if split is None else (split.whole, split.axis, 0 if split.kept else 1)
     _check_bound(scope, whole)
@@ -267,7 +316,7 @@ def _sequence(scope: Scope, walked: ast.expr) -> Batched:
     if split is None and (value.kind is not Kind.TENSOR or not value.sure):
         raise Blocked(f"{shown(scope.program, walked)} is not known to be a tensor", walked)
     least, most = max(axis + 1, rank or 0) - fewer, MANY if rank is None else rank - fewer
-    return Batched(scope.code(whole), axis, least, most, kept=not fewer)
+    return Batched(_up_to(scope, whole, other), axis, least, most, kept=not fewer)
 
 
 def _length(scope: Scope, walked: ast.expr) -> str:

@@ -19,6 +19,7 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, elements_of, path_of
 from perflint.transforms.aliases import ELSEWHERE, aliases
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.joined import Growth, growth
+from perflint.transforms.names import check_alone
 from perflint.transforms.operations import (
     Operation,
     Replace,
@@ -34,6 +35,7 @@ from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
 
 _REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_TOTALS = frozenset("sum mean prod std var norm all any max min".split())  # of numbers in whatever order
 _NARROW = frozenset({"int", "uint8", "uint16", "uint32", "int8", "int16", "int32", "bool"})
 
 
@@ -250,15 +252,24 @@ def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation
     operations: list[Operation] = []
     for each in scope.draft.lists:
         start, found = _only_stacked(scope, each)
-        code = _joined(scope, each.value, found.joined_axis, is_cat=found.name == "cat") if found else None
+        code = _joined_at(scope, each.value, found) if found is not None else None
         if start is None or found is None or code is None:
             continue
         at = next(place for place, line in enumerate(lines) if line.statement is each.statement)
         lines[at] = replace(lines[at], new=(*lines[at].new[:-1], assignment(each.path, code)))
-        operations.append(Replace(found.call, reference(each.path)))
+        operations.append(_unjoined(scope, found.call, each.path))
         if _is_alone(scope, start):
             operations.append(ReplaceStatements((start,), ()))
     return lines, operations
+
+
+def _unjoined(scope: Scope, call: ast.Call, path: str) -> Operation:
+    """The operation that leaves the tensor `path` where it was joined of a list."""
+    statement = scope.program.statement_of(call)
+    if isinstance(statement, ast.Assign) and statement.value is call and [*map(path_of, statement.targets)] == [path]:
+        check_alone(scope.program, statement)
+        return ReplaceStatements((statement,), ())
+    return Replace(call, reference(path))
 
 
 def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, TorchCall | None]:
@@ -271,7 +282,7 @@ def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, To
     made, given = program.statement_of(start), program.value(start)
     if not isinstance(made, ast.AnnAssign) and not (isinstance(made, ast.Assign) and len(made.targets) == 1):
         return None, None
-    uses = [use for use in scope.uses(path) if use not in scope.facts.inside and use is not start]
+    uses = [use for use in scope.graph.uses.get(start, ()) if use not in scope.facts.inside]
     call = program.parent(uses[0]) if len(uses) == 1 else None
     if given.kind is not Kind.SEQUENCE or given.items != () or program.block_of(made) is not program.block_of(loop):
         return None, None
@@ -288,12 +299,24 @@ def _repeats(program: Program, node: ast.AST) -> ast.AST | None:
     return next((each for each in program.ancestors(node) if isinstance(each, _REPEATS)), None)
 
 
+def _joined_at(scope: Scope, value: Batched, found: TorchCall) -> ast.expr | None:
+    """What takes the place of the join; where that is only reduced to one number, its form doesn't matter."""
+    around = scope.program.parent(found.call)
+    reduced = operation(scope.program, scope.program.parent(around or found.call) or found.call)
+    is_total = reduced is not None and reduced.tensor is found.call and reduced.name in _TOTALS
+    if reduced is not None and is_total and not (reduced.arguments or reduced.call.keywords):
+        return value.code
+    return _joined(scope, value, found.joined_axis, is_cat=found.name == "cat")
+
+
 def _joined(scope: Scope, value: Batched, axis: int | None, *, is_cat: bool) -> ast.expr | None:
     """What stacking, or joining, the steps along `axis` gives; None where no rule does."""
     if axis is None or axis < 0:
         return None
     if value.kept:
         return _apart(scope, value) if is_cat and value.axis == axis else None
+    if is_cat:
+        value = value.narrowed(1)  # or joining would fail
     if value.least < axis + is_cat:
         return None
     whole = _apart(scope, value.at(axis))

@@ -17,7 +17,7 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of, root_of, variables_in
 from perflint.transforms.aliases import check_aliases
-from perflint.transforms.capture.candidate import graphed
+from perflint.transforms.capture.choices import graphed_or_drawn
 from perflint.transforms.capture.host_part import draws
 from perflint.transforms.names import check_alone, of_torch
 from perflint.transforms.operations import (
@@ -316,7 +316,7 @@ def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy
     if kind != AUTOREGRESSIVE:  # a recurrence is one for what stands in the way of this
         ways.append((vectorized_or_unswitched, "not all steps can be computed at once" if kind != RECURRENCE else ""))
     if kind != VECTORIZABLE:
-        ways.append((graphed, "no CUDA graph can capture the loop as it is"))
+        ways.append((graphed_or_drawn, "no CUDA graph can capture the loop as it is"))
     tried = [(failed, _try(program, loop, way)) for way, failed in ways]
     fixes = tuple(found for _, found in tried if isinstance(found, Fix))
     if not fixes and kind != AUTOREGRESSIVE and isinstance(guess := _try(program, loop, speculated), Fix):
@@ -332,7 +332,7 @@ def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy
 def _try(program: Program, loop: PlainLoop, way: Callable[[Program, PlainLoop], Fix]) -> Fix | Blocked:
     try:
         fix = way(program, loop)
-        if way is not graphed:
+        if way is not graphed_or_drawn:
             check_aliases(program, loop)
         return fix
     except Blocked as blocked:

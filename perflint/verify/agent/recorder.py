@@ -143,7 +143,7 @@ class Recorder:
             self._write(self._number, self._content(state))
         self._step = _Step()
         if self._reference:
-            self._reference.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._reference.__exit__(None, None, None)
             self._reference = None
         if self._recording.follow and self._number in self._recording.restart:
             self._restart(state)
@@ -185,7 +185,7 @@ class Recorder:
 
             prefer_plain_kernels()
             self._reference = Reference()
-            self._reference.__enter__()  # type: ignore[no-untyped-call]
+            self._reference.__enter__()
 
     def _copies(self, named: Iterable[tuple[str, Any]]) -> Tensors:
         return {name: self._value(tensor.detach()).to("cpu", copy=True) for name, tensor in named}

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 _SHORTER = (torch.float32, torch.float16, torch.bfloat16)
+_MASKED = frozenset(
+    operation.default
+    for kernel in ("flash", "efficient", "cudnn")
+    for way in ("", "_backward")
+    if (operation := getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}_attention{way}", None))
+)
+_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 
 
 def prefer_plain_kernels() -> None:
     """Disable kernels that don't support double precision or keep intermediate results of their own."""
     torch._C._set_mkldnn_enabled(False)
     torch.backends.cudnn.enabled = False
-    torch.backends.cuda.enable_flash_sdp(False)
-    torch.backends.cuda.enable_mem_efficient_sdp(False)
-    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+class _PlainAttention(TorchFunctionMode):
+    """While entered, attention is computed by plain kernels, unless it has dropout: those would draw another mask."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is not _ATTENTION or (args[4] if len(args) > 4 else kwargs.get("dropout_p")):
+            return func(*args, **kwargs)
+        with sdpa_kernel(SDPBackend.MATH):
+            return func(*args, **kwargs)
 
 
 class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -32,7 +50,17 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._shadows: dict[int, tuple[StorageWeakRef, Tensor]] = {}
+        self._attention = _PlainAttention()
         self.gaps: set[str] = set()
+
+    def __enter__(self) -> Reference:
+        self._attention.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        self._attention.__exit__(*raised)  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -52,7 +80,9 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if func.namespace != "aten":
             return self._foreign(func, args, kwargs)
-        doubles = tree_map(self._double, (args, kwargs))
+        doubles = self._doubles(func, args, kwargs)
+        if _draws_mask(func, args):
+            return self._masked(func, args, kwargs)
         result = func(*args, **kwargs)
         made = [each for each in tree_leaves(result) if isinstance(each, Tensor) and each.dtype in _SHORTER]
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -60,14 +90,52 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         if not _is_repeatable(func, args, kwargs) or not (made or func._schema.is_mutable):
             return result
-        try:
-            shadow = func(*doubles[0], **doubles[1])
-            for own, other in zip(tree_leaves(result), tree_leaves(shadow), strict=False):
-                if isinstance(own, Tensor):
-                    self._made(own, other)
-        except (RuntimeError, TypeError):
-            self.gaps.add(str(func))
+        for repeat in (partial(func, *doubles[0], **doubles[1]), partial(self._as_it_is, func, args, kwargs)):
+            try:
+                self._follow(result, repeat())
+            except (RuntimeError, TypeError):
+                continue
+            return result
+        self.gaps.add(str(func))
         return result
+
+    def _as_it_is(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Repeat an operation that has no double precision on its shadows, rounded to its own formats."""
+        rounded: dict[int, Tensor] = {}
+
+        def round_(value: Any) -> Any:
+            if not isinstance(value, Tensor) or value.dtype not in _SHORTER:
+                return value
+            return rounded.setdefault(id(value), self.value(value).to(value.dtype))
+
+        args_, kwargs_ = tree_map(round_, (args, kwargs))
+        shadow = func(*args_, **kwargs_)
+        for tensor in _written(func, args, kwargs):
+            self.value(tensor).copy_(rounded[id(tensor)])
+        return shadow
+
+    def _masked(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run attention with dropout, and once more on the shadows, in its own formats and with the same mask."""
+        device = args[0].device
+        before = torch.cuda.get_rng_state(device)
+        result = func(*args, **kwargs)
+        after = torch.cuda.get_rng_state(device)
+        torch.cuda.set_rng_state(before, device)
+        self._follow(result, self._as_it_is(func, args, kwargs))
+        torch.cuda.set_rng_state(after, device)
+        return result
+
+    def _doubles(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The arguments in double precision; kernels of fused optimizers take what they only read for float32."""
+        if not func.__name__.startswith("_fused_"):
+            return tree_map(self._double, (args, kwargs))
+        changed = {id(each) for each in _written(func, args, kwargs)}
+        return tree_map(lambda each: self._double(each) if id(each) in changed else each, (args, kwargs))
+
+    def _follow(self, result: Any, shadow: Any) -> None:
+        for own, other in zip(tree_leaves(result), tree_leaves(shadow), strict=False):
+            if isinstance(own, Tensor):
+                self._made(own, other)
 
     def _foreign(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation of another library, or between ranks, whose results have no shadow."""
@@ -108,6 +176,11 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(value, Tensor):
             return self.value(value)
         return torch.float64 if isinstance(value, torch.dtype) and value in _SHORTER else value
+
+
+def _draws_mask(func: Any, args: Any) -> bool:
+    """Whether an operation is attention with dropout: what it draws doesn't depend on its inputs."""
+    return func in _MASKED and args[0].is_cuda
 
 
 def _is_repeatable(func: Any, args: Any, kwargs: Any) -> bool:
