@@ -25,6 +25,7 @@ from perflint.project.ties import contexts_of
 from tests.aliases.part import FOLDER
 from tests.aliases.programs import Case, Template, empty, has_slots, rendered, simpler
 from tests.rules.graph_chunks import in_chunks
+from tests.rules.graph_doubles import Double
 
 RULES = all_rules()
 OPTIONS = {rule.name: {name: option.default for name, option in rule.options.items()} for rule in RULES}
@@ -171,8 +172,8 @@ def _run(text: str) -> Any:
         with _modules() as program, warnings.catch_warnings(), _silence():
             warnings.simplefilter("ignore")
             exec(compile(text, "program", "exec"), program.__dict__)
-            if hasattr(program, "graphed_loop"):
-                program.__dict__["graphed_loop"] = in_chunks
+            doubles = {"graphed_loop": in_chunks, "graphed_step": Double}
+            program.__dict__.update({name: double for name, double in doubles.items() if hasattr(program, name)})
             return program.__dict__["run"]()
     except Exception as error:
         return error

@@ -2,102 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
-from functools import partial
-from io import StringIO
-from typing import Any
-
 import pytest
 
 torch = pytest.importorskip("torch")
-
-from torch.optim import optimizer as hooks  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_map_only  # noqa: E402
 
 from perflint.analysis.memory import points_to  # noqa: E402
 from perflint.engine.catalogue import rules_by_name  # noqa: E402
 from perflint.engine.check import check_text  # noqa: E402
 from perflint.engine.fix import fix_text  # noqa: E402
 from perflint.runtime import graphs  # noqa: E402
-from perflint.runtime.checks import Checks  # noqa: E402
-from perflint.runtime.replay import flatten  # noqa: E402
 from tests.fixture_cases import FIXTURES, load  # noqa: E402
-
-
-class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises where the host reads a tensor, but for what optimizers do on a CPU alone."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.steps = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__.startswith("_local_scalar_dense") and not self.steps:
-            raise AssertionError("the host reads a tensor in a step that is to be captured")
-        return func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def no_reads() -> Iterator[None]:
-    """Raise at reads of the host meanwhile."""
-    with Reads() as reads, Checks():
-        handles = [
-            hooks.register_optimizer_step_pre_hook(lambda *_: setattr(reads, "steps", 1)),
-            hooks.register_optimizer_step_post_hook(lambda *_: setattr(reads, "steps", 0)),
-        ]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-
-class Double:
-    """A graph's double on a CPU: a step reads copies of its arguments in memory of their own, and gives copies."""
-
-    calls = 0
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function, self._statics = function, dict[Any, list[Any]]()
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else partial(self, instance)
-
-    def __call__(self, *args: Any) -> Any:
-        Double.calls += 1
-        structure, leaves = flatten(args)
-        assert not any(each.requires_grad for each in leaves if isinstance(each, torch.Tensor))
-        key = (structure, *(each.shape if isinstance(each, torch.Tensor) else each for each in leaves))
-        if key not in self._statics:
-            self._statics[key] = list(tree_map_only(torch.Tensor, torch.empty_like, args))
-        for static, leaf in zip(flatten(self._statics[key])[1], leaves, strict=True):
-            if isinstance(static, torch.Tensor):
-                static.copy_(leaf)
-        before, printed = random.getstate(), StringIO()
-        with redirect_stdout(printed), no_reads():
-            result = self._function(*self._statics[key])
-        assert not printed.getvalue() and random.getstate() == before
-        for static, leaf in zip(flatten(self._statics[key])[1], leaves, strict=True):
-            assert not isinstance(static, torch.Tensor) or torch.equal(static, leaf), "it writes to its arguments"
-        return tree_map_only(
-            torch.Tensor, lambda each: each.detach().clone().requires_grad_(each.requires_grad), result
-        )
-
-
-class Differentiable(Double):
-    """The double of a graph with a backward pass: it computes with copies, and gives copies."""
-
-    def __call__(self, *args: Any) -> Any:
-        Double.calls += 1
-        copies = list(tree_map_only(torch.Tensor, torch.clone, args))
-        versions = [each._version for each in flatten(copies)[1] if isinstance(each, torch.Tensor)]
-        with no_reads():
-            result = self._function(*copies)
-        assert versions == [each._version for each in flatten(copies)[1] if isinstance(each, torch.Tensor)]
-        return tree_map_only(torch.Tensor, torch.clone, result)
+from tests.rules.graph_doubles import Differentiable, Double  # noqa: E402
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,10 @@ class Obstacles:
     def _node(self, node: ast.AST, region: ast.AST) -> None:
         if (does := _OTHER_CODE.get(type(node))) or isinstance(node, FUNCTIONS):
             raise Blocked(f"it {does or 'defines a function'}: {_OUTSIDE}", node)
+        around = self.program.parent(node)
+        is_named = isinstance(around, ast.Assign) and any(isinstance(each, ast.Name) for each in around.targets)
+        if isinstance(node, ast.GeneratorExp) and (is_named or isinstance(around, ast.Return)):
+            raise Blocked(f"it makes a generator, which may run at any time: {_OUTSIDE}", node)
         _check_reads(self.program, node)
         if isinstance(node, ast.Call):
             self._call(node, region)

@@ -295,9 +295,16 @@ class Outline:
         for value in reachable([self._graph.values[name]], self._names_of):
             source = value.source if isinstance(value, Definition) and self._is_inside(value) else None
             entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
-            if isinstance(source, ast.Subscript | ast.Attribute) or (entry is not None and entry.does("view")):
+            is_part = isinstance(source, ast.Subscript | ast.Attribute)
+            if is_part or self._may_hand_back(source) or (entry is not None and entry.does("view")):
                 return True
         return False
+
+    def _may_hand_back(self, source: ast.expr | None) -> bool:
+        """Is it a call of a function, here or in another file, that may return a view of what it is given?"""
+        if not isinstance(source, ast.Call) or entry_of(self.program, source) is not None:
+            return False
+        return self.program.callee(source) is not None or self.program.value(source.func).kind is Kind.LIBRARY
 
     def _names_of(self, value: Value) -> Sequence[Value]:
         source = value.source if isinstance(value, Definition) else None

@@ -16,7 +16,7 @@ from perflint.analysis.memory.locations import Write
 from perflint.analysis.program import Effect, Fate, GradMode, Program
 from perflint.analysis.values.operations import move, operation
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of, reachable, receiver_of, root_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, path_of, reachable, receiver_of, root_of
 from perflint.transforms.capture.host_part import Around, detaches, is_within
 from perflint.transforms.capture.late import changed_by
 from perflint.transforms.capture.region import Region
@@ -271,7 +271,14 @@ def is_of_step(program: Program, write: Write) -> bool:
     written = [each for argument in found.does.writes for each in argument.of(found.call)] if found else []
     names = [each for base in written for each in _names_behind(program, root_of(base))]
     is_of_module = bool(names) and all(program.value(each).kind is Kind.MODULE for each in names)
+    is_of_module = is_of_module and not any(_is_made_there(program, each, write.node) for each in names)
     return not (write.deep or write.deferred or is_of_module or steps_optimizer(program, write.node))
+
+
+def _is_made_there(program: Program, name: ast.Name, node: ast.AST) -> bool:
+    """Is the variable set in a loop around `node`?"""
+    graph, loops = program.get(Flow).graph(name), [each for each in program.ancestors(node) if isinstance(each, LOOPS)]
+    return any(graph.is_within(each, loop) for each in graph.reaching(name) for loop in loops)
 
 
 def _names_behind(program: Program, root: ast.AST) -> Iterator[ast.Name]:
