@@ -16,11 +16,13 @@ import pytest
 
 from perflint.analysis.program import Program
 from perflint.documents.disk import Position, Unwritable
-from perflint.documents.document import decode
+from perflint.documents.document import decode, read
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.check import check_document
 from perflint.engine.rule import Edit, Finding, Fix, Options, Rule, Safety
-from perflint.project.patch import Patch, patch_document, patch_file, readable_diff, unified_diff
+from perflint.project.files import discover
+from perflint.project.patch import Patch, patch_document, patch_files, readable_diff, unified_diff
+from perflint.project.settings import Settings
 
 
 class Renaming(Rule):
@@ -123,7 +125,7 @@ def test_nothing_to_fix_is_an_empty_diff() -> None:
 def test_a_file_is_written_once_it_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_bytes(b"\xef\xbb\xbfimport torch\r\nold()\r\n")
-    patch = patch_file(path, RULES, {})
+    patch = patch_document(read(path), RULES, {})
     assert path.read_bytes() == b"\xef\xbb\xbfimport torch\r\nold()\r\n"
     patch.write()
     assert path.read_bytes() == b"\xef\xbb\xbfimport torch\r\nnew()\r\n"
@@ -135,7 +137,7 @@ def test_a_notebook_is_written_with_every_other_byte_as_it_was(tmp_path: Path) -
     path = tmp_path / "a.ipynb"
     raw = as_notebook(["import torch\n", "%time old()"], ["# note\n", "old()\n"], ["print 'python 2'"])
     path.write_text(raw)
-    patch = patch_file(path, RULES, {})
+    patch = patch_document(read(path), RULES, {})
     patch.write()
     assert path.read_text() == raw.replace("old()", "new()")
     assert patch.problem is not None
@@ -158,7 +160,8 @@ def test_what_the_encoding_lacks_is_left_with_the_reason_and_the_rest_is_fixed()
 def test_a_file_that_cannot_be_fixed_is_a_problem(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "train.py"
     path.write_bytes(data)
-    patch = patch_file(path, RULES, {})
+    settings = Settings(root=tmp_path, cache=False, jobs=1)
+    (patch,) = patch_files(discover([path], settings), settings)
     assert patch.problem is not None
     assert message in patch.problem.message
     assert not patch.changed

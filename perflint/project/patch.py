@@ -75,23 +75,6 @@ class Patch:
             self.document.write(self.after)
 
 
-def patch_file(
-    path: Path,
-    rules: Sequence[Rule],
-    options: Mapping[str, Options],
-    *,
-    unsafe: bool = False,
-    context: Context = ALONE,
-    wanted: Set[Place] | None = None,
-) -> Patch:
-    """The patch of the file at `path`; nothing is written. What prevents it is the patch's `problem`."""
-    try:
-        document = read(path)
-    except Unreadable as error:
-        return Patch(str(path), problem=error.problem)
-    return patch_document(document, rules, options, unsafe=unsafe, context=context, wanted=wanted)
-
-
 def patch_document(
     document: Document,
     rules: Sequence[Rule],
@@ -281,14 +264,16 @@ class _Patcher:
 
     def __call__(self, task: _Task) -> Patch:
         try:
-            patch = patch_file(
-                task.path,
+            patch = patch_document(
+                read(task.path),
                 task.rules,
                 self.options,
                 unsafe=self.unsafe or task.wanted is not None,
                 context=task.context,
                 wanted=task.wanted,
             )
+        except Unreadable as error:
+            return Patch(str(task.path), problem=error.problem)
         except Exception as error:
             return Patch(str(task.path), problem=problem_of(error))
         return patch if patch.changed else replace(patch, before="", after="", document=None)

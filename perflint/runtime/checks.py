@@ -40,8 +40,8 @@ _flags: dict[torch.device, _Flag] = {}
 class Checks:
     """Has a capture hold the checks of distributions' arguments; where nothing is captured they are made at once.
 
-    The host waits for them then, which what watches for its reads does not see. For a capture on `device`, it is made
-    before that begins. Other threads check as ever.
+    So are those of torch.normal, which draws Normal's samples. The host waits for them then, which what watches for its
+    reads does not see. For a capture on `device`, it is made before that begins. Other threads check as ever.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
@@ -51,15 +51,15 @@ class Checks:
         self._flag = _flags[device] if device is not None else None
         self._stream = torch.cuda.current_stream(device) if device is not None else None
         self._thread = threading.get_ident()
-        self._plain = torch._is_all_true  # what torch.distributions asks, to raise if not
+        self._plain, self._normal = torch._is_all_true, torch.normal  # the first is asked by torch.distributions
         self._has_checks = False
 
     def __enter__(self) -> Checks:
-        torch._is_all_true = self._are_valid  # type: ignore[assignment]
+        torch._is_all_true, torch.normal = self._are_valid, self._drawn  # type: ignore[assignment]
         return self
 
     def __exit__(self, *_: object) -> None:
-        torch._is_all_true = self._plain
+        torch._is_all_true, torch.normal = self._plain, self._normal
 
     def _are_valid(self, valid: Tensor) -> Tensor | bool:
         if threading.get_ident() != self._thread:
@@ -70,6 +70,19 @@ class Checks:
             return True
         with _disable_current_modes():
             return bool(self._plain(valid))
+
+    def _drawn(self, *given: Any, **named: Any) -> Tensor:
+        """What torch.normal computes, which reads on the host whether its deviations are valid."""
+        are_tensors = len(given) == 2 and not named and all(isinstance(each, Tensor) and each.numel() for each in given)
+        is_recorded = torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in given)
+        is_here = self._flag is not None and threading.get_ident() == self._thread
+        if not are_tensors or is_recorded or not (is_here and torch.cuda.is_current_stream_capturing()):
+            return self._normal(*given, **named)
+        mean, deviation = given
+        self._are_valid(deviation.min() >= 0)
+        shape = torch.broadcast_tensors(mean, deviation)[0].shape  # type: ignore[no-untyped-call]
+        drawn = torch.empty(shape, dtype=mean.dtype, device=mean.device)
+        return drawn.normal_().mul_(deviation).add_(mean)
 
     def tell(self) -> None:
         """At the end of a capture: have each replay tell the host, which doesn't wait for it."""

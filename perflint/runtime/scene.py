@@ -201,6 +201,7 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
         (any(id(each) in changed for each in walk.inputs), "it writes to its arguments in place"),
         (history.is_used(result), "gradients may flow through an argument: give it `.detach()` of that"),
         (not {id(each) for each in stepped} <= {id(each) for each in scene.optimizers}, _UNSEEN),
+        (_casts_are_kept() and any(each.requires_grad and id(each) in changed for each in leaves), _KEPT),
         (numbers != optim.numbers(scene.optimizers), "it changes an optimizer's settings, as a scheduler does"),
         (optim.refusal(scene.optimizers) is not None, optim.refusal(scene.optimizers)),
     )
@@ -244,6 +245,11 @@ class _History:
         return not self._ends.isdisjoint(tape(each.grad_fn for each in made))
 
 
+def _casts_are_kept() -> bool:
+    return torch.is_autocast_enabled("cuda") and torch.is_autocast_cache_enabled()
+
+
+_KEPT = "autocast around it keeps casts of the weights that it changes: enter it in the step, or without its cache"
 _UNSEEN = "it steps an optimizer that is neither an argument nor named in it"
 
 

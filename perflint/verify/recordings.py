@@ -13,7 +13,7 @@ from pathlib import Path
 from perflint.engine.rule import Safety
 from perflint.project import available_cores
 from perflint.verify.compare import Comparison, compare
-from perflint.verify.judge import Standard, is_adrift, likeness
+from perflint.verify.judge import Standard, likeness, nudge_for
 from perflint.verify.messages import Arrival, Recording, Variant
 from perflint.verify.protocol import Budget, Protocol, patience
 from perflint.verify.runs import Course, Job, Recorded
@@ -93,8 +93,8 @@ class Records:
         """How alike a run of `variant`, which has promised so much, is to the original."""
         is_coarse = promise is Safety.PRECISION  # which double precision tells nothing of
         compared = self._compare(run) if is_coarse else self._compared(run)
-        if not is_coarse and not self.standard.nudge and is_adrift(self.standard, compared):
-            self._nudge()
+        if not is_coarse and not self.standard.nudge and (by := nudge_for(self.standard, compared)):
+            self._nudge(by)
         found = likeness(self.standard, run, compared)
         may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
         if found.grade is not Grade.DIFFERENT or not may_draw:
@@ -125,9 +125,9 @@ class Records:
         self._record([self._job(self._original, reference=True)], self._part(_FOR_REFERENCE))
         return self._compare(run)
 
-    def _nudge(self) -> None:
+    def _nudge(self, by: float) -> None:
         self._tell("recording the original from weights that are rounded otherwise, for results drift apart")
-        (run,) = self._record([self._job(self._original, nudge=True)], self._part(_FOR_REFERENCE))
+        (run,) = self._record([self._job(self._original, nudge=by)], self._part(_FOR_REFERENCE))
         self.standard = replace(self.standard, nudge=self._compare(run))
 
     def _compare(self, run: Recorded) -> Comparison:
@@ -174,7 +174,7 @@ class Records:
         *,
         first: bool = False,
         reference: bool = False,
-        nudge: bool = False,
+        nudge: float = 0.0,
         clock: int = 1,
     ) -> Job:
         """A recording of the first steps; with the seed 0 it restarts from the states of the first run."""

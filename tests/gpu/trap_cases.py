@@ -209,7 +209,7 @@ TRAPS: dict[str, Callable[[Wrap], Course]] = {
     **{case.__name__: case for case in (embedding, benchmarked, autocast_around, streams, old_loss)},
     **{case.__name__: case for case in (branches, kept_gradients)},
 }
-MAY_BE_EAGER = {"checkpointed", "checkpointed, reentrant", "embedding", "old_loss"}  # as torch's version allows
+MAY_BE_EAGER = {"checkpointed", "checkpointed, reentrant", "embedding", "old_loss", "autocast_around"}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from perflint.runtime import checks
-from perflint.runtime.checks import _Flag, _raise_last, raise_failed
+from perflint.runtime.checks import Checks, _Flag, _raise_last, raise_failed
 
 
 class Event:
@@ -56,3 +56,25 @@ def test_a_forked_process_asks_no_device(flag: _Flag) -> None:
     flag.known.fill_(True)
     _raise_last(os.getpid() + 1)
     assert flag.known
+
+
+@pytest.mark.parametrize("sizes", [((5, 3), (5, 3)), ((64, 1), (3,))])
+def test_what_a_capture_draws_is_what_torch_draws(
+    sizes: tuple[tuple[int, ...], tuple[int, ...]], flag: _Flag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mean, deviation = (torch.rand(size) for size in sizes)
+    made = Checks()
+    torch.manual_seed(1)
+    expected = [torch.normal(mean, deviation), torch.rand(3)]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    made._flag = flag
+    flag.failed.zero_()
+    torch.manual_seed(1)
+    with made:
+        policy: Any = torch.distributions.Normal(mean.expand_as(expected[0]), deviation.expand_as(expected[0]))
+        found = policy.sample()
+    assert torch.equal(found, expected[0]) and torch.equal(torch.rand(3), expected[1])
+    assert not flag.failed and made._has_checks
+    with made:
+        torch.normal(mean, deviation - 2)
+    assert flag.failed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
@@ -17,6 +18,15 @@ _LEFT_OUT = -1  # the index of what stands for itself
 _Part = tuple[ast.AST, int | None]  # a node, or what stands at an index of its value
 
 
+def _attributes_of(target: ast.expr, part: _Part) -> Iterator[tuple[ast.Attribute, _Part]]:
+    """The attributes that an assignment of `part` to `target` binds, each with its own part."""
+    if isinstance(target, ast.Attribute):
+        yield target, part
+    elif isinstance(target, ast.Tuple | ast.List) and isinstance(part[0], ast.expr):
+        for position, each in enumerate(target.elts):
+            yield from _attributes_of(each, (part[0], position))
+
+
 class Origins:
     """Where the values of one program come from."""
 
@@ -26,18 +36,18 @@ class Origins:
         self._known: dict[ast.AST, list[ast.AST]] = {}
         self._classes = program.of_type(ast.ClassDef)
         self._site: ast.Call | None = None
-        self._attributes: defaultdict[tuple[ast.AST, str], list[_Part]] = defaultdict(list)
-        for node in program.of_type(ast.Assign, ast.AnnAssign, ast.AugAssign):
-            for target, value in bindings_of(node):
-                self._bind(target, node if isinstance(node, ast.AugAssign) else value, None)
 
-    def _bind(self, target: ast.expr, value: ast.AST, index: int | None) -> None:
-        """Note what the methods of a class assign to the attributes of its objects."""
-        if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.expr):
-            for position, part in enumerate(target.elts):
-                self._bind(part, value, position)
-        elif isinstance(target, ast.Attribute) and (owner := self._owner(target)) is not None:
-            self._attributes[owner, target.attr].append((value, index))
+    @cached_property
+    def _attributes(self) -> Mapping[tuple[ast.AST, str], list[_Part]]:
+        """What the methods of each class assign to the attributes of its objects."""
+        found: defaultdict[tuple[ast.AST, str], list[_Part]] = defaultdict(list)
+        for node in self._program.of_type(ast.Assign, ast.AnnAssign, ast.AugAssign):
+            for target, value in bindings_of(node):
+                made = node if isinstance(node, ast.AugAssign) else value
+                for attribute, part in _attributes_of(target, (made, None)):
+                    if (owner := self._owner(attribute)) is not None:
+                        found[owner, attribute.attr].append(part)
+        return found
 
     def of(self, node: ast.AST) -> list[ast.AST]:
         """The nodes that the value of `node` may come from: expressions but plain names, definitions, parameters.

@@ -395,5 +395,5 @@ _STATEMENTS: dict[type[ast.AST], Callable[[Executor, Any], object]] = {
     ast.Assert: Executor._run_assert,
     ast.Import: Executor._run_import,
     ast.ImportFrom: Executor._run_importfrom,
-    ast.Expr: Executor.evaluate_parts,
+    ast.Expr: lambda self, node: self.evaluate(node.value),
 }

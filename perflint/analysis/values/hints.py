@@ -16,7 +16,9 @@ from perflint.syntax.walk import FUNCTIONS, Walk, path_of, spans_an_axis
 _LOADER = re.compile(  # but not what is called for one
     r"^(?!_*(get|make|create|build|init|setup|prepare)_)(.*_)?((data|train|val|valid|eval|dev|test)_?)?([Ll]oaders?|dl)$"
 )
-_MODEL = re.compile(  # but not what may work on texts, as encoders do
+_MODEL = re.compile(  # but not what does something with one, nor what may work on texts, as encoders do
+    r"(?!_*(add|build|compile|configure|convert|copy|create|define|eval|evaluate|export|fit|freeze|get|init|load|log|make"
+    r"|prepare|print|reset|run|save|set|setup|show|test|train|unwrap|update|wrap)_)"
     r"(\w*_)?(model|net|network|unet|generator|discriminator|critic|actor|policy)(_(ema|target))?$|net[GD]$"
 )
 _OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules"})

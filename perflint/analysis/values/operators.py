@@ -42,10 +42,10 @@ def common_place(tensors: Iterable[Value]) -> Place:
     return Place.HOST if places == {Place.HOST} else Place.UNKNOWN
 
 
-def _combined(tensors: Sequence[Value]) -> Value:
+def _combined(tensors: Sequence[Value], dtype: str = "") -> Value:
     """A tensor computed of `tensors`, one of which may be none: only of guesses is it a guess itself."""
     certain = any(value.sure or value.name != GUESSED for value in tensors)
-    return tensor(common_place(tensors), sure=certain)._replace(name="" if certain else GUESSED)
+    return tensor(common_place(tensors), sure=certain, name="" if certain else GUESSED, dtype=dtype)
 
 
 def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
@@ -55,7 +55,7 @@ def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
     tensors = [value for value in operands if value.kind is Kind.TENSOR]
     if tensors:
         masks = isinstance(op, _LOGICAL) and all(value.dtype == "bool" for value in operands)
-        return _combined(tensors)._replace(dtype="bool" if masks else "")
+        return _combined(tensors, "bool" if masks else "")
     if any(value.kind is Kind.NUMPY for value in operands):
         return NUMPY._replace(name=_MODULO.name) if isinstance(op, ast.Mod) else NUMPY
     if isinstance(op, ast.Mod) and left.kind in (Kind.NUMBER, Kind.UNKNOWN, Kind.METHOD):
@@ -92,7 +92,7 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
     if not isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
         tensors = [value for value in operands if value.kind is Kind.TENSOR]
         if tensors and all(value.kind not in _UNEQUAL for value in operands):
-            return _combined(tensors)._replace(dtype="bool")
+            return _combined(tensors, "bool")
         if any(value.kind is Kind.NUMPY for value in operands):
             return NUMPY
     if len(ops) == 1 and left.name == "modulo" and isinstance(ops[0], ast.Eq):
@@ -107,7 +107,7 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
 
 def subscript(base: Value, index: Value, node: ast.expr) -> Value:
     if base.kind is Kind.TENSOR:
-        return tensor(base.place, sure=base.sure, dtype=base.dtype)._replace(name=base.name)
+        return tensor(base.place, sure=base.sure, name=base.name, dtype=base.dtype)
     if base.kind is Kind.SEQUENCE:
         return _sequence_part(base, index, node)
     if base.kind is Kind.MAPPING:

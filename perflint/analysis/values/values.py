@@ -80,7 +80,7 @@ class Value(NamedTuple):
     @property
     def varying(self) -> Value:
         """Another value like this one."""
-        return self._replace(is_literal=False, literal=None)
+        return self._replace(is_literal=False, literal=None) if self.is_literal else self
 
     @property
     def entries(self) -> dict[Constant, Value]:
@@ -124,8 +124,8 @@ LIKELY_LOADER = LOADER._replace(sure=False)
 
 
 @lru_cache(maxsize=256)
-def tensor(place: Place, *, sure: bool = True, dtype: str = "") -> Value:
-    return Value(Kind.TENSOR, place, sure, dtype=dtype)
+def tensor(place: Place, *, sure: bool = True, name: str = "", dtype: str = "") -> Value:
+    return Value(Kind.TENSOR, place, sure, name, dtype)
 
 
 @lru_cache(maxsize=1024, typed=True)
@@ -185,14 +185,13 @@ def join(a: Value, b: Value) -> Value:
 
 
 def _join_tensors(a: Value, b: Value) -> Value:
-    return Value(
-        Kind.TENSOR,
+    made = tensor(
         a.place if a.place is b.place else Place.UNKNOWN,
-        a.sure and b.sure,
+        sure=a.sure and b.sure,
         name=GUESSED if GUESSED in (a.name, b.name) else "",
         dtype=a.dtype if a.dtype == b.dtype else "",
-        item=a.item if a.item == b.item else None,
     )
+    return made._replace(item=a.item) if a.item is not None and a.item == b.item else made
 
 
 def _join_sequences(a: Value, b: Value) -> Value:
@@ -253,7 +252,7 @@ _JOIN_SAME = {
 def element_of(value: Value) -> Value:
     """What is known of each element."""
     if value.kind is Kind.TENSOR:
-        return tensor(value.place, sure=value.sure, dtype=value.dtype)._replace(name=value.name)
+        return tensor(value.place, sure=value.sure, name=value.name, dtype=value.dtype)
     if value.kind in (Kind.SEQUENCE, Kind.LOADER):
         return value.item or UNKNOWN
     if value.kind is Kind.MODULE:

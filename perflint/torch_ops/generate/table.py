@@ -18,7 +18,10 @@ from perflint.torch_ops.generate.functions import attributes, functions_and_meth
 from perflint.torch_ops.generate.signatures import of_callable
 
 _PACKAGES = ("torch.nn", "torch.optim", "torch.utils.data", "torch.distributions")
-_SKIPPED = ("torch.nn.intrinsic", "torch.nn.qat", "torch.nn.quantizable", "torch.nn.quantized", "torch.nn.attention")
+_SKIPPED = (
+    *("torch.nn.intrinsic", "torch.nn.qat", "torch.nn.quantizable", "torch.nn.quantized", "torch.nn.attention"),
+    "torch.utils.data.datapipes",  # whose bases torch.utils.data exports
+)
 _EXPORTING = ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.utils.data", "torch.distributions")
 
 # From the most special base to the most general: the first that fits is the kind.

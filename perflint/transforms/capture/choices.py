@@ -85,9 +85,9 @@ def _drawn(program: Program, loop: PlainLoop) -> Fix:
     name, given = taken.fresh("forced"), _given(program, loop, choice)
     step = counter if counter in variables_in(choice.test) else "_"
     template = f"{{tensor}}([{{test}} for {step} in {{walked}}], dtype={{long}}, device={given}.device)"
-    torch = {each: of_torch(program, each, loop) for each in ("tensor", "long", "stack")}
     assert isinstance(loop, ast.For)
-    parts_of = {"test": choice.test, "walked": loop.iter, "tensor": torch["tensor"], "long": torch["long"]}
+    parts_of = {"test": choice.test, "walked": loop.iter, "tensor": of_torch(program, "tensor", loop)}
+    parts_of["long"] = of_torch(program, "long", loop)
     drawn = in_rows(expression(template, **parts_of), FIT)
     chosen = f"{{stack}}(({{own}}, {{forced}}))[{name}[{{step}}]]"
     index = plus(reference(counter), -first)
@@ -96,7 +96,7 @@ def _drawn(program: Program, loop: PlainLoop) -> Fix:
     for each in choice.asked:
         if any(isinstance(node, (*FUNCTIONS, *COMPREHENSIONS)) for node in _around(program, each.place, loop)):
             raise Blocked("what is chosen is chosen in a scope of its own", each.place)
-        value = expression(chosen, stack=torch["stack"], own=each.own, forced=each.forced, step=index)
+        value = expression(chosen, stack=of_torch(program, "stack", loop), own=each.own, forced=each.forced, step=index)
         if isinstance(each.place, ast.IfExp):
             operations.append(Replace(each.place, value))
             parts[each.place] = located(value, each.place)

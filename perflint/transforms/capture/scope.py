@@ -303,7 +303,10 @@ def step_name(program: Program, region: Region, owner: str, results: Sequence[st
         is_named = region.pure or function.endswith(names[0])
         private = "__" if owner else "_"  # a method's is mangled: a class below may have one like it
         names = [f"{private}graphed_{function}" if is_named else f"{private}{function}_{names[0]}"]
-        if names[0] in program.text or _is_defined_again(program, region.around):
+        class_around = program.parent(region.around) if owner else None  # whose name a method's is mangled by
+        methods = [getattr(each, "name", "") for each in getattr(class_around, "body", ())]
+        is_there = names[0] in methods if owner else names[0] in program.text
+        if is_there or _is_defined_again(program, region.around):
             raise Blocked(f"there is a `{names[0]}` already: decorate the step by hand", region.scope)
     return taken.fresh(next((each for each in names if each not in taken.names), names[0]))
 

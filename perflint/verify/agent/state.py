@@ -85,8 +85,8 @@ class State:
         """All tensors, by names that are the same in each run of the program."""
         return dict(self._named())
 
-    def restore(self, tensors: Mapping[str, Any], *, nudge: bool = False) -> None:
-        """Overwrite in place what is not made anew by the program; weights with a `nudge`."""
+    def restore(self, tensors: Mapping[str, Any], *, nudge: float = 0.0) -> None:
+        """Overwrite in place what is not made anew by the program; weights with a relative `nudge`."""
         import torch
 
         with torch.no_grad():
@@ -96,7 +96,7 @@ class State:
                     continue
                 if known is not None and known.shape == tensor.shape:
                     if nudge and name.startswith(TRAINED) and known.is_floating_point():
-                        known = _nudged(known)
+                        known = _nudged(known, nudge)
                     tensor.data.copy_(known)  # unseen by a graph that has saved it: some may be alive
 
     def _named(self) -> Iterator[tuple[str, Any]]:
@@ -129,12 +129,12 @@ def _of(optimizer: Any, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield f"{AVERAGE} {name}{path}", tensor
 
 
-def _nudged(weights: Any) -> Any:
-    """The weights, each moved up or down by about one unit in its last place."""
+def _nudged(weights: Any, by: float) -> Any:
+    """The weights, each moved up or down by such a part of it, and about one unit in its last place at least."""
     import torch
 
     up = torch.rand(weights.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    step = torch.finfo(weights.dtype).eps
+    step = max(by, torch.finfo(weights.dtype).eps)
     return torch.where(up, weights * (1 + step), weights * (1 - step))
 
 
