@@ -66,8 +66,8 @@ def malformed(text: str, fix: Fix) -> str:
     return ""
 
 
-def collide(fix: Fix, other: Fix) -> bool:
-    """Whether edits overlap or touch, or one adds lines where the other may indent those around them.
+def collide(text: str, fix: Fix, other: Fix) -> bool:
+    """Whether edits of a text overlap or touch, or one adds lines among those that the other may indent.
 
     The same insertion made by both does not count.
     """
@@ -76,7 +76,21 @@ def collide(fix: Fix, other: Fix) -> bool:
         for a in fix.edits
         for b in other.edits
     )
-    return touching or (_indents(fix) and _adds_lines(other)) or (_indents(other) and _adds_lines(fix))
+    if touching or not _meet(text, fix, other):
+        return touching
+    return (_indents(fix) and _adds_lines(other)) or (_indents(other) and _adds_lines(fix))
+
+
+def _meet(text: str, fix: Fix, other: Fix) -> bool:
+    """Whether the lines from the first edit of one to its last reach into those of the other."""
+    (start, end), (first, last) = (_reach(text, each) for each in (fix, other))
+    return start <= last and first <= end
+
+
+def _reach(text: str, fix: Fix) -> tuple[int, int]:
+    last = max(edit.end for edit in fix.edits)
+    line = _LINE_BREAK.search(text, last)
+    return min(edit.start for edit in fix.edits), line.start() if line else len(text)
 
 
 def _indents(fix: Fix) -> bool:

@@ -188,7 +188,7 @@ class _Pass:
         sized = [(item, _size(item.fix)) for item in self.wanted]
         for item, size in sized:
             larger = (each for each, other in sized if other > size and each.finding.rule != item.finding.rule)
-            if not any(collide(item.fix, each.fix) for each in (*taken, *larger)):
+            if not any(collide(self.text, item.fix, each.fix) for each in (*taken, *larger)):
                 taken.append(item)
         return taken
 
