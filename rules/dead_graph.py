@@ -63,8 +63,7 @@ class DeadGraph(Rule):
     triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        found = () if program.is_test else api.unused_graphs(program)
-        places = [each for each in found if _runs_often(program, each.run)]
+        places = [] if program.is_test else [e for e in api.unused_graphs(program) if _runs_often(program, e.run)]
         evaluated = {node for _, place in (api.evaluations(program) if places else ()) for node in ast.walk(place)}
         dead = [each for each in places if each.run not in evaluated]
         for each in dead:
