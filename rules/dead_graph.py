@@ -4,10 +4,10 @@
 
 Reports calls of modules, and of methods of one, in every step, also of an environment, once a rollout, or where a
 function is named for acting in one, while gradients are recorded, of whose results every use begins with `detach` or
-`data`: `module(x).detach()`, or `fake = generator(z)` where only `fake.detach()` is read; a helper may do that, as in
-`to_numpy(actor(x))`. Also what a generator makes for a step of the discriminator alone, where `zero_grad` comes before
-the generator's optimizer steps. Leaves alone results that others may see, modules that differentiate themselves or are
-frozen, losses, tests, and evaluations, which `eval-without-no-grad` reports.
+`data`: `module(x).detach()`, or `fake = generator(z)` where only `fake.detach()` is read; also by a helper, as in
+`to_numpy(actor(x))`. Also what a generator makes for a step of the discriminator alone. Leaves alone results that
+others may see, modules that are frozen or differentiate themselves, losses, tests, and what `eval-without-no-grad`
+reports.
 
 ## Why it is slow
 
@@ -63,8 +63,7 @@ class DeadGraph(Rule):
     triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        found = () if program.is_test else api.unused_graphs(program)
-        places = [each for each in found if _runs_often(program, each.run)]
+        places = [] if program.is_test else [e for e in api.unused_graphs(program) if _runs_often(program, e.run)]
         evaluated = {node for _, place in (api.evaluations(program) if places else ()) for node in ast.walk(place)}
         dead = [each for each in places if each.run not in evaluated]
         for each in dead:
