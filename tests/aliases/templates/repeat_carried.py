@@ -9,7 +9,7 @@ def levels(style, x):
     # slot start: style x
     s = style[:, :, None]
     # slot before: s style x
-    wide = torch.tile(s, (1, 1, x.size(2)))
+    wide = s.repeat(1, 1, x.size(2))
     # slot between: s! style! x
     rows = [wide, x]
     # slot late: s! style! rows[0]!
