@@ -22,7 +22,7 @@ from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import ELSEWHERE, UNKNOWN, Kind, Place, Value
 from perflint.syntax.module import Module, holds_tests, is_main_guard
 from perflint.syntax.scopes import Bound, bind, defaults_of, is_of_class, is_static, parameters_of
-from perflint.syntax.walk import Function, Loop, own_nodes, path_of
+from perflint.syntax.walk import Function, Loop, name_called, own_nodes, path_of
 
 Fact = TypeVar("Fact")
 OfProgram = TypeVar("OfProgram", bound="Program")
@@ -197,8 +197,7 @@ class Program(Module, ABC):
             return ()
         owner = callee.owner.node if callee.owner is not None else None
         found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ())
-        named = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        is_object = callee.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2] != named
+        is_object = callee.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2] != name_called(node)
         return tuple(each for each in found if not (is_object and each == callee.name))  # nobody builds it anew
 
     def summaries(self, node: ast.Call, others: Iterable[str] = ()) -> Iterator[Summary]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
 from torch import Tensor, nn
 
 from perflint.verify.agent.reference import Reference, prefer_plain_kernels

@@ -64,16 +64,12 @@ def _library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments
         return STRING if head == "os" and rest != "cpu_count" else NUMBER
     if name.endswith("Loader") and "oader" in name:
         return Value(Kind.LOADER, sure=False, name=name, item=tensor(Place.HOST, sure=False))
-    if name.startswith(_MODULE_FACTORIES) or (
-        name.endswith(".from_pretrained") and ("Model" in name or ".For" in name or "For" in name)
-    ):
+    if name.startswith(_MODULE_FACTORIES) or (name.endswith(".from_pretrained") and ("Model" in name or "For" in name)):
         return Value(Kind.MODULE, sure=False, name="tokenizer" if name.endswith(_TOKENIZERS) else "")
-    if name.endswith(_TOKENIZERS):
-        return Value(Kind.UNKNOWN, name="tokenizer")
     if name.startswith("torchvision.datasets."):
         return Value(Kind.DATASET, name=name)
-    if name.rpartition(".")[2][:1].isupper():
-        return Value(Kind.UNKNOWN, name=name)  # an instance of that class, whatever it is
+    if name.endswith(_TOKENIZERS) or name.rpartition(".")[2][:1].isupper():  # an instance of a class, whatever it is
+        return Value(Kind.UNKNOWN, name="tokenizer" if name.endswith(_TOKENIZERS) else name)
     return GUESSED_TENSOR if arguments.on_device else UNKNOWN
 
 

@@ -35,7 +35,6 @@ from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
 
 _REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_TOTALS = frozenset("sum mean prod std var norm all any max min".split())  # of numbers in whatever order
 _NARROW = frozenset({"int", "uint8", "uint16", "uint32", "int8", "int16", "int32", "bool"})
 
 
@@ -303,9 +302,9 @@ def _joined_at(scope: Scope, value: Batched, found: TorchCall) -> ast.expr | Non
     """What takes the place of the join; where that is only reduced to one number, its form doesn't matter."""
     around = scope.program.parent(found.call)
     reduced = operation(scope.program, scope.program.parent(around or found.call) or found.call)
-    is_total = reduced is not None and reduced.tensor is found.call and reduced.name in _TOTALS
-    if reduced is not None and is_total and not (reduced.arguments or reduced.call.keywords):
-        return value.code
+    if reduced is not None and reduced.tensor is found.call and not (reduced.arguments or reduced.call.keywords):
+        if "reduction" in reduced.traits and reduced.does.dtype != "int":  # an index tells the order
+            return value.code
     return _joined(scope, value, found.joined_axis, is_cat=found.name == "cat")
 
 
