@@ -302,10 +302,14 @@ def _joined_at(scope: Scope, value: Batched, found: TorchCall) -> ast.expr | Non
     """What takes the place of the join; where that is only reduced to one number, its form doesn't matter."""
     around = scope.program.parent(found.call)
     reduced = operation(scope.program, scope.program.parent(around or found.call) or found.call)
-    if reduced is not None and reduced.tensor is found.call and not (reduced.arguments or reduced.call.keywords):
-        if "reduction" in reduced.traits and reduced.does.dtype != "int":  # an index tells the order
-            return value.code
+    if reduced is not None and reduced.tensor is found.call and _is_total(reduced):
+        return value.code
     return _joined(scope, value, found.joined_axis, is_cat=found.name == "cat")
+
+
+def _is_total(call: TorchCall) -> bool:
+    """Does it make one number of all, in whatever order they are, and no index?"""
+    return "reduction" in call.traits and call.does.dtype != "int" and not (call.arguments or call.call.keywords)
 
 
 def _joined(scope: Scope, value: Batched, axis: int | None, *, is_cat: bool) -> ast.expr | None:
