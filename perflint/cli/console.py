@@ -34,7 +34,6 @@ def wants_color(choice: str, *, err: bool = False) -> bool:
 
 
 def width() -> int | None:
-    """The width of standard output in columns; None where it is not a terminal."""
     import shutil
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -112,7 +111,6 @@ def _stamps(paths: Sequence[Path]) -> dict[Path, int]:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a report to the file at `path`; UserError where it can't be."""
     try:
         path.write_bytes(text.encode())
     except OSError as error:

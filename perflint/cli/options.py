@@ -40,7 +40,6 @@ def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def documents() -> dict[str, str]:
-    """The documents of perflint, which are markdown, by their names."""
     from importlib.resources import files
 
     found = sorted((files("perflint") / "docs").iterdir(), key=lambda each: each.name)

@@ -69,12 +69,6 @@ class _Session:
 
 
 class VerifySession(_Session):
-    """One verification, of which the report goes to the file `report`.
-
-    `trials` chooses what is tried as well; fixes promise no less than is `allowed`, and what each class of promise
-    gains is told `by_class`.
-    """
-
     def __init__(
         self,
         name: str,
@@ -175,7 +169,6 @@ def _can_cover(course: Course, root: Path) -> bool:
 
 
 def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:
-    """All that the program can import, which is noted."""
     name = program.name.partition(":")[0] if program.kind is Kind.CALL else program.name
     is_module = program.kind is not Kind.SCRIPT
     start, words = program.folder, launched(program.arguments)
@@ -183,8 +176,6 @@ def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:
 
 
 class ProfileSession(_Session):
-    """One profile, of which the page goes to the file `page`."""
-
     @property
     def page(self) -> Path:
         return self.root / FOLDER / _PAGE

@@ -40,7 +40,6 @@ class Cell:
 
     @property
     def end(self) -> int:
-        """Where its text ends in the program."""
         return self.start + len(self.source)
 
     @property
@@ -213,7 +212,6 @@ def _newline(source: str) -> str:
 
 
 def _syntax_error(source: str) -> str:
-    """Where and why a cell is not Python; empty where it is."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -280,7 +280,6 @@ def _digest(text: str) -> str:
 
 
 def _frame(unit: Source, first: int, last: int) -> tuple[int, tuple[str, ...]]:
-    """The number of the first line of the frame around the lines `first` to `last`, and its lines."""
     start = max(first - FRAME_CONTEXT, 1)
     stop = min(last, first + FRAME_LIMIT - 1) + FRAME_CONTEXT
     lines = (unit.line_text(line).rstrip("\r\n") for line in range(start, min(stop, unit.line_count) + 1))

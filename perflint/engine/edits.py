@@ -152,7 +152,6 @@ def _moved(ours: Sequence[str], theirs: Sequence[str], changed: Sequence[Opcode]
 
 
 def _once(lines: Sequence[str], among: Sequence[int]) -> dict[str, int]:
-    """The lines that are once among these places, and where."""
     counts = Counter(lines[place] for place in among)
     return {lines[place]: place for place in among if lines[place] and counts[lines[place]] == 1}
 

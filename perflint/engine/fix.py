@@ -22,8 +22,6 @@ _NEWLINE = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True)
 class Comment:
-    """A comment at the characters [start, end) of a program."""
-
     start: int
     end: int
     text: str

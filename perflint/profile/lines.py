@@ -47,7 +47,6 @@ class Users:
         return known
 
     def files(self) -> list[str]:
-        """The files of the user's that modules have been loaded from."""
         modules = [each for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
         names = {object.__getattribute__(each, "__dict__").get("__file__") for each in modules}  # lazy ones stay so
         return sorted(name for name in names if isinstance(name, str) and name.endswith(".py") and self._is_users(name))
@@ -233,7 +232,6 @@ class Facts:
 
 
 def _parts(module: Any) -> Iterator[tuple[str, Any]]:
-    """The modules that a method finds in its own one, by the names that it has for them."""
     if isinstance(module, sys.modules["torch"].nn.Module):
         yield from ((f"self.{name}", each) for name, each in [*module._modules.items()][:_MOST_PARTS])
 

@@ -121,7 +121,6 @@ def _waits(record: Record, timed: Sequence[Window], traced: Sequence[Window]) ->
 
 
 def _ticks(record: Record) -> Counter[int]:
-    """How much is noted at each node: lines, operations, and calls, which CUPTI takes longer for."""
     host = Host(record)
     ticks = Counter[int](record.at)
     ticks.update(host.node(each.begin) for each in record.ops)
@@ -131,8 +130,6 @@ def _ticks(record: Record) -> Counter[int]:
 
 
 class Host:
-    """Where the main thread was at any moment."""
-
     def __init__(self, record: Record) -> None:
         self._times, self._at = record.times, record.at
         self._owned = sorted([*record.fetches, *record.optimizers])
@@ -140,19 +137,16 @@ class Host:
         self.fetches = sorted(record.fetches)
 
     def node(self, moment: int) -> int:
-        """The node of the line that the thread was at; 0 if that isn't known."""
         place = bisect_right(self._times, moment) - 1
         return self._at[place] if place >= 0 else 0
 
     def owner(self, moment: int) -> Place:
-        """Where the loader or optimizer was made that was at work."""
         place = bisect_right(self._begins, moment) - 1
         if place >= 0 and moment < self._owned[place].end:
             return self._owned[place].path, self._owned[place].line
         return NOBODY
 
     def lines(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The parts of the time from `begin` to `end`, each with its node."""
         place = bisect_right(self._times, begin)
         while begin < end:
             until = min(self._times[place], end) if place < len(self._times) else end
@@ -266,7 +260,6 @@ class _Reads:
 
 
 def _idle(idle: _Sums, host: Host, reads: _Reads, collectives: Sequence[Span], begin: int, end: int) -> None:
-    """Note what the host did while the device idled."""
     for first, last, regime in _doing(host, reads, collectives, begin, end):
         for start, until, node in host.lines(first, last):
             owner, left = host.owner(start), until - start
@@ -294,7 +287,6 @@ def _doing(
 
 
 def _overlapping(spans: Sequence[Owned | Span], begin: int, end: int) -> list[tuple[int, int]]:
-    """The parts of ordered spans that lie between `begin` and `end`."""
     place = max(bisect_right(spans, begin, key=lambda each: each.begin) - 1, 0)
     found = []
     while place < len(spans) and spans[place].begin < end:

@@ -164,13 +164,11 @@ def save(run: Path, record: Record) -> None:
 
 
 def is_complete(run: Path) -> bool:
-    """Whether all ranks have recorded all that they are to."""
     done = [file.read_text() for file in run.glob(f"{_DONE}*")]
     return bool(done) and "" not in done and len(done) >= int(done[0])
 
 
 def save_worker(run: Path, process: int, fetches: Fetches) -> None:
-    """The same of a worker."""
     _write(run / f"{_WORKER}{process}", fetches)
 
 
@@ -210,12 +208,10 @@ def usual(marks: Sequence[int], fetches: Sequence[Owned], most: float) -> list[W
 
 
 def waited(windows: Sequence[Window], fetches: Sequence[Owned]) -> int:
-    """The nanoseconds in some steps that passed in waits for batches."""
     return sum(max(0, min(each.end, end) - max(each.begin, begin)) for begin, end in windows for each in fetches)
 
 
 def mean(windows: Sequence[Window]) -> float:
-    """The nanoseconds of a step; 0 without any."""
     return sum(end - begin for begin, end in windows) / len(windows) if windows else 0.0
 
 

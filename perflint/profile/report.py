@@ -28,7 +28,6 @@ _TERA = 1e12
 
 
 def shares(profile: Profile) -> Markup:
-    """The shares of a step, as one bar."""
     axis = Axis(0.0, 1.0)
     parts, begin = [], 0.0
     for regime in Regime:
@@ -45,7 +44,6 @@ def look(regime: str) -> str:
 
 
 def _bars(lines: Sequence[LineCost]) -> Callable[[LineCost], Markup]:
-    """A function that draws what a line costs by regimes, all lines on one scale."""
     axis = Axis(0.0, max((each.own_ms for each in lines), default=0.0) or 1.0)
 
     def draw(line: LineCost) -> Markup:

@@ -210,8 +210,6 @@ class Code:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a profile says of the findings in a file."""
-
     profile: Profile
     code: Code
 

@@ -109,7 +109,6 @@ def _wait(process: subprocess.Popen[Any], folder: Path, tell: Tell, manner: Mann
 
 
 def _interrupt(process: subprocess.Popen[Any], patience: float) -> bool:
-    """Have the program end by Ctrl-C, or else by force."""
     with suppress(KeyboardInterrupt):
         for number in (signal.SIGINT, signal.SIGTERM):
             with suppress(ProcessLookupError, PermissionError):
@@ -125,7 +124,6 @@ def _interrupt(process: subprocess.Popen[Any], patience: float) -> bool:
 
 
 def _libraries() -> tuple[str, ...]:
-    """The folders of Python, of what is installed, torch among it, and of perflint."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     folders = {sysconfig.get_path(name) for name in names} | {*site.getsitepackages(), site.getusersitepackages()}
     torch = find_spec("torch")
@@ -240,7 +238,6 @@ def line_costs(record: Record, division: Division) -> tuple[LineCost, ...]:
 
 
 def _chain(nodes: Sequence[Node], node: int) -> Iterator[Node]:
-    """The lines from that of a node outwards."""
     while node > 0:
         yield nodes[node]
         node = nodes[node].parent

@@ -218,7 +218,6 @@ class _Walk:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """All statements, without their expressions."""
     pending: list[ast.AST] = [tree]
     for node in pending:
         for part in _PARTS:
@@ -247,7 +246,6 @@ def _is_importer(function: ast.expr) -> bool:
 
 
 def _are_known(nodes: Iterable[ast.AST]) -> bool:
-    """Whether the names of all imported modules stand in the text."""
     calls = (node for node in nodes if isinstance(node, ast.Call) and _is_importer(node.func))
     return all(node.args and _text(node.args[0]) for node in calls)
 

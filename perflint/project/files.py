@@ -284,7 +284,6 @@ def git_layer(file: Path, base: Path) -> Layer | None:
 
 
 def git_layers_above(folder: Path, root: Path) -> list[Layer]:
-    """The ignore files which apply to `folder` from above it: from its repository's top, or else from `root`, down."""
     lineage = (folder, *folder.parents)
     top = next((each for each in lineage if (each / ".git").exists()), root)
     above = [each for each in reversed(lineage) if each.is_relative_to(top)]

@@ -21,8 +21,6 @@ def last(target: str) -> str:
 
 
 class _Files:
-    """The modules by their names, whatever is in them: found once for all the rounds of a run."""
-
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for path in paths:
@@ -165,7 +163,6 @@ def _starred(links: Links) -> Iterator[str]:
 
 
 def _by_alias(links: Links) -> Mapping[str, Sequence[str]]:
-    """What a module hands on, by the name that it has there."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for alias, target in links.hands_on:
         found[alias].append(target)

@@ -65,7 +65,6 @@ def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tu
 
 
 def _used(links: Links) -> dict[str, Manner]:
-    """How a file calls each function of others that it calls, or hands over."""
     used = dict.fromkeys((*links.cold_targets, *(each.target for each in links.calls)), Manner.CALLED)
     return used | {target: manner | used.get(target, Manner.PLAIN) for target, manner in links.manners}
 
@@ -264,13 +263,11 @@ def _files_of(names: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]
 
 
 def _calls_into(path: str, links: Links, other: str, modules: Modules) -> bool:
-    """Does a file call a function of another, in code that is hot or may be?"""
     targets = {*(each.target for each in links.calls), *links.cold_targets}
     return any(place == other for target in targets for place, _ in modules.reached(path, target))
 
 
 def _bases(path: str, links: Links, modules: Modules) -> Iterator[str]:
-    """The files with the bases of classes of one."""
     for _, base in links.bases:
         if not base.startswith("@"):
             yield from (place for place, _ in modules.definitions(path, base))

@@ -61,7 +61,6 @@ class _Crew(Generic[Task, Result]):
         self._workers: dict[Connection, _Worker] = {}
 
     def hire(self, count: int) -> None:
-        """Start workers; fewer, if the system allows no more."""
         with suppress(OSError), _interrupts_held():
             for _ in range(count):
                 worker = _Worker(_context(), self._function, self.size)

@@ -206,7 +206,6 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def _hot_object(diagnostic: Diagnostic) -> dict[str, Any] | None:
-    """The loop that makes the code hot, or the function that is called in every step, which it then names."""
     by = diagnostic.hot_by
     if by is None:
         return None

@@ -107,7 +107,6 @@ def place(path: str, position: Position) -> str:
 
 
 def within(position: Position) -> str:
-    """`line:column`, after the cell where there is one."""
     cell = "" if position.cell is None else f"cell {position.cell}:"
     return f"{cell}{position.line}:{position.column}"
 

@@ -72,7 +72,6 @@ class Checks:
             return bool(self._plain(valid))
 
     def _drawn(self, *given: Any, **named: Any) -> Tensor:
-        """What torch.normal computes, which reads on the host whether its deviations are valid."""
         are_tensors = len(given) == 2 and not named and all(isinstance(each, Tensor) and each.numel() for each in given)
         is_recorded = torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in given)
         is_here = self._flag is not None and threading.get_ident() == self._thread
@@ -92,7 +91,6 @@ class Checks:
 
 
 def raise_failed() -> None:
-    """Raise ValueError if a replay is known to have failed a check."""
     for flag in _flags.values():
         if flag.known:
             flag.failed.zero_()

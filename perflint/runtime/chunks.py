@@ -64,7 +64,6 @@ class _Chunk:
     verdicts: Tensor | None
 
     def replay(self) -> None:
-        """Launch the steps, and after them the copy of their tests to the host."""
         self.graph.replay()
         if self.verdicts is not None and self.steps.tests is not None:
             self.verdicts.copy_(self.steps.tests, non_blocking=True)
@@ -291,7 +290,6 @@ def unpack(result: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def collect(outputs: list[Any], dim: int) -> tuple[list[Tensor], Hashable]:
-    """Stack the outputs of steps along a new dimension; return the tensors and the structure of one output."""
     structures, columns = zip(*map(flatten, outputs), strict=True)
     if len({*structures}) != 1 or not all(isinstance(leaf, Tensor) for leaves in columns for leaf in leaves):
         raise TypeError("a step's output must be tensors, in the same structure at every step")
@@ -299,7 +297,6 @@ def collect(outputs: list[Any], dim: int) -> tuple[list[Tensor], Hashable]:
 
 
 def stack(outputs: list[Any], dim: int) -> Any:
-    """Outputs of steps, stacked along a new dimension, in the structure of one of them."""
     tensors, structure = collect(outputs, dim)
     return rebuild(structure, iter(tensors))
 
@@ -325,7 +322,6 @@ def _form_of_leaf(leaf: Any) -> Hashable:
 
 
 def uses_parameter(code: CodeType, number: int) -> bool:
-    """Whether a function reads its parameter of that number."""
     if number >= code.co_argcount:
         return True
     name = code.co_varnames[number]

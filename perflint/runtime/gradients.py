@@ -24,7 +24,6 @@ class Gradients:
         self._least = [self._users_if(has_them) for has_them in (False, True)]
 
     def is_held(self) -> bool:
-        """Whether somebody else has one of them, or a view of one."""
         users = self._users()
         least = (self._least[leaf.grad is gradient] for leaf, gradient in self.made)
         return any(count > each[number] for number, (count, each) in enumerate(zip(users, least, strict=True)))
@@ -54,12 +53,10 @@ class Pool:
     _graphs: int = 0
 
     def number(self) -> int:
-        """The number of the next graph."""
         self._graphs += 1
         return self._graphs
 
     def is_in_use(self, number: int) -> bool:
-        """Whether somebody has gradients that the graph of that number may overwrite."""
         for other in [each for each in self.left if each > number]:
             if self.left[other].is_held():
                 return True

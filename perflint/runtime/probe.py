@@ -128,7 +128,6 @@ def _name(value: object) -> str:
 
 
 def host_rng() -> tuple[Any, ...]:
-    """The states of the host's global generators, to be compared."""
     numpy = sys.modules.get("numpy.random")
     return (
         random.getstate(),

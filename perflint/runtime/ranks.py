@@ -32,13 +32,11 @@ class Vote(enum.IntEnum):
 
 
 def several() -> bool:
-    """Whether this process is one of several that train together."""
     is_one = distributed.is_available() and distributed.is_initialized()
     return is_one and distributed.get_world_size() > 1
 
 
 def is_exchanging(module: Module) -> bool:
-    """Does it average the gradients of all ranks in its backward pass?"""
     return any(kind.__name__ == "DistributedDataParallel" for kind in type(module).__mro__)
 
 
@@ -88,7 +86,6 @@ class Ranks:
         return self._steps >= _WARM_UP
 
     def agree(self, vote: Vote) -> Vote:
-        """What all ranks can do."""
         least = torch.tensor([int(vote)], device="cpu")
         distributed.all_reduce(least, distributed.ReduceOp.MIN, group=self._group)
         return Vote(int(least))

@@ -79,7 +79,6 @@ class Reads:
         self._computed.append(compute)
 
     def found(self) -> Iterator[Any]:
-        """The objects that are there now; raises one of _GONE where there is none."""
         opened = [each() for each in self._open]
         return chain(
             chain.from_iterable([pick(place) for pick, place in self._picked]),
@@ -127,7 +126,6 @@ class Glance:
             return False
 
     def forget(self) -> None:
-        """Hold nothing any more, and never again."""
         self._reads, self._anchors = None, []
 
 

@@ -68,7 +68,6 @@ class Records:
         return self._scope
 
     def find(self, key: Hashable) -> Record | None:
-        """The record of a key, which counts as used."""
         record = self._records.get(key)
         if record is not None:
             self._records.move_to_end(key)
@@ -156,11 +155,9 @@ class Records:
         warnings.warn(f"perflint: {self._name} {text}", RuntimeWarning, stacklevel=2)
 
     def captures(self) -> list[Any]:
-        """The captures held now, least recently used first."""
         return [record.capture for record in list(self._records.values()) if record.capture is not None]
 
     def clear(self) -> None:
-        """Forget everything, reasons for staying eager included, and free the graphs."""
         with self.lock:
             self._records.clear()
             self.refused.clear()
@@ -196,21 +193,17 @@ class Graphed(ABC, Generic[P, R]):
 
     @property
     def graphs(self) -> int:
-        """How many graphs are held."""
         return len(self._records.captures())
 
     @property
     def bytes(self) -> int:
-        """How much device memory they hold."""
         return sum(capture.bytes for capture in self._records.captures())
 
     @property
     def eager_because(self) -> tuple[str, ...]:
-        """Why calls stay eager, each reason once."""
         return tuple(dict.fromkeys(self._records.refused.values()))
 
     def clear(self) -> None:
-        """Free all graphs and forget what was found out about the function."""
         self._records.clear()
 
 
@@ -219,5 +212,4 @@ def _most_bytes() -> int:
 
 
 def name_of(function: object) -> str:
-    """The name that warnings call a function by."""
     return getattr(function, "__qualname__", type(function).__name__)

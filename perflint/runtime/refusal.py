@@ -46,7 +46,6 @@ class Unsettled(CannotCapture):
 
 
 def is_foreign(filename: str) -> bool:
-    """Whether a file is neither torch's nor this package's."""
     return not filename.startswith((_TORCH, _OURS, "<"))
 
 
@@ -106,14 +105,12 @@ def inside() -> Iterator[None]:
 
 
 def device_refusal(walk: Walk) -> str | None:
-    """Why no graph can hold what a call reads, or be of its devices."""
     if walk.refusal or walk.devices == {torch.cuda.current_device()}:
         return walk.refusal
     return f"it uses devices {sorted(walk.devices)}, and not the current one alone"
 
 
 def check(walk: Walk) -> str | None:
-    """Why a call with these arguments and this state can't be captured at all."""
     if reason := device_refusal(walk):
         return reason
     for module in walk.modules:

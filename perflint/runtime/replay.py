@@ -52,7 +52,6 @@ def distinct(tensor: Tensor) -> Tensor:
 
 
 def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy each source into its target, by one launch for all of a type."""
     groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         group = groups.setdefault(target.dtype, ([], []))
@@ -64,14 +63,12 @@ def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
 
 
 def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of the same values as these, and no history, in memory of their own."""
     made = [torch.empty_like(tensor) for tensor in tensors]
     copy_into(made, tensors)
     return made
 
 
 def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which everything of a device is captured."""
     if device not in _streams:
         _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     return _streams[device]
@@ -183,14 +180,11 @@ def _keep_profilers() -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a function, taken apart: `structure` and `leaves` are those of `(args, kwargs)`."""
-
     function: Callable[..., Any]
     structure: Hashable
     leaves: list[Any]
 
     def run(self, stand_ins: dict[int, Tensor]) -> Any:
-        """Call the function with some leaves replaced, by identity."""
         leaves = (stand_ins.get(id(leaf), leaf) for leaf in self.leaves)
         args, kwargs = rebuild(self.structure, leaves)
         return self.function(*args, **kwargs)
@@ -260,7 +254,6 @@ class Capture:
 
     @property
     def bytes(self) -> int:
-        """Device memory held: the pool of the graphs and the static tensors."""
         return self._recorder.bytes + sum(static.nbytes for static in self._statics)
 
 

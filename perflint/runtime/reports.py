@@ -51,7 +51,6 @@ def later(function: Callable[..., object], *values: Any) -> None:
 
 
 def flush() -> None:
-    """Wait for all that is outstanding, and report it."""
     _reports.flush()
 
 
@@ -83,7 +82,6 @@ class _Report:
         self.copies = [_recorded(device) for device in devices]
 
     def run(self) -> None:
-        """Call the function; records of logs are of the time and the function that reported them."""
         streams, make = (sys.stdout, sys.stderr), logging.getLogRecordFactory()
 
         def signed(*args: Any, **kwargs: Any) -> logging.LogRecord:
@@ -151,7 +149,6 @@ class _Reports:
         return threading.current_thread() is self._thread
 
     def finish(self) -> None:
-        """Run all, whatever some of them raise."""
         try:
             self.flush()
         finally:
@@ -278,13 +275,11 @@ def _handlers(function: Callable[..., object]) -> Iterator[logging.Handler]:
 
 
 def _is_known(handler: logging.Handler) -> bool:
-    """Is it one of Python's, which only writes?"""
     module = type(handler).__module__
     return module == "logging" or (module == "logging.handlers" and isinstance(handler, logging.FileHandler))
 
 
 def _is_stream(stream: object) -> bool:
-    """Is it one that tells what it holds by methods alone, or none?"""
     return stream is None or type(stream).__module__.partition(".")[0] in _STREAM_PACKAGES
 
 

@@ -58,7 +58,6 @@ class Scene:
         return self._spread() or hindrance(self.leaves) or optim.refusal(self.optimizers)
 
     def _spread(self) -> str | None:
-        """Why it can't be captured, as its modules compute on several devices or in several processes."""
         for module in self.walk.modules:
             if not {each.__name__ for each in type(module).__mro__}.isdisjoint(_SHARDED):
                 return f"{type(module).__name__} exchanges parameters with other processes"
@@ -71,7 +70,6 @@ class Scene:
         return "several processes train together" if ranks.several() else None
 
     def read(self) -> Key:
-        """What it reads besides optimizers and gradients."""
         return self.walk.key(*switches())
 
     def gradients(self) -> list[Gradient | None]:
@@ -158,7 +156,6 @@ class _Notes(Rehearsal):  # type: ignore[no-untyped-call]
         self.read: set[int] = set()
 
     def refuse(self, reason: str) -> None:
-        """Keep the first reason, and go on: the call counts."""
         self.refusal = self.refusal or reason
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

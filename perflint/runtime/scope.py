@@ -246,7 +246,6 @@ def plain_function(value: object) -> FunctionType | None:
 
 
 def own(value: object, name: str) -> Any:
-    """An attribute, or None, without asking the program's `__getattr__`."""
     try:
         return object.__getattribute__(value, name)
     except AttributeError:

@@ -90,7 +90,6 @@ class _Known:
         self.set_ups = 0
 
     def end(self) -> None:
-        """Free the graphs, as their communicators end."""
         self.records.clear()
         self.clear()
         self.ranks = None
@@ -156,7 +155,6 @@ class GraphedStep(Graphed[P, R]):
         return self._anew(call)
 
     def _recalled(self, call: Call, arguments: Arguments) -> StepReplay | None:
-        """The graph of a call, if the last calls tell which it is, and it may be replayed."""
         key = self._recall.find(call.function, arguments)
         record = self._records.find(key) if key is not None else None
         capture: StepReplay | None = record.capture if record is not None else None
@@ -211,7 +209,6 @@ class GraphedStep(Graphed[P, R]):
             return call.run({}) if is_plain else self._take(agreed, choice, call, scene)
 
     def _choice(self, scene: Scene) -> _Choice:
-        """How the step of a call can be taken."""
         mode = torch.is_grad_enabled()
         if reason := self._records.refused.get(mode) or scene.refusal:
             return _Choice(Vote.REFUSED, reason)
@@ -230,7 +227,6 @@ class GraphedStep(Graphed[P, R]):
         return _Choice(Vote.WATCHED)
 
     def _take(self, vote: Vote, choice: _Choice, call: Call, scene: Scene) -> Any:
-        """Take a step as it was chosen, or as other ranks have to."""
         record, pattern = choice.record, choice.pattern
         if vote is Vote.EAGER and choice.vote is vote and choice.reason:
             self._known.tell(choice.reason)

@@ -128,7 +128,6 @@ class TrainingReplay(Capture):
 
     @property
     def busy(self) -> bool:
-        """Whether a backward pass may still need what the last forward pass left behind."""
         return self._waiting() is not None
 
     def __call__(self, inputs: list[Tensor]) -> Any:
@@ -209,8 +208,6 @@ class _Turn:
 
 
 class _Replayed(torch.autograd.Function):
-    """What stands on the caller's tape for all that was captured."""
-
     @staticmethod
     def forward(ctx: Any, replay: TrainingReplay, inputs: list[Tensor], *sources: Tensor) -> tuple[Tensor, ...]:
         ctx.replay, ctx.turn = replay, _Turn()

@@ -161,7 +161,6 @@ class Editor(LanguageServer):
         return self._workspaces[root]
 
     def forget(self, uri: str) -> None:
-        """Drop a document that was closed, and what is shown in it."""
         if waiting := self._waiting.pop(uri, None):
             waiting.cancel()
         checked = self._checked.pop(uri, None)

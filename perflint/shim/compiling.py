@@ -13,7 +13,6 @@ _DESCRIPTORS = ("staticmethod", "classmethod", "property")
 
 
 def compiled(file: PatchedFile, filename: str) -> CodeType:
-    """The code of `file`; raises what compiling raises."""
     code: CodeType = compile(_tree(file), filename, "exec", dont_inherit=True)
     return code
 
@@ -56,7 +55,6 @@ def _probe(counter: str, number: int) -> ast.stmt:
 
 
 def _insert(tree: ast.Module, inserted: Sequence[tuple[ast.stmt, int, int]]) -> None:
-    """Put statements before those that begin at lines of the patched text."""
     at: dict[int, list[ast.stmt]] = {}
     for statement, line, _ in inserted:
         at.setdefault(line, []).append(statement)

@@ -106,7 +106,6 @@ def read(run: Path, kind: str) -> list[Tallied]:
 
 
 def tallied(run: Path, kind: str) -> list[Tallied]:
-    """The same, those of one name added up, with the first remark on it."""
     found: dict[str, Tallied] = {}
     for name, times, remark, _ in read(run, kind):
         known = found.get(name, Tallied(name, 0, ""))

@@ -70,7 +70,6 @@ class PatchedFile(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Names this very patch."""
         return digest(repr(self).encode("ascii", "backslashreplace"))
 
 
@@ -238,8 +237,6 @@ class Look(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A plan, its inputs, and how they looked before they were read."""
-
     plan: Plan
     basis: Basis
     look: Look
@@ -273,7 +270,6 @@ def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
 
 
 def below(tree: Tree) -> Iterator[tuple[str, Stamp]]:
-    """The paths in `tree` that count, with their stamps."""
     folders = [tree.folder]
     while folders:
         for entry in _entries(folders.pop()):

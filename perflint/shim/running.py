@@ -73,7 +73,6 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
 
 
 def _at(path: str, line: int, plan: Plan) -> str:
-    """A line as seen from where the run began."""
     return at_line(path, line, os.path.relpath(path, plan.start))
 
 
@@ -176,7 +175,6 @@ def latest(root: Path) -> tuple[Path, Plan] | None:
 
 
 def sweep() -> None:
-    """Remove old folders of runs that were killed."""
     for path in _folders():
         with suppress(OSError):
             lock = os.open(path, os.O_RDONLY)
@@ -193,7 +191,6 @@ def _folders() -> Iterator[Path]:
 
 
 def _joined(path: Path) -> int | None:
-    """A shared lock on the folder at `path`; None if it has just been removed."""
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     try:
@@ -239,7 +236,6 @@ class Run(NamedTuple):
         return list(summary(self.shim.plan, self.folder.path))
 
     def end(self) -> None:
-        """Stop patching, here and in processes that are started from now on."""
         self.shim.uninstall()
         for name, value in self.before.items():
             if os.environ.get(name) == self.joining[name]:

@@ -116,12 +116,10 @@ def _compiled(file: PatchedFile, path: str, store: Path) -> CodeType:
 
 
 def plan_of(run: Path) -> Path:
-    """Where the plan of the run in this folder is kept, for its children."""
     return run / "plan"
 
 
 def environment(run: Path) -> dict[str, str]:
-    """What the children of a process need in their environment to join the run."""
     paths = [SITE, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {RUN: str(run), "PYTHONPATH": os.pathsep.join(paths)}
 

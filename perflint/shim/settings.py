@@ -47,7 +47,6 @@ class Setting(NamedTuple):
 
 
 def starts_slowly(name: str) -> bool:
-    """Whether a setting of that name, if there is one, compiles."""
     return name in KNOWN and KNOWN[name].starts_slowly
 
 
@@ -291,7 +290,6 @@ class _Modules:
         self._settled = set[int]()  # numbers of modules: inner ones of those that were called, and decided ones
 
     def called(self, module: Any) -> None:
-        """Count a call of `module`, and compile it from the next one on if there were enough."""
         if id(module) in self._settled or not _is_plain_call():
             return
         calls = self._calls[module] = self._calls.get(module, 0) + 1

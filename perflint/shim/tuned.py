@@ -47,7 +47,6 @@ class Tuning:
         self._found: dict[tuple[str, int], LoaderFigure] = {}
 
     def watch(self, kind: Any) -> Undo:
-        """Time iterations over loaders of the class `kind`."""
         original = kind.__iter__
 
         @functools.wraps(original)
@@ -113,7 +112,6 @@ class Tuning:
 
 
 def described(figure: LoaderFigure) -> str:
-    """A decision, and the measurements behind it."""
     workers = count(figure.workers, "worker")
     ahead = f" with {figure.prefetch} batches each" if figure.workers and figure.prefetch != 2 else ""
     ready = f", and with {workers} one every {figure.ready_ms:.3g} ms" if figure.workers else ""

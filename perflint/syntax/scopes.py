@@ -81,7 +81,6 @@ def parameters_of(function: Function) -> list[ast.arg]:
 
 
 def defaults_of(function: Function) -> dict[str, ast.expr]:
-    """The defaults of the parameters that have one."""
     taken = function.args
     pairs = [
         *zip(reversed((*taken.posonlyargs, *taken.args)), reversed(taken.defaults), strict=False),
@@ -122,7 +121,6 @@ def _is_decorated(function: Function, name: str) -> bool:
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
-    """What `call` gives by the keyword `name`."""
     return next((each.value for each in call.keywords if each.arg == name), None)
 
 

@@ -116,7 +116,6 @@ class Walk:
         return self._sorted[classes]  # type: ignore[return-value]
 
     def plain_loops(self) -> Sequence[PlainLoop]:
-        """The loops that don't wait for another task, in source order."""
         return self.of_type(ast.For, ast.While)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -134,7 +133,6 @@ class Walk:
         return around  # type: ignore[return-value]
 
     def scope_of(self, node: ast.AST) -> Function | ast.Module:
-        """The function or lambda that holds `node`, or else the module."""
         return self.function_of(node) or self.tree
 
     def definition_around(self, node: ast.AST) -> ast.AST | None:

@@ -135,8 +135,6 @@ def plan_of(project: Project, program: str) -> Plan:
 
 
 class _Told(NamedTuple):
-    """A fix or setting as it is kept; its `path` is relative to the project."""
-
     rule: str
     path: str
     line: int

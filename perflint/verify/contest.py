@@ -40,8 +40,6 @@ _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something mor
 
 
 class _FailTogether(Exception):
-    """Several fixes fail in one patch, and nobody knows which of them does."""
-
     def __init__(self, fixes: Fixes, race: Race) -> None:
         super().__init__()
         self.fixes, self.race = fixes, race
@@ -132,7 +130,7 @@ class Contest:
                 self._choices[fix.name] = race.renamed(only(fix.name), PATCHED)
 
     def _chosen(self, fixes: Fixes, budget: Budget, *, in_haste: bool) -> list[FixVerdict]:
-        """The fixes that gain alone or on top of those chosen before, the best first; in haste, all together."""
+        """The fixes that gain alone or on top of those chosen before, the best first."""
         sound = [fix for fix in self._sound if fix.name in names_of(fixes)]
         ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
@@ -157,13 +155,11 @@ class Contest:
         return chosen
 
     def _may_gain(self, fix: FixVerdict, *, in_haste: bool) -> bool:
-        """Whether to race it with others: in haste unless it is slower for sure, else if it (seems to) gain alone."""
         said, alone = self._said.get(fix.name), self._fixes[fix.name].alone
         seems = said is Outcome.UNSURE and alone is not None and alone.ratio > SOUGHT_GAIN
         return said is Outcome.FASTER or seems or (in_haste and said is not Outcome.SLOWER)
 
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
-        """The chosen fixes, and the best of those that compile, if it is faster on top of them."""
         groups = [[fix] for fix in slow] if self._room.processes == 1 else [slow]
         for group in groups:
             together = {more(fix.name): [fix] for fix in group if self.patched([*chosen, fix], WHOLE)}
@@ -203,10 +199,7 @@ class Contest:
         return chosen
 
     def _confirmed(self, chosen: Fixes) -> Settled:
-        """The result of the last race, of the patch of the chosen fixes and of that of all.
-
-        Where there is no time for it, that of the race which chose them.
-        """
+        """The last race, of the chosen fixes and of all; without time for it, the one that chose them."""
         if chosen and not self._can_start(_PAIR - 1):
             self._conclude(chosen, chosen, self._choice, None)
             hope = self._promising(chosen)
@@ -227,7 +220,6 @@ class Contest:
         return Settled(list(self._fixes.values()), patch, race)
 
     def _promising(self, chosen: Fixes) -> Fixes:
-        """The patch that seemed to gain most where it couldn't be told, if that is more than the chosen ones gain."""
         gain = statistics.against_original(self._choice.samples, PATCHED) if chosen else None
         wrong = {fix.name for fix in self._fixes.values()} - {*names_of(self._sound)}
         hopes = [(ratio, fixes) for ratio, fixes in self._hopes if wrong.isdisjoint(names_of(fixes))]
@@ -235,7 +227,6 @@ class Contest:
         return fixes if ratio > (gain.ratio if gain else SOUGHT_GAIN) else ()
 
     def _can_start(self, variants: int) -> bool:
-        """Whether there is time for enough rounds of so many variants, if they take as long as those before."""
         return variants * self._each <= self.budget.left
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
@@ -255,7 +246,6 @@ class Contest:
                 self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, together))
 
     def _together(self, chosen: Fixes) -> Fixes:
-        """The chosen fixes, and all that were not seen to be slower; those that compile only if there are no others."""
         others = [fix for fix in self._sound if fix.name not in names_of(chosen)]
         fast = [fix for fix in others if not starts_slowly(fix.rule)]
         others = fast if chosen else fast or others
@@ -292,10 +282,6 @@ class Contest:
         self._fixes[fix.name] = replace(self._fixes[fix.name], **known)
 
     def _has_time(self, budget: Budget, *variants: int) -> bool:
-        """Whether there is time for races of so many variants each, the shortest that there are.
-
-        A race before them tells how long they take here.
-        """
         return sum(max(self.schedule.least(number), number * self._each) for number in variants) <= budget.left
 
     def _race(self, patches: Mapping[str, Fixes], seconds: float, before: Race | None = None) -> Race:
@@ -325,7 +311,6 @@ class Contest:
 
 
 def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fixes]]:
-    """The patches of a race of which it can't be told whether they gain more than what is kept; and what it seems."""
     rivals = [KEPT] if KEPT in patches else ORIGINALS
     for name, fixes in patches.items():
         more_, gain = (statistics.speedup(race.samples, before, [name]) for before in (rivals, ORIGINALS))
@@ -334,7 +319,6 @@ def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fix
 
 
 def _is_decided(samples: Samples, names: Sequence[str]) -> bool:
-    """Whether it is clear how fast each variant is, against the original and against what it is on top of."""
     pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in names]
     if names[0] in (KEPT, PATCHED):
         pairs += [([names[0]], name) for name in names[1:]]

@@ -118,7 +118,6 @@ def _graded(standard: Standard, compared: Comparison) -> tuple[Mapping[str, floa
 
 
 def _spread(comparisons: Iterable[Comparison]) -> _Spread:
-    """The largest difference of each value from run to run, by its step and name."""
     spread: dict[tuple[int, str], float] = {}
     for each in (difference for comparison in comparisons for difference in comparison.differences):
         place = each.step, each.name
@@ -127,7 +126,6 @@ def _spread(comparisons: Iterable[Comparison]) -> _Spread:
 
 
 def _near(spread: _Spread, difference: Difference) -> float:
-    """The spread of a value at its step, or soon after it."""
     return max(spread.get((difference.step + ahead, difference.name), 0.0) for ahead in range(_LUCK))
 
 
@@ -198,7 +196,6 @@ def _is_rounding(difference: Difference, error: float, drift: float) -> bool:
 
 
 def _is_known(difference: Difference) -> bool:
-    """Whether there is a plausible result in double precision."""
     return difference.reference is not None and difference.reference * difference.share <= _NO_ROUNDING
 
 
@@ -219,7 +216,6 @@ def _parting(difference: Difference) -> str:
 
 
 def _said_otherwise(standard: Standard, after: Recorded, *, exact: bool) -> Iterator[str]:
-    """What a run prints, logs or writes that the original doesn't."""
     runs = standard.run, standard.again or standard.run, after
     texts = {"prints": [_printed(run) for run in runs], "logs": [logged(run.folder) for run in runs]}
     for verb, (old, same, new) in texts.items():

@@ -11,7 +11,6 @@ from perflint.verify.verdict import FixVerdict, Grade
 
 
 def wrong(fix: FixVerdict, own: Grade) -> str:
-    """Why a fix is not kept, whatever it gains, or ""; two runs of the original are alike by the grade `own`."""
     if not fix.activations:
         return fix.reason or "it never ran"
     if fix.likeness.keeps(fix.safety, own):
@@ -39,7 +38,6 @@ def joint_merit(fix: FixVerdict, gain: Estimate | None) -> str:
 
 
 def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> str:
-    """Why a right fix is dropped; the patch of the `last` race had it, because it `was_chosen` or not."""
     if was_chosen and last and not is_short(last):
         return f"its gain was not seen again: {ratio_with_interval(last)}"
     if fix.on_top and statistics.is_slower(fix.on_top, 0.0):
@@ -53,5 +51,4 @@ def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> s
 
 
 def is_short(gain: Estimate) -> bool:
-    """Whether it may be a gain, of which too few rounds tell."""
     return math.isinf(gain.high) and gain.ratio > 1

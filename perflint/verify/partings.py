@@ -85,7 +85,6 @@ def _differing(line: str, other: str) -> Iterator[tuple[_Place, bool, float]]:
 
 
 def _is_near(old: str, new: str) -> bool:
-    """Whether numbers are the same but for rounding, or for 1 in the last digit that is printed."""
     mantissa, _, exponent = old.lower().partition("e")
     digits = len(mantissa.partition(".")[2])
     last = float(f"1e{int(exponent or 0) - digits}") if digits or exponent else 0.0

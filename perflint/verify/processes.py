@@ -124,7 +124,6 @@ class Guardian:
         self.journal.mkdir()
 
     def watch(self, run: str) -> None:
-        """Have the run whose folder is `run` killed, should this process die."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{run}\n")
         self._process.stdin.flush()

@@ -42,7 +42,6 @@ class Room:
         return [variants[start : start + most] for start in range(0, len(variants), most)]
 
     def less(self, variants: int, reason: str) -> Room:
-        """Half as much as now, where so many variants have shown that there is too little."""
         return Room(max(1, min(self.processes or variants, variants) // 2), reason)
 
 
@@ -105,7 +104,6 @@ class Race:
         )
 
     def following(self, before: Race) -> Race:
-        """The race of the same variants `before` this, and this."""
         both = before.plus(self)
         known, faults = before.samples.then(self.samples), {**before.faults, **self.faults}
         return replace(both, samples=known, room=self.room, protocol=self.protocol, faults=faults)
@@ -245,13 +243,11 @@ class _Lane:
         self._last: Arrival
 
     def warm_up(self, *, alone: bool) -> None:
-        """Run to the first window, and time that if `alone`."""
         self.is_warm = self._goes_on(self._protocol.warm_up)
         self.has_ended = not self.is_warm
         self._seconds = time.monotonic() - self._begin if alone else math.nan
 
     def lap(self, number: int) -> _Lap | None:
-        """The window of that number; None where the program has ended."""
         captures = self._last.captures
         self.has_ended = not self._goes_on(self._protocol.warm_up + (number + 1) * self._protocol.window)
         if self.has_ended:
@@ -262,7 +258,6 @@ class _Lane:
         return self._running.output.so_far()
 
     def start(self, *, observed: bool) -> Start:
-        """The start of the process; it is `observed` for some more steps, if it may be."""
         timed, host_bytes = self._last, max(self._last.host_bytes, self.memory())
         if observed and self._protocol.observed and self.name in _SHOWN:
             with suppress(ProgramEnded, NoProgress, TimeUp):

@@ -85,12 +85,10 @@ class Records:
         return [*self._record([self._job(self._original, clock=_CLOCK)]), *runs]
 
     def seconds(self, variants: int) -> float:
-        """About how long it takes to record so many variants, each of which may compile."""
         beside = self._beside if self.course.side_by_side else 1
         return math.ceil(variants / beside) * self._slowest * max(1.0, min(variants, beside) / available_cores())
 
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
-        """How alike a run of `variant`, which has promised so much, is to the original."""
         is_coarse = promise is Safety.PRECISION  # which double precision tells nothing of
         compared = self._compare(run) if is_coarse else self._compared(run)
         if not is_coarse and not self.standard.nudge and (by := nudge_for(self.standard, compared)):
@@ -117,7 +115,6 @@ class Records:
         return any(compared.order for compared in self.standard.own)
 
     def _compared(self, run: Recorded) -> Comparison:
-        """The comparison of a run to the original; to double precision as well, once something differs."""
         found = self._compare(run)
         if found.parted or found.order or not found.differences or self._reference.exists():
             return found
@@ -239,7 +236,6 @@ class Further:
         return Likeness(Grade.DIFFERENT, found.evidence[1:])  # so far on, rounding can't be told from anything else
 
     def _goes_on(self, arrival: Arrival) -> int:
-        """The next mark, 0 if there is none or the time is over."""
         self._budget = self._budget or Budget(self._seconds)
         later = [mark for mark in self._marks if mark > arrival.step]
         return later[0] if later and self._budget.left else 0
@@ -281,14 +277,12 @@ def beyond_horizon(
 
 
 def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) -> dict[str, Likeness]:
-    """Which fixes make all together what they are: those that are so alone, or else any of them."""
     found = dict(zip(names, alone, strict=True))
     is_known = any(likeness.grade is whole.grade for likeness in alone)
     return found if is_known else dict.fromkeys(names, whole)
 
 
 def reach_of(run: Recorded, other: Recorded | None = None) -> Reach:
-    """How far a run of the original was recorded, and another one as well, if there was time for any of it."""
     if other and other.is_cut and not other.is_lost:
         return Reach(min(run.last, other.last), unseen=run.unseen, elsewhere=run.elsewhere)
     return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)

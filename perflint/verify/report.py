@@ -32,7 +32,6 @@ _MARGIN = 0.04  # of an axis, at either end
 
 
 def _gains(fixes: Sequence[FixVerdict]) -> Callable[[FixVerdict], Markup | str]:
-    """A function that draws what one of the fixes gains alone and on top of the others, all on one scale."""
     estimates = [estimate for fix in fixes for estimate in (fix.alone, fix.on_top) if estimate]
     axis = Axis.around([1.0, *(end for each in estimates for end in (each.ratio, each.low, each.high))], log=True)
 
@@ -55,7 +54,6 @@ def _gain(axis: Axis, look: str, gain: Estimate, top: float) -> Iterator[Markup]
 
 
 def _losses(verdict: Verdict) -> Sequence[tuple[str, str, Markup]]:
-    """Charts of the losses before and after, and of their differences: title, note and drawing of each."""
     before, after = verdict.before.losses, verdict.after.losses
     again = verdict.again.losses if verdict.again else ()
     if not before or not after:
@@ -114,7 +112,6 @@ def _plot(title: str, traces: Mapping[str, Sequence[float]]) -> Markup:
 
 
 def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Iterator[Markup]:
-    """The trace as polylines, interrupted at values that are not finite."""
     points: list[str] = []
     for step, value in enumerate((*values, math.nan)):
         if math.isfinite(value):
@@ -167,7 +164,6 @@ def _rounds(samples: Samples) -> Sequence[tuple[int, int, str, str]]:
 
 
 def _timelines(before: Timeline | None, after: Timeline | None) -> Sequence[tuple[str, Markup]]:
-    """The timelines that were observed, each with its title, on one time scale."""
     named = {name: each for name, each in (("Before", before), ("After", after)) if each}
     axis = Axis(0.0, max((each.seconds for each in named.values()), default=0.0))
     drawings = []
@@ -232,7 +228,6 @@ class Axis:
         return 100 * (value - self.low) / (self.high - self.low)
 
     def x(self, value: float) -> str:
-        """The position as an attribute."""
         return f"{self.place(value):.2f}%"
 
     def horizontal(self, begin: float, end: float, y: float, look: str) -> Markup:

@@ -87,7 +87,6 @@ class Output:
         self._gone = 0  # bytes
 
     def trim(self) -> None:
-        """Forget all but the beginning where there is much by now."""
         size = os.fstat(self.file.fileno()).st_size
         if size > _MOST:
             self.file.truncate(_KEPT)
@@ -102,7 +101,6 @@ class Output:
         return (head + middle + tail).decode("utf-8", "replace")
 
     def so_far(self) -> str:
-        """What a program that waits has printed, in whole lines, up to a limit."""
         head = self._read(0)
         return (head if len(head) < _KEPT else head[: head.rfind(b"\n") + 1]).decode("utf-8", "replace")
 
@@ -191,7 +189,6 @@ class Running:
 
     @property
     def platforms(self) -> tuple[Platform, ...]:
-        """What its ranks run on, by rank; nothing is known before their first step."""
         return tuple(self._platforms[rank] for rank in sorted(self._platforms))
 
     def pause(self) -> None:
@@ -199,7 +196,6 @@ class Running:
         self._paused = True
 
     def finish(self, patience: float) -> int:
-        """Run the program to its end; return its exit code. Raises NoProgress and TimeUp."""
         try:
             self.advance(sys.maxsize, patience)
         except ProgramEnded as ended:

@@ -69,7 +69,6 @@ class Recorded:
 
     @property
     def is_lost(self) -> bool:
-        """Whether there was no time to record anything."""
         return self.is_cut and not self.last
 
     @property
@@ -119,7 +118,6 @@ class Course:
         return replace(self, budget=self.budget.part(budget.left))
 
     def until(self, budget: Budget) -> Course:
-        """The course, whose programs may run to the end of this budget, and no longer."""
         return replace(self, budget=budget)
 
     def kept(self, root: str, *ours: str) -> dict[str, Any]:
@@ -288,11 +286,9 @@ def _seen(running: Running, recording: Recording, steps: int, patience: float, f
 
 
 def _ran(running: Running) -> frozenset[str]:
-    """What a program has counted by now, and that it was started."""
     return frozenset(("", *(each.name for each in tallied(Path(running.folder), FIXES))))
 
 
 def _room(running: Running, arrival: Arrival) -> int:
-    """How many processes like this one the memory of the host and of its device can hold."""
     others = psutil.virtual_memory().available // max(processes.memory(running.folder), 1)
     return min(1 + others, int(1 / arrival.device_share) if arrival.device_share else _MANY)

@@ -51,13 +51,11 @@ class Settled:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can't be told yet how fast the patch is, of which nothing failed."""
         gain = statistics.against_original(self.race.samples, PATCHED)
         return not self.fault and gain is not None and says(gain, self.race) is Outcome.UNSURE
 
     @property
     def fault(self) -> str:
-        """How the patch failed; empty where it was timed."""
         faults = (fix.reason for fix in self.fixes if fix.likeness.grade is Grade.DIFFERENT)
         return "" if self.patch and PATCHED not in self.race.faults else next(faults, "it could not be raced")
 

@@ -136,7 +136,6 @@ def size(number: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Such as `96 %`."""
     return f"{100 * share:.0f} %"
 
 
@@ -150,7 +149,6 @@ def _number(value: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three digits, without an exponent."""
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if 0 < value < 1000 else f"{value:.0f}"
 
 
@@ -204,7 +202,6 @@ def summary(verdict: Verdict, style: Style, height: int = _HEIGHT, to_do: str = 
 
 
 def _fixes(fixes: Sequence[FixVerdict], style: Style, width: int, room: int) -> list[str]:
-    """How many fixes are kept, and a line for each, those kept first, as far as there is room."""
     kept = sum(fix.kept for fix in fixes)
     if not fixes or room < 2:
         return []

@@ -128,17 +128,14 @@ class Variants:
         return replace(variant, plan=variant.plan._replace(files=files))
 
     def late(self, ran: Collection[str]) -> tuple[FixKey, ...]:
-        """The fixes in whose places a run of what is `watched` has not been, by what it has counted."""
         paths = dict.fromkeys(key.path for key in self.fixes if not key.at_run_time)
         numbered = [(key, change(path, number)) for path in paths for number, key in enumerate(self._of(path), 1)]
         return tuple(key for key, name in numbered if name not in ran and change(key.path, 0) in ran)
 
     def loaded(self, ran: Collection[str]) -> tuple[FixKey, ...]:
-        """The fixes in files that such a run has loaded, and those at run time."""
         return tuple(key for key in self.fixes if key.at_run_time or change(key.path, 0) in ran)
 
     def only(self, keys: Collection[FixKey], shortened: Shortcut = Shortcut()) -> Variants:  # noqa: B008  # it is frozen
-        """The variants with some fixes, of a program in which something may be shortened."""
         made = copy(self)
         made.fixes, made.shortened, made._patches = tuple(key for key in self.fixes if key in keys), shortened, {}
         return made
@@ -151,7 +148,6 @@ class Variants:
         return [key for key in self.fixes if key.path == path and not key.at_run_time]
 
     def tuning(self) -> Variant | None:
-        """The original with its loaders tuned as it runs; None without loaders."""
         return Variant("tuned", self.whole._replace(files={}, tunes=True)) if self.whole.loaders else None
 
     @staticmethod
@@ -178,7 +174,6 @@ class Variants:
         return Effect(change(key.path, 0) in run.counts, sum(times))
 
     def verdict(self, name: str, key: FixKey, times: int, reason: str) -> FixVerdict:
-        """The verdict on a fix that ran so many times, and of which nothing else is known."""
         return FixVerdict(
             name,
             key.rule,
@@ -204,7 +199,6 @@ class Variants:
         return next((each.fingerprint for each in (*same, *found)), "")
 
     def _candidates(self) -> Iterator[FixKey]:
-        """The fixes of findings that have several, of which a patch takes the first."""
         for path in self.whole.files:
             for each in self._found.get(path, ()):
                 for fix in each.fixes if len(each.fixes) > 1 else ():
@@ -223,7 +217,6 @@ class Variants:
 
 
 def _watched(lines: Iterable[int], text: str) -> Iterator[tuple[int, int]]:
-    """The statements at lines, or around them, each with its number from 1."""
     starts = sorted(node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt))
     for number, line in enumerate(lines, 1):
         if before := [start for start in starts if start <= line]:
@@ -245,7 +238,6 @@ def _functions_around(text: str, lines: Iterable[int]) -> tuple[str, ...]:
 
 
 def _loops_around(path: str, text: str, lines: Iterable[int]) -> Iterator[Loop]:
-    """The outermost module-level loops around lines of a file."""
     loops = (Loop(path, each.lineno, each.end_lineno or 0) for each in _loops(ast.parse(text)))
     return (loop for loop in loops if any(loop.first <= line <= loop.last for line in lines))
 

@@ -52,7 +52,6 @@ def _useless(path: Path, why: str) -> UserError:
 
 
 def aside(path: Path) -> Path:
-    """Where an unreadable file at `path` is moved when a verdict is added."""
     return path.with_suffix(".old")
 
 
@@ -133,7 +132,6 @@ class Won:
         }
 
     def with_gains(self, result: RunResult) -> RunResult:
-        """`result`, its findings with what their fixes have gained."""
         files = (
             replace(file, diagnostics=tuple(replace(each, measured=self._gain(each)) for each in file.diagnostics))
             for file in result.files

@@ -106,7 +106,7 @@ def _private(roots: Sequence[str]) -> str:
 
 
 def _renaming(usual: Callable[..., None], roots: tuple[str, ...]) -> Callable[..., None]:
-    """A function that renames folders below a cover as well, which overlays refuse to."""
+    """Renames folders below a cover as well, which overlays refuse to."""
 
     @functools.wraps(usual)
     def renamed(src: Any, dst: Any, **named: Any) -> None:
@@ -126,7 +126,6 @@ def _renaming(usual: Callable[..., None], roots: tuple[str, ...]) -> Callable[..
 
 
 def _is_ours(root: str) -> bool:
-    """Whether all that lies in a folder is this user's and group's, as far as there is not too much of it."""
     ours = os.getuid(), os.getgid()
     found = (path for folder, _, files in os.walk(root) for path in (folder, *(f"{folder}/{each}" for each in files)))
     for number, path in enumerate(found):

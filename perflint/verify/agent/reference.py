@@ -67,7 +67,6 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def value(self, tensor: Tensor) -> Tensor:
-        """The double precision values of a tensor of floats; any other one itself."""
         if tensor.dtype not in _SHORTER or tensor.layout is not torch.strided:
             return tensor
         base = self._known(tensor)
@@ -181,17 +180,14 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _draws_mask(func: Any, args: Any) -> bool:
-    """Whether an operation is attention with dropout: what it draws doesn't depend on its inputs."""
     return func in _MASKED and args[0].is_cuda
 
 
 def _is_repeatable(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether an operation may run again: it writes to nothing that has no shadow."""
     return all(each.dtype in _SHORTER for each in _written(func, args, kwargs))
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """The tensors among its arguments that an operation writes to."""
     named = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
     written = [
         named.get(argument.name)

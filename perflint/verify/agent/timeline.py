@@ -139,7 +139,6 @@ class Observer:
         self._marks.append(_now())
 
     def result(self) -> Timeline | None:
-        """What was observed, once the device is idle; None if that was nothing."""
         end = _now()
         self._stop_fetches()
         device = sys.modules["torch"].autograd.DeviceType.CUDA
@@ -199,7 +198,6 @@ class Kineto:
         return None
 
     def stop(self) -> Sequence[Any]:
-        """Record no more; all events, which are Kineto's own, as there may be hundreds of thousands."""
         self._profile.stop()
         return self._profile.profiler.kineto_results.events()  # type: ignore[no-any-return]
 
@@ -208,7 +206,6 @@ class Kineto:
         self._profile.export_chrome_trace(path)
 
     def close(self) -> None:
-        """Free what was recorded, which sessions hold on to."""
         self._profile = None
         gc.collect()
 
@@ -241,7 +238,6 @@ def has(event: Any, words: Sequence[str]) -> bool:
 
 
 def is_work(event: Any) -> bool:
-    """Whether it is no range that the user has annotated."""
     return "annotation" not in getattr(event, "activity_type", str)()
 
 

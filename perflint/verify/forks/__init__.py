@@ -74,7 +74,6 @@ class Popen(subprocess.Popen[Any]):
         self._close_pipe_fds(*others[9:15])  # type: ignore[attr-defined]
 
     def _order(self, place: str, order: bytes, pipes: Sequence[int]) -> None:
-        """Have a process forked, unless the server is gone by now."""
         status = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             status.connect(place)
@@ -196,7 +195,6 @@ class Notes:
         self.others: list[str] = []
 
     def visit(self, path: Path, text: str, tree: ast.Module) -> None:
-        """Note what is of interest in a module."""
         if "env" in text:
             self.changed |= {*_changed(tree)}
         if "subprocess" in text or "os." in text:
@@ -236,7 +234,6 @@ def _starts(function: ast.expr) -> bool:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a module comes with a package that is installed, and is none of Python's own."""
     outermost = name.partition(".")[0]
     if outermost in sys.stdlib_module_names or outermost in _OURS:
         return False
