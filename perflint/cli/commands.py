@@ -284,7 +284,6 @@ def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *
 
 
 def _tell_defects(problems: Iterable[Problem | None]) -> None:
-    """Print where each defect of perflint's own came to light."""
     for traceback in sorted({problem.traceback for problem in problems if problem and problem.traceback}):
         console.show(traceback, err=True)
 

@@ -83,11 +83,7 @@ def _writing() -> Iterator[None]:
 
 
 def changes(find: Callable[[], Sequence[Path]], every: float = 0.5) -> Iterator[None]:
-    """One for each change of the files that `find` returns, from now on until an interrupt.
-
-    Looks every so many seconds, and less often where looking takes long. What vanishes is waited for, as long as
-    nothing else is left: editors may rename a file as they save it.
-    """
+    """One for each change of the files that `find` returns, until an interrupt, looked for every so many seconds."""
     return _changes(find, _stamps(find()), every)
 
 

@@ -56,7 +56,6 @@ class Document:
         return Position(cell.index, local, *self.unit(cell.index).position(local), self._program.position(offset)[0])
 
     def at_line(self, line: int) -> Position:
-        """The place in the file, or in a cell of it, where a line of the program begins."""
         return self.position(self._program.line_start(min(max(line, 1), self._program.line_count)))
 
     def placed(self, edit: Edit) -> PlacedEdit:
@@ -75,7 +74,6 @@ class Document:
         return f"line {place.line} of cell {place.cell}"
 
     def unit(self, cell: int | None) -> Source:
-        """The user's own text of the file, or of a cell."""
         return self._units[cell]
 
     @cached_property

@@ -85,7 +85,6 @@ class Notebook:
 
     @property
     def left_out(self) -> Iterator[str]:
-        """What of its Python cells is no Python, each with its cell and line."""
         for cell in self.cells:
             yield from (f"cell {cell.index}:{line} `{text}`" for line, text in magics.left_out(cell.source))
 

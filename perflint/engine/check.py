@@ -132,7 +132,6 @@ def _examine(
 
 
 def _concerns(text: str, context: Context) -> bool:
-    """Does the program handle tensors: by its words, or because other files call it with some?"""
     return _may_use_torch(text) or receives_tensors(context.calls) or bool(context.asked)
 
 

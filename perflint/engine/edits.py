@@ -82,7 +82,6 @@ def collide(text: str, fix: Fix, other: Fix) -> bool:
 
 
 def _meet(text: str, fix: Fix, other: Fix) -> bool:
-    """Whether the lines from the first edit of one to its last reach into those of the other."""
     (start, end), (first, last) = (_reach(text, each) for each in (fix, other))
     return start <= last and first <= end
 

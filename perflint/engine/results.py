@@ -77,7 +77,6 @@ class PlacedFix:
 
     @property
     def is_safe(self) -> bool:
-        """Is it applied without being asked for?"""
         return is_safe(self.safety, self.requires, self.assumes)
 
 

@@ -239,7 +239,6 @@ class _Reads:
         self._credits: deque[tuple[int, int]] = deque()  # nanoseconds, and when the call began
 
     def within(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The parts of the time from `begin` to `end` in which the host was in such a call."""
         return _overlapping(self.calls, begin, end)
 
     def charged(self, moment: int, nanoseconds: int) -> Iterator[tuple[int, int]]:

@@ -213,7 +213,6 @@ class _Costs(dict[Place, LineCost]):
         return made
 
     def add(self, place: Place, regime: str, seconds: float, *, called: bool = False) -> None:
-        """Add to what the line costs itself, or to what it does with those that are `called`."""
         costs = self[place].total if called else self[place].own
         costs[regime] = costs.get(regime, 0.0) + seconds * 1e3
 

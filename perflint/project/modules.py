@@ -99,7 +99,6 @@ class Modules:
         return [self._inherited(self._origin(place)) for place in self.definitions(path, target)]
 
     def answering(self, path: str, target: str) -> Sequence[tuple[str, str]]:
-        """As `reached`, but also the methods for which it does not matter who calls them."""
         return self.methods(target[1:]) if target.startswith("?") else self.reached(path, target)
 
     def _origin(self, place: tuple[str, str]) -> tuple[str, str]:
@@ -127,7 +126,6 @@ class Modules:
         return name if path == place else dotted if known else ""
 
     def imported(self, path: str, names: Iterable[str]) -> set[str]:
-        """The other files of the modules which the file at `path` imports by these names."""
         return {place for name in names if (place := self._files.imported(path, name)) not in (path, None)}
 
     def starred(self, links: Mapping[str, Links]) -> dict[str, dict[str, str]]:

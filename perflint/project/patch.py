@@ -70,7 +70,6 @@ class Patch:
         return self.before != self.after
 
     def write(self) -> None:
-        """Change the file, all or nothing; raises Unwritable."""
         if self.document is not None and self.changed:
             self.document.write(self.after)
 

@@ -235,7 +235,6 @@ class Surroundings:
                 yield from self._using.get(f".{method}", ())
 
     def _handed_on(self, path: str) -> Iterable[str]:
-        """The files that import one which hands on what it imports itself."""
         return self._importing.get(path, ()) if self.links.get(path, NONE).hands_on else ()
 
     def _editors(self, path: str, links: Links) -> Iterator[str]:

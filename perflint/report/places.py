@@ -72,7 +72,6 @@ def _escaped(character: str) -> str:
 
 
 def code_of(problem: Problem) -> str:
-    """What stands where a rule's name would, for a file that has `problem`."""
     return UNREADABLE if problem.traceback is None else INTERNAL
 
 

@@ -20,7 +20,6 @@ class Gradients:
         self._least: list[list[int]] = []
 
     def count(self) -> None:
-        """Note their users while there is none but the graph, and the leaves if these have them."""
         self._least = [self._users_if(has_them) for has_them in (False, True)]
 
     def is_held(self) -> bool:

@@ -39,12 +39,10 @@ class Reads:
         self._computed: list[Callable[[], Hashable]] = []
 
     def names(self, space: Mapping[str, Any], read: Iterable[str]) -> None:
-        """Which names there are, and the values of those that are `read`."""
         self._spaces.append(space)
         self.items(space, read)
 
     def items(self, space: Mapping[str, Any], read: Iterable[str]) -> None:
-        """The values of some names, whatever others there are."""
         if found := tuple(read):
             self._picked.append((itemgetter(*found, found[0]), space))  # a tuple for one name, too
 

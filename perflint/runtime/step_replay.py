@@ -66,7 +66,6 @@ class StepReplay(Capture):
         self._drawn = self._randomness()
 
     def is_held(self) -> bool:
-        """Whether somebody else still has a gradient that the next replay overwrites, or a view of one."""
         return self._gradients.is_held() or self._pool.is_in_use(self._number)
 
     def is_reseeded(self) -> bool:

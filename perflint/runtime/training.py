@@ -50,7 +50,6 @@ def summed_aside(parameters: Sequence[Tensor], size: int, device: torch.device) 
 
 
 def bytes_to_sum(result: Any) -> int:
-    """How much memory all parts of all gradients take, before they are summed."""
     _, leaves = flatten(result)
     return sum(leaf.nbytes for leaf in _uses_of_leaves(each for each in leaves if isinstance(each, Tensor)))
 

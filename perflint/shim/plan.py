@@ -137,7 +137,6 @@ def load(path: Path) -> Plan:
 
 
 def store_of(project: Path) -> Path:
-    """Where the cache of a project keeps what is for its runs."""
     return project / CACHE / RUNS
 
 
@@ -243,7 +242,6 @@ class Planned(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the plan is valid for as long as its inputs look the same."""
         return self.look.is_settled and self.basis.look().digest == self.look.digest
 
 

@@ -273,7 +273,6 @@ def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
 
 
 def go_on(shim: Shim, folder: Path) -> None:
-    """Resume the run that this process began before it called exec."""
     _tell_at_end(Run(shim, _again(folder), {}, {}))
 
 

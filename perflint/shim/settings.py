@@ -51,7 +51,6 @@ def starts_slowly(name: str) -> bool:
 
 
 def watch(run: Path, names: Iterable[str], torch: Any) -> Undo:
-    """Make these settings; what takes effect is tallied in `run`."""
     return undo_all([_made(run, name, torch) for name in names])
 
 

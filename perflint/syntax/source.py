@@ -39,7 +39,6 @@ class Source:
         return self._starts[line - 1]
 
     def line_end(self, line: int) -> int:
-        """The offset after the line break of `line`."""
         return self._starts[line] if line < len(self._starts) else len(self.text)
 
     def line_text(self, line: int) -> str:
@@ -55,7 +54,6 @@ class Source:
         )
 
     def position(self, offset: int) -> tuple[int, int]:
-        """The line and column of `offset`."""
         line = bisect.bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 

@@ -217,12 +217,10 @@ def nodes_of_body(loop: Loop) -> Iterator[ast.AST]:
 
 
 def body_of(function: Function) -> Sequence[ast.stmt | ast.expr]:
-    """What runs when `function` is called: its statements, or the expression of a lambda."""
     return [function.body] if isinstance(function, ast.Lambda) else function.body
 
 
 def method_of(node: ast.AST | None, name: str) -> ast.FunctionDef | None:
-    """The method called `name` that the body of a class defines."""
     body = node.body if isinstance(node, ast.ClassDef) else []
     return next((each for each in body if isinstance(each, ast.FunctionDef) and each.name == name), None)
 
@@ -255,7 +253,6 @@ def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
 
 
 def variables_in(node: ast.AST) -> set[str]:
-    """The names of the variables that stand in `node`."""
     return {each.id for each in nodes_below(node) if isinstance(each, ast.Name)}
 
 
@@ -329,7 +326,6 @@ def integer(node: ast.AST | None) -> int | None:
 
 
 def is_false(node: ast.AST | None) -> bool:
-    """Is it a constant that counts as false, such as None, 0 or False?"""
     return isinstance(node, ast.Constant) and not node.value
 
 

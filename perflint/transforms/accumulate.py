@@ -318,7 +318,6 @@ def _check_other_additions(program: Program, found: Accumulator, statement: ast.
 
 
 def _check_subtracted(program: Program, node: ast.expr) -> None:
-    """Raises Blocked where `node` may be a bool, which tensors can't subtract."""
     if not _is_no_bool(program, node):
         raise Blocked(f"`{program.segment(node)}` may be a bool, which is not subtracted from a tensor")
 

@@ -43,7 +43,6 @@ def read_of(program: Program, sync: Sync) -> Read:
 
 
 def item_of(node: ast.AST) -> ast.expr | None:
-    """The tensor of which `node` reads the number, in `loss.item()`."""
     return receiver_of(node, "item")
 
 

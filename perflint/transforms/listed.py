@@ -126,7 +126,6 @@ def _is_tensor(program: Program, element: _Element) -> bool:
 
 
 def _is_guarded(program: Program, node: ast.AST) -> bool:
-    """May an expression around `node` leave it out?"""
     return any(isinstance(each, ast.IfExp | ast.BoolOp) for each in program.ancestors(node))
 
 

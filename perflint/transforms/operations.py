@@ -216,7 +216,6 @@ def statements(template: str, **parts: Part) -> list[ast.stmt]:
 
 
 def statement(template: str, **parts: Part) -> ast.stmt:
-    """The one statement of `template`."""
     (only,) = statements(template, **parts)
     return only
 
@@ -266,7 +265,6 @@ def assignment(target: str, value: ast.expr) -> ast.stmt:
 
 
 def call_like(call: ast.Call, func: ast.expr) -> ast.expr:
-    """A call of `func` with the arguments of `call`."""
     return new(ast.Call(func, call.args, call.keywords))
 
 

@@ -75,7 +75,6 @@ def _moved(operation: Operation) -> Iterator[ast.stmt]:
 
 
 def changed(source: Source, change: Callable[[cst.Module], cst.Module]) -> tuple[Edit, ...]:
-    """The edits that make the program what `change` makes of its module; raises Unrenderable."""
     trees = trees_of(source.text)
     return _edits(trees, change(trees.module))
 

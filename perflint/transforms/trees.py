@@ -157,7 +157,6 @@ class Trees:
 
 @lru_cache(maxsize=8)
 def trees_of(text: str) -> Trees:
-    """The trees of `text`, of which several fixes are written."""
     return Trees(text)
 
 

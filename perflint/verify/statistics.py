@@ -179,7 +179,6 @@ def threshold(floor: float, least: float = LEAST_GAIN) -> float:
 
 
 def step_seconds(samples: Samples, variants: Sequence[str]) -> float | None:
-    """The median time of a step of the variants; None where none was measured."""
     times = [window.seconds / window.steps for window in samples.windows if window.variant in variants]
     return median(times) if times else None
 

@@ -134,7 +134,6 @@ class FixVerdict:
 
     @property
     def gain(self) -> Estimate | None:
-        """What it gains on top of those kept before it, or else alone."""
         return self.on_top or self.alone
 
 
@@ -312,6 +311,5 @@ def weakest(fixes: Iterable[FixVerdict]) -> Safety:
 
 
 def begun(program: str, **known: Any) -> Verdict:
-    """A verdict on a program of which hardly anything is known by now."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     return Verdict(program, now, environment={"perflint": __version__}, **known)

@@ -39,5 +39,4 @@ def decisions(program: Program, step: ast.Call) -> Iterator[ast.Call]:
 
 
 def _is_in(program: Program, statement: ast.stmt, loop: ast.AST) -> bool:
-    """Is this the innermost loop around the statement?"""
     return next((each for each in program.ancestors(statement) if isinstance(each, LOOPS)), None) is loop

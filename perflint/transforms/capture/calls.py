@@ -75,7 +75,6 @@ def _table_kind(program: Program, node: ast.expr) -> str:
 
 
 def called(node: ast.expr) -> ast.expr:
-    """What a decorator or a context refers to, whether it is called or not."""
     return node.func if isinstance(node, ast.Call) else node
 
 

@@ -22,7 +22,6 @@ _CAPTURES = frozenset(
 
 
 def is_captured(program: Program, node: ast.AST) -> bool:
-    """Is `node` captured as a CUDA graph, by a decorator, a wrapper, or code around it?"""
     return "graph" in program.text and _is_captured(program, node, set())
 
 

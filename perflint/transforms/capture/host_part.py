@@ -128,7 +128,6 @@ def draws(program: Program, node: ast.AST) -> bool:
 
 
 def draws_on_device(program: Program, node: ast.AST) -> bool:
-    """Does a call draw random numbers of torch, which a model may draw, too?"""
     entry = entry_of(program, node) if isinstance(node, ast.Call) else None
     return entry is not None and entry.does("random")
 

@@ -72,7 +72,6 @@ class Region:
 
     @property
     def fetched(self) -> list[Fetched]:
-        """The expressions evaluated in front of it."""
         return [fetched for each in self.parts if not each.is_early for fetched in each.fetched]
 
     @property

@@ -234,7 +234,6 @@ class _Tape:
 
     @cached_property
     def _recorded(self) -> set[ast.AST]:
-        """What may have a graph that the region makes."""
         return {each for part in self._region.captured for each in with_graphs(self._program, part)}
 
     def _computed_of(self, value: Value) -> list[Value]:
@@ -276,7 +275,6 @@ def is_of_step(program: Program, write: Write) -> bool:
 
 
 def _is_made_there(program: Program, name: ast.Name, node: ast.AST) -> bool:
-    """Is the variable set in a loop around `node`?"""
     graph, loops = program.get(Flow).graph(name), [each for each in program.ancestors(node) if isinstance(each, LOOPS)]
     return any(graph.is_within(each, loop) for each in graph.reaching(name) for loop in loops)
 

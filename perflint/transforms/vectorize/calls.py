@@ -220,7 +220,6 @@ def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Ba
 
 
 def _chosen_axis(value: Batched) -> int | None:
-    """The axis of one step that a softmax works along where none is told."""
     return None if value.rank is None else 0 if value.rank in (0, 1, 3) else 1
 
 

@@ -61,7 +61,6 @@ def item_code(scope: Scope, item: ast.expr) -> ast.expr:
 
 
 def ranges(scope: Scope, items: Sequence[ast.expr]) -> list[tuple[int, Range]]:
-    """The positions of the indices that take one step after the other, with their steps."""
     return [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
 
 

@@ -53,7 +53,6 @@ def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
 
 
 def _check_only_here(scope: Scope, node: ast.stmt, path: str, others: Sequence[ast.stmt] = ()) -> None:
-    """Raise Blocked where the loop uses `path` elsewhere than in `node`, or `others` of its kind."""
     if len(occurrences(scope.facts.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
         raise Blocked(f"`{path}` is also used elsewhere in the loop", node)
 

@@ -56,7 +56,6 @@ def is_covered(into: Path) -> bool:
 
 
 def outermost(folders: Sequence[str]) -> tuple[str, ...]:
-    """The real paths of folders that lie in none of the others."""
     real = dict.fromkeys(map(os.path.realpath, folders))
     return tuple(each for each in real if not any(each != other and Path(each).is_relative_to(other) for other in real))
 

@@ -202,7 +202,6 @@ class Kineto:
         return self._profile.profiler.kineto_results.events()  # type: ignore[no-any-return]
 
     def export(self, path: str) -> None:
-        """Write what was recorded as a trace for Perfetto; raises OSError."""
         self._profile.export_chrome_trace(path)
 
     def close(self) -> None:
