@@ -54,7 +54,6 @@ def _output(program: Program, sync: Sync) -> ast.Expr:
 
 
 def _deferred(program: Program, old: ast.Expr, later: str) -> list[Operation]:
-    """What defers the call `old`: a lambda where that fits on its line, else a function."""
     assert isinstance(old.value, ast.Call)
     _check_place(program, old)
     body, call = ReportBody(program, old.value), old.value

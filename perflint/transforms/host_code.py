@@ -64,7 +64,6 @@ def writes_streams(program: Program, call: ast.Call) -> bool:
 
 
 def name_of_library(program: Program, call: ast.Call) -> str:
-    """The qualified name of a function of a library; also of `sys`, where `from ... import *` brings that in."""
     path = path_of(call.func)
     is_given = path.startswith("sys.") and not any(
         each.id == "sys" and not isinstance(each.ctx, ast.Load) for each in program.of_type(ast.Name)
@@ -79,14 +78,12 @@ def is_leveled(call: ast.Call) -> bool:
 
 
 def is_log(program: Program, node: ast.expr) -> bool:
-    """Is it a variable of the module, given once, that holds a log?"""
     bindings = program.get(Flow).graph_of(program.tree).bindings
     is_global = isinstance(node, ast.Name) and len(bindings.get(node.id, ())) == 1
     return is_global and _makers(program, node) == {"logging.getLogger"}
 
 
 def _makers(program: Program, node: ast.expr) -> set[str]:
-    """The library's functions that make what `node` holds; "?" for what others make."""
     found = set[str]()
     for source in program.get(Origins).of(node):
         is_none = isinstance(source, ast.Constant) and source.value is None
@@ -121,7 +118,6 @@ def counted(program: Program, functions: Collection[str]) -> frozenset[str]:
 
 
 def _is_meter(program: Program, function: ast.AST) -> bool:
-    """Does a method only add up, in attributes of its object, numbers that it is given?"""
     if not isinstance(function, ast.FunctionDef):
         return False
     nodes = list(own_nodes(function))
@@ -142,7 +138,6 @@ def _is_meter(program: Program, function: ast.AST) -> bool:
 
 
 def _counts_itself(program: Program, node: ast.AST, method: ast.FunctionDef) -> bool:
-    """Is it a constant, or an attribute that only the method and numbers set?"""
     if not isinstance(node, ast.Attribute):
         return program.value(node).is_literal
     if program.is_edited_elsewhere(node.attr):
@@ -184,7 +179,6 @@ def _raises(program: Program, node: ast.AST) -> bool:
 
 
 def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator, right: ast.expr) -> bool:
-    """Does it divide by a possible zero, raise to a power, or format numbers as whole ones?"""
     values = [program.value(each) for each in (left, right)]
     if any(each.kind is Kind.TENSOR for each in values):
         return False
@@ -198,7 +192,6 @@ def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator,
 
 
 def _is_positive(program: Program, node: ast.expr) -> bool:
-    """Is it surely not zero: a written number, a count plus one, or the size of a batch?"""
     literal = program.value(node).literal
     if isinstance(literal, int | float):
         return literal != 0
@@ -238,7 +231,6 @@ def _is_total(name: str, arguments: int) -> bool:
 
 
 def _fails(program: Program, call: ast.Call) -> bool:
-    """Does a function of Python's raise for NaN, a number out of its range, or nothing?"""
     head, _, name = program.qualified(call.func).rpartition(".")
     if head == "math":
         is_known = all(program.value(each).is_literal for each in call.args)

@@ -47,7 +47,6 @@ def item_of(node: ast.AST) -> ast.expr | None:
 
 
 def link_of(program: Program, node: ast.AST | None) -> tuple[str, ast.expr] | None:
-    """What `node` does to the value of what it is a link behind, and that; None where it is no link."""
     if isinstance(node, ast.Attribute) and node.attr == "data":
         return node.attr, node.value
     if not isinstance(node, ast.Call):
@@ -76,7 +75,6 @@ def way_to(program: Program, start: ast.expr, end: ast.expr) -> Iterator[tuple[a
 
 
 def reads_device(program: Program, node: ast.AST) -> bool:
-    """Does it read a tensor, by `.item()` or the like, or by showing one?"""
     implicit = program.get(implicit_reads)
     return any(
         isinstance(each, ast.expr) and (each in implicit or tensor_read(program, each) is not None)

@@ -187,7 +187,6 @@ class ReportBody:
         return self._taken.fresh(name_for(self.program, node))
 
     def _check_order(self) -> None:
-        """Raise Blocked where what is bound may change a tensor that is copied later."""
         effects = [each for value in self._evaluated for each in ast.walk(value) if self._may_do_more(each)]
         if not effects:
             return
@@ -212,7 +211,6 @@ class ReportBody:
         return bool(self.program.qualified(name)) and all(isinstance(each.node, ast.alias) for each in bindings)
 
     def _is_setting(self, node: ast.expr) -> bool:
-        """Is it an attribute of what `parse_args` gave, which nobody in this file can write to?"""
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
             return False
         name, flow = node.value, self.program.get(Flow)
@@ -246,7 +244,6 @@ def _again(node: ast.expr) -> ast.expr:
 
 
 def _check_in_string(program: Program, node: ast.expr) -> None:
-    """Raise Blocked where an f-string shows the replaced code, or its place is unknown."""
     text = program.segment(node)
     try:
         is_there = ast.dump(ast.parse(f"({text})", mode="eval").body) == ast.dump(node)

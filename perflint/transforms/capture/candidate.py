@@ -109,7 +109,6 @@ def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
 
 
 def _check_sites(program: Program, function: ast.FunctionDef) -> None:
-    """Raise Blocked where each call of the function is another graph, or there is but one."""
     sites = program.call_sites(function)
     if len(sites) == 1 and program.function_of(sites[0]) is None and program.heat(sites[0]) is Heat.ONCE:
         raise Blocked(f"`{function.name}` runs once, and a graph is of use from the third time on", sites[0])
@@ -262,7 +261,6 @@ def _around_of(program: Program, block: list[ast.stmt]) -> Around:
 
 
 def _outlines(program: Program, found: list[Region]) -> list[Outline]:
-    """The regions, or as much of them as can be one function; raises Blocked where there is none."""
     outlines, reasons = [], []
     taken = taken_around(program, found[0].scope)  # by the functions of one block, too
     for region in found:
@@ -289,7 +287,6 @@ def _check_given(program: Program, backward: ast.Call) -> None:
 
 
 def _check_order(program: Program, block: list[ast.stmt], backward: ast.Call) -> None:
-    """Raise Blocked where the optimizer steps in front of the backward pass, in its loop."""
     nodes = [backward, *program.ancestors(backward)]
     at = next(each for each in block if each in nodes)
     if isinstance(at, LOOPS) and not any(steps(program, each) for each in block[block.index(at) + 1 :]):
@@ -300,7 +297,6 @@ _OFTEN = 20  # steps: fewer are over before a graph is of use
 
 
 def _training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Call]]:
-    """The blocks in which an optimizer steps behind a backward pass, each with its first such pass."""
     seen: set[ast.stmt] = set()
     for call in sorted(program.of_type(ast.Call), key=lambda each: (each.lineno, each.col_offset)):
         if runs_backward(program, call) and (program.hot_by(call) is not None or _is_often_run(program, call)):

@@ -32,7 +32,6 @@ def applied(
 
 
 def along_axis(scope: Scope, operation: TorchCall, value: Batched) -> Value:
-    """An operation along one axis of one tensor, all else being invariant; raises Blocked."""
     does, node = operation.does, operation.call
     if [each.partition(":")[0] for each in does.axes if ":" in each] != ["dim"] or not does.axes[0].startswith("dim:"):
         raise no_rule(operation)
@@ -122,7 +121,6 @@ def with_axes_after(value: Batched, count: int, node: ast.AST) -> Batched:
 
 
 def joined(scope: Scope, operation: TorchCall) -> Batched:
-    """`torch.cat([a, b], dim=-1)` of steps, along an axis of one step."""
     node, parts, axis = operation.call, operation.tensor, operation.joined_axis
     if not isinstance(parts, ast.List | ast.Tuple) or axis is None or operation.name != "cat":
         raise Blocked("what is concatenated is not known", node)
@@ -138,7 +136,6 @@ def joined(scope: Scope, operation: TorchCall) -> Batched:
 
 
 def _aligned(steps: list[Batched], axis: int, node: ast.Call) -> tuple[list[Batched], int]:
-    """The steps with the same time axis, and the axis along which they are joined."""
     if axis < 0 and min(value.axes_after for value in steps) >= -axis:
         return [value if value.kept else value.at(steps[0].axis) for value in steps], axis
     if steps[0].kept:
@@ -152,7 +149,6 @@ def _aligned(steps: list[Batched], axis: int, node: ast.Call) -> tuple[list[Batc
 
 
 def _repeated(scope: Scope, values: list[Batched | Invariant], node: ast.expr) -> list[Batched]:
-    """`values`, the invariant ones as a view of as many steps as the others have."""
     steps = [value for value in values if isinstance(value, Batched)]
     if not steps:
         raise Blocked("no step of a sequence is concatenated", node)
@@ -171,7 +167,6 @@ def _repeated(scope: Scope, values: list[Batched | Invariant], node: ast.expr) -
 
 
 def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Batched:
-    """An elementwise operation whose operands broadcast; raises Blocked."""
     values = {operand: scope.tensor(operand) for operand in operands}
     fitted = _broadcast(list(values.values()), node)
     code = scope.code(node, {operand: each.code for operand, each in zip(values, fitted, strict=True)})
@@ -189,7 +184,6 @@ def _batched(values: Operands) -> list[Batched]:
 
 
 def _broadcast(values: Operands, node: ast.expr) -> Operands:
-    """`values` so that they broadcast over all steps as they do in one; raises Blocked."""
     steps = _batched(values)
     if not steps:
         raise Blocked("sizes of a step are combined", node)
@@ -223,7 +217,6 @@ def _broadcast(values: Operands, node: ast.expr) -> Operands:
 
 
 def product(values: Operands, node: ast.expr) -> Batched:
-    """The product of steps with an invariant matrix; raises Blocked."""
     left, right = values
     if not isinstance(left, Batched) or not isinstance(right, Invariant) or right.rank != 2:
         raise Blocked("only a product with a matrix that is the same in each step has a rule", node)

@@ -183,7 +183,6 @@ def _may_be_another(scope: Scope, call: ast.Call, whole: ast.expr) -> bool:
 
 
 def with_targets(scope: Scope, loop: PlainLoop) -> Scope:
-    """The scope in which the targets of `loop` have their values; raises Blocked."""
     if loop.orelse:
         raise Blocked("the loop has an else", loop)
     if not isinstance(loop, ast.For):
