@@ -12,14 +12,13 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import torch
 
 from perflint.runtime import optimizers as optim
-from perflint.runtime.gradients import Pool
 from perflint.runtime.ranks import Ranks, Vote, avoid_handshakes, several
 from perflint.runtime.records import Graphed, Record, Records, name_of
 from perflint.runtime.refusal import CannotCapture, Facts, Unsettled, can_capture, explain, inside, may_capture
 from perflint.runtime.replay import Call, flatten, side_stream
 from perflint.runtime.scene import Gradient, Pattern, Recall, Scene, Showed, aside, watch
 from perflint.runtime.scope import plain_function
-from perflint.runtime.step_replay import StepReplay
+from perflint.runtime.step_replay import Pool, StepReplay
 from perflint.runtime.walk import Arguments, Walk
 
 P = ParamSpec("P")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,10 +14,67 @@ from torch.autograd.function import once_differentiable
 from torch.optim import optimizer as hooks
 
 from perflint.runtime import optimizers as optim
-from perflint.runtime.gradients import Gradients, Pool, give
 from perflint.runtime.refusal import CannotCapture
 from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, launch, settle, twin
 from perflint.runtime.scene import Scene, Showed
+
+
+class Gradients:
+    """The gradients that a graph makes. They keep their memory, and lie there after each replay."""
+
+    def __init__(self, made: list[tuple[Tensor, Tensor]]) -> None:
+        self.made = made
+        self._places = [gradient.untyped_storage() for _, gradient in made]
+        self._least: list[list[int]] = []
+
+    def count(self) -> None:
+        self._least = [self._users_if(has_them) for has_them in (False, True)]
+
+    def is_held(self) -> bool:
+        users = self._users()
+        least = (self._least[leaf.grad is gradient] for leaf, gradient in self.made)
+        return any(count > each[number] for number, (count, each) in enumerate(zip(users, least, strict=True)))
+
+    def _users(self) -> list[int]:
+        count = torch._C._storage_Use_Count
+        pairs = zip(self.made, self._places, strict=True)
+        return [sys.getrefcount(made) + count(place._cdata) for (_, made), place in pairs]
+
+    def _users_if(self, has_them: bool) -> list[int]:
+        before = [leaf.grad for leaf, _ in self.made]
+        give((leaf, each if has_them else None) for leaf, each in self.made)
+        users = self._users()
+        give((leaf, gradient) for (leaf, _), gradient in zip(self.made, before, strict=True))
+        return users
+
+
+@dataclass
+class Pool:
+    """The memory of graphs that leave gradients of the same leaves: each replay drops those of the one before it.
+
+    A graph may compute where one that was captured behind it leaves its gradients: `left` are those that may be in use.
+    """
+
+    handle: Any = None
+    left: dict[int, Gradients] = field(default_factory=dict)
+    _graphs: int = 0
+
+    def number(self) -> int:
+        self._graphs += 1
+        return self._graphs
+
+    def is_in_use(self, number: int) -> bool:
+        for other in [each for each in self.left if each > number]:
+            if self.left[other].is_held():
+                return True
+            del self.left[other]
+        return False
+
+
+def give(gradients: Iterable[tuple[Tensor, Tensor | None]]) -> None:
+    for leaf, gradient in gradients:
+        leaf.grad = gradient
+
 
 _TAPE = torch.empty(0, requires_grad=True)  # that there is a tape behind results
 

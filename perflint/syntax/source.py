@@ -101,9 +101,9 @@ Change = tuple[Edit, ...] | Callable[[], tuple[Edit, ...]]
 class Fix:
     """A patch: all of its edits are applied, or none.
 
-    `change` gives the edits when they are asked for, or is them (see `perflint.transforms.rewrite`). `requires` names
-    the distribution that the fixed program imports and the original one doesn't, if there is one. `assumes` says what a
-    run has shown and nothing proves: the fixed program asks, and does what the original one does where it isn't so.
+    `change` gives the edits when they are asked for, or is them (see `perflint.transforms.rewrite`). `requires`
+    names the distribution that the fixed program imports and the original one doesn't, if there is one. `assumes` says
+    what a run has shown and nothing proves: the fixed program asks, and does what the original one does elsewhere.
     """
 
     title: str

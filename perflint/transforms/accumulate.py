@@ -33,7 +33,7 @@ from perflint.transforms.collected import (
     last_converted,
     shape_of_one,
 )
-from perflint.transforms.host_reads import Read, item_of, read_of, way_to
+from perflint.transforms.host_code import Read, item_of, read_of, way_to
 from perflint.transforms.operations import InsertAfter, Replace, expression
 from perflint.transforms.operations import statement as statement_of
 from perflint.transforms.rewrite import Blocked, rewrite

@@ -16,7 +16,7 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, integer, own_nodes, path_of
-from perflint.transforms.host_reads import Read, read_of
+from perflint.transforms.host_code import Read, read_of
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertBefore, Replace, expression, statement
 from perflint.transforms.rewrite import rewrite

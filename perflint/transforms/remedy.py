@@ -21,7 +21,7 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, name_called, own_nodes, recei
 from perflint.transforms.accumulate import accumulation
 from perflint.transforms.collected import slot_store
 from perflint.transforms.deferral import deferral
-from perflint.transforms.host_reads import read_of
+from perflint.transforms.host_code import read_of
 from perflint.transforms.listed import listed
 from perflint.transforms.rewrite import Blocked, Rewrite
 

@@ -14,8 +14,17 @@ from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.operations import operation
 from perflint.syntax.walk import path_of
 from perflint.torch_ops import libraries
-from perflint.transforms.host_code import STREAMS, is_leveled, is_log, writes_streams
-from perflint.transforms.host_reads import implicit_reads, link_of, reads_device, tensor_read, waiting_reads
+from perflint.transforms.host_code import (
+    STREAMS,
+    implicit_reads,
+    is_leveled,
+    is_log,
+    link_of,
+    reads_device,
+    tensor_read,
+    waiting_reads,
+    writes_streams,
+)
 from perflint.transforms.names import Taken, name_for, names_in, subject_of
 from perflint.transforms.operations import Replace, located, new, reference
 from perflint.transforms.rewrite import Blocked, shown

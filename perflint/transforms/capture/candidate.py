@@ -1,24 +1,23 @@
-"""The fixes that capture: a function as one CUDA graph, a loop in chunks, or outlined, and a training loop's steps."""
+"""The fixes that capture: a function as one CUDA graph, a loop in chunks, or outlined, steps of training, policies."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import starmap
+from itertools import islice, starmap
 
 from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.graph import Definition, Value, sources_of
 from perflint.analysis.links import Says
-from perflint.analysis.program import GradMode, Program
+from perflint.analysis.program import Effect, GradMode, Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, own_nodes, path_of, reachable
 from perflint.transforms.aliases import check_aliases
-from perflint.transforms.capture.acting import decisions
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, RUNTIME, handed_over, is_captured
 from perflint.transforms.capture.chunks import end_of, stepped
@@ -27,6 +26,7 @@ from perflint.transforms.capture.obstacles import Obstacles
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, regions, regions_with, shortened
+from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.names import importing, taken_around
 from perflint.transforms.operations import Decorate, Replace, expression
 from perflint.transforms.remedy import TrainingStep
@@ -325,3 +325,32 @@ def _block_of(program: Program, call: ast.Call) -> list[ast.stmt]:
                 return block
         statement = program.parent(statement)
     return []
+
+
+def decisions(program: Program, step: ast.Call) -> Iterator[ast.Call]:
+    """The calls that run models, record nothing, and compute what `step` gives an environment in the same loop."""
+    graph = program.get(Flow).graph(step)
+    loop = next((each for each in program.ancestors(step) if isinstance(each, LOOPS)), None)
+
+    def computed_of(node: ast.AST) -> list[Value]:
+        names = (each for each in own_nodes(node) if isinstance(each, ast.Name))
+        return [value for name in names for value in graph.definitions(name)]
+
+    def before(value: Value) -> list[Value]:
+        if not isinstance(value, Definition):
+            return []
+        given = computed_of(value.source) if value.source is not None else []
+        return [*given, *(sources_of(value.updates) if value.updates is not None else ())]
+
+    values = reachable([each for given in step.args for each in computed_of(given)], before)
+    names = [each.node for each in values if isinstance(each, Definition) and isinstance(each.node, ast.Name)]
+    for inner in dict.fromkeys(map(program.statement_of, names)):
+        if loop is None or not _is_in(program, inner, loop) or program.grad_mode(inner) is not GradMode.OFF:
+            continue
+        calls = (each for each in own_nodes(inner) if isinstance(each, ast.Call))
+        runs = (each for each in calls if program.effects(each, Effect.RUNS_MODULE) or is_model(program, each.func))
+        yield from islice(runs, 1)
+
+
+def _is_in(program: Program, statement: ast.stmt, loop: ast.AST) -> bool:
+    return next((each for each in program.ancestors(statement) if isinstance(each, LOOPS)), None) is loop

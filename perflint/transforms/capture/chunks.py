@@ -17,7 +17,7 @@ from perflint.syntax.walk import PlainLoop, elements_of, integer, own_nodes, pat
 from perflint.transforms.aliases import aliases, names_of
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, Obstacles, may_read
-from perflint.transforms.host_reads import item_of
+from perflint.transforms.host_code import item_of
 from perflint.transforms.joined import growth
 from perflint.transforms.names import check_alone, taken_around
 from perflint.transforms.operations import (

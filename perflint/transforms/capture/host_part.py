@@ -31,8 +31,7 @@ from perflint.syntax.walk import (
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.late import is_setting
 from perflint.transforms.collected import is_new
-from perflint.transforms.host_code import is_output
-from perflint.transforms.host_reads import item_of
+from perflint.transforms.host_code import is_output, item_of
 from perflint.transforms.names import name_of_torch
 from perflint.transforms.operations import Replace, expression
 

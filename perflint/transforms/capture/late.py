@@ -20,8 +20,7 @@ from perflint.syntax.scopes import arguments_of, bind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of, variables_in
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.step_obstacles import is_model
-from perflint.transforms.host_code import PURE, is_differentiated_once, is_meters, is_output, raising
-from perflint.transforms.host_reads import item_of
+from perflint.transforms.host_code import PURE, is_differentiated_once, is_meters, is_output, item_of, raising
 from perflint.transforms.rewrite import Blocked
 
 _TIMES = CLOCKS | {"datetime.timedelta", *(f"time.{name}" for name in "ctime strftime localtime gmtime".split())}

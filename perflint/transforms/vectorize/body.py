@@ -15,9 +15,8 @@ from perflint.syntax.walk import PlainLoop, elements_of, integer, own_nodes, pat
 from perflint.transforms.operations import assignment, expression, reference
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize import calls, rnns
-from perflint.transforms.vectorize.axes import pointwise, product
+from perflint.transforms.vectorize.axes import mapped, pointwise, product
 from perflint.transforms.vectorize.indexing import selected, sliced, split_of
-from perflint.transforms.vectorize.mapped import mapped
 from perflint.transforms.vectorize.modules import called_module, invariant
 from perflint.transforms.vectorize.results import lift_result
 from perflint.transforms.vectorize.rnns import is_left, is_of, may_be_named
