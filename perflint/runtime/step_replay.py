@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -55,15 +56,28 @@ class Pool:
     A graph may compute where one that was captured behind it leaves its gradients: `left` are those that may be in use.
     """
 
-    handle: Any = None
     left: dict[int, Gradients] = field(default_factory=dict)
-    _graphs: int = 0
+    _handle: Any = None
+    _graphs: WeakSet[Any] = field(default_factory=WeakSet)
+    _captured: int = 0
 
-    def number(self) -> int:
-        self._graphs += 1
-        return self._graphs
+    @property
+    def handle(self) -> Any:
+        """Where the next graph computes; None while there is none, for torch gives the memory up with the last one."""
+        if not self._graphs:
+            self._handle = None
+            self.left.clear()
+        return self._handle
+
+    def add(self, graph: object, handle: Any) -> int:
+        """Note where a graph computes; return its number."""
+        self._graphs.add(graph)
+        self._handle = handle
+        self._captured += 1
+        return self._captured
 
     def is_in_use(self, number: int) -> bool:
+        """Whether somebody has gradients that the graph of that number may overwrite."""
         for other in [each for each in self.left if each > number]:
             if self.left[other].is_held():
                 return True
@@ -106,8 +120,7 @@ class StepReplay(Capture):
             after = [leaf.grad for leaf in leaves]
         finally:
             give(zip(leaves, before, strict=True))
-        self._pool, self._number = pool, pool.number()
-        pool.handle = self._recorder.pool
+        self._pool, self._number = pool, pool.add(self._graph, self._recorder.pool)
         self._recorded = [tensor.requires_grad for tensor in outcome.tensors]
         self._outcome = replace(outcome, tensors=[tensor.detach() for tensor in outcome.tensors])
         pairs = zip(leaves, before, after, strict=True)

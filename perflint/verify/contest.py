@@ -1,4 +1,4 @@
-"""Selects fixes by racing them: what is settled, what is left open, and why each fix is kept or dropped."""
+"""Selects fixes by racing them, and says why each is kept or dropped."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perflint.engine.rule import Safety
 from perflint.shim.settings import starts_slowly
 from perflint.verify import statistics
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import AT_ONCE, Budget, Protocol, Schedule
 from perflint.verify.race import Enough, Race, Room
+from perflint.verify.settled import Fixes, Settled, classes, names_of, says
 from perflint.verify.statistics import (
     AGAIN,
     KEPT,
@@ -26,84 +26,15 @@ from perflint.verify.statistics import (
     Samples,
     more,
     only,
-    within,
 )
 from perflint.verify.summary import joint_merit, merit, too_little
 from perflint.verify.verdict import FixVerdict, Grade, Likeness
-
-Fixes = Sequence[FixVerdict]
-
-
-@dataclass(frozen=True)
-class Settled:
-    """All fixes, with reasons; the `patch` that was raced last, and that race.
-
-    It `is_confirmed` if it was raced once more behind the race that chose it. `hope` is a patch that seemed to gain
-    more, which couldn't be told; empty where there is none.
-    """
-
-    fixes: Fixes
-    patch: Fixes
-    race: Race
-    is_confirmed: bool = True
-    hope: Fixes = ()
-
-    @property
-    def won(self) -> Fixes:
-        return [fix for fix in self.fixes if fix.kept]
-
-    def seen(self, fixes: Fixes) -> Settled | None:
-        """The race with what a recording of its patch shows of the `fixes`; those with a reason are not right.
-
-        None where one of these took effect: then another program was raced.
-        """
-        if any(fix.reason and fix.activations for fix in fixes):
-            return None
-        raced, idle = {fix.name: fix for fix in self.fixes}, [fix for fix in fixes if fix.reason]
-        right = [
-            replace(raced[fix.name], activations=fix.activations, likeness=fix.likeness, safety=fix.safety)
-            for fix in fixes
-            if not fix.reason
-        ]
-        raced_as, promised = (classes(patch, are_wanted=True) for patch in (self.patch, right))
-        changed = {name for name, part in raced_as.items() if {*names_of(part)} != {*names_of(promised.get(name, ()))}}
-        return replace(self, fixes=[*idle, *right], patch=right, race=self.race.less(changed))
-
-    @property
-    def is_open(self) -> bool:
-        gain = statistics.against_original(self.race.samples, PATCHED)
-        return not self.fault and gain is not None and says(gain, self.race) is Outcome.UNSURE
-
-    @property
-    def fault(self) -> str:
-        faults = (fix.reason for fix in self.fixes if fix.likeness.grade is Grade.DIFFERENT)
-        return "" if self.patch and PATCHED not in self.race.faults else next(faults, "it could not be raced")
-
-
-def names_of(fixes: Fixes) -> list[str]:
-    return [fix.name for fix in fixes]
-
-
-def classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
-    """The parts of a patch that promise more than the whole, by the names of their variants."""
-    order = list(Safety)
-    kinds = sorted({fix.safety for fix in patch}, key=order.index)[:-1] if are_wanted else []
-    return {within(str(kind)): [fix for fix in patch if order.index(fix.safety) <= order.index(kind)] for kind in kinds}
-
-
-def says(estimate: Estimate | None, race: Race) -> Outcome:
-    return (
-        statistics.speed(estimate, statistics.noise_floor(statistics.itself(race.samples)))
-        if estimate
-        else Outcome.UNSURE
-    )
-
 
 Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]  # holds a race
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
 _FAST = 0.5  # of the time that is left for races, where others compile
-_OTHERS = "the others together"
+_OTHERS, _HOPE = "the others together", "what seems to gain most"
 _COMPILING = 0.8  # of what is left then, to race those that compile
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
 
@@ -199,21 +130,26 @@ class Contest:
                 self._choices[fix.name] = race.renamed(only(fix.name), PATCHED)
 
     def _chosen(self, fixes: Fixes, budget: Budget, *, in_haste: bool) -> list[FixVerdict]:
-        """The fixes that gain alone or on top of those chosen before, the best first."""
+        """The fixes that gain alone or on top of those chosen before, the best first; in haste, all together."""
         sound = [fix for fix in self._sound if fix.name in names_of(fixes)]
         ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
         self._choice = self._choices[chosen[0].name] if chosen else Race()
-        rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
+        hope = [] if chosen or in_haste else self._promising([])
+        if hope and self._has_time(budget, _PAIR, _PAIR):
+            whole = [] if self._has_time(budget, *[_PAIR] * len(ordered), _PAIR) else self._together([])
+            is_more = not {*names_of(whole)} <= {*names_of(hope)}
+            self._join(chosen, {more(_HOPE): hope, **({more(_OTHERS): whole} if is_more else {})}, budget.left / 2)
+        rest = _without(chosen, ordered) if chosen else []
         has_time = self._has_time(budget, *[_PAIR] * (1 if in_haste else 2))
         if has_time and (in_haste or not self._has_time(budget, *[_PAIR] * len(rest), _PAIR)):
-            others = [fix for fix in ordered if fix not in chosen and self._may_gain(fix, in_haste=in_haste)]
+            others = [fix for fix in _without(chosen, ordered) if self._may_gain(fix, in_haste=in_haste)]
             fitting = self._fitting(chosen, others)
             seconds = budget.left if in_haste else budget.left / 2
             is_new = len(chosen) + len(fitting) > 1 or any(fix.name not in self._said for fix in fitting)
             if is_new and self._join(chosen, {more(_OTHERS): fitting}, seconds) is None:
                 return []
-        rest = [fix for fix in rest if fix not in chosen]
+        rest = _without(chosen, rest)
         for number, fix in enumerate(rest):
             if rival := self._rival(fix, chosen):
                 self._note(fix, reason=f"another candidate is faster: {rival.title}")
@@ -254,7 +190,7 @@ class Contest:
         if says(statistics.against_original(race.samples, KEPT), race) is Outcome.FASTER:
             self._choice = race.renamed(KEPT, PATCHED)
         for name, fixes in added.items():
-            if name in race.faults and len(fixes) > 1 and not chosen:
+            if name in race.faults and len(fixes) > 1 and len(race.faults) == len(added) and not chosen:
                 self._blame(race, name, fixes)
                 raise _FailTogether(fixes, race.renamed(name, PATCHED))
             gain = statistics.speedup(race.samples, [KEPT] if chosen else ORIGINALS, [name])
@@ -268,7 +204,10 @@ class Contest:
         return chosen
 
     def _confirmed(self, chosen: Fixes) -> Settled:
-        """The last race, of the chosen fixes and of all; without time for it, the one that chose them."""
+        """The result of the last race, of the patch of the chosen fixes and of that of all.
+
+        Where there is no time for it, that of the race which chose them.
+        """
         if chosen and not self._can_start(_PAIR - 1):
             self._conclude(chosen, chosen, self._choice, None)
             hope = self._promising(chosen)
@@ -315,7 +254,7 @@ class Contest:
                 self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, together))
 
     def _together(self, chosen: Fixes) -> Fixes:
-        others = [fix for fix in self._sound if fix.name not in names_of(chosen)]
+        others = _without(chosen, self._sound)
         fast = [fix for fix in others if not starts_slowly(fix.rule)]
         others = fast if chosen else fast or others
         better = [fix for fix in others if self._said.get(fix.name) is not Outcome.SLOWER]
@@ -377,6 +316,10 @@ class Contest:
         )
         self._hopes += _open(race, patches)
         return race.following(before) if before else race
+
+
+def _without(chosen: Fixes, fixes: Fixes) -> list[FixVerdict]:
+    return [fix for fix in fixes if fix.name not in names_of(chosen)]
 
 
 def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fixes]]:
