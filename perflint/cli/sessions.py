@@ -162,7 +162,6 @@ class VerifySession(_Session):
 
 
 def _can_cover(course: Course, root: Path) -> bool:
-    """Whether processes may see the program's folders through a cover, which is tried."""
     probe = [sys.executable, "-m", cover.__name__, str(course.guardian.folder / "probe")]
     roots = cover.outermost((str(course.program.folder), str(root)))
     return sys.platform == "linux" and not subprocess.run([*probe, *roots], capture_output=True, check=False).returncode

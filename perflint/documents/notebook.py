@@ -44,7 +44,6 @@ class Cell:
 
     @property
     def newline(self) -> str:
-        """How its lines end, and in the program the last one and that of its marker."""
         return _newline(self.source)
 
 
@@ -67,7 +66,6 @@ class Notebook:
         return [cell.start for cell in self.cells]
 
     def locate(self, offset: int) -> tuple[Cell, int]:
-        """The cell of the character at `offset` of the program, and its offset in that cell's text."""
         cell = self.cells[max(bisect.bisect_right(self._starts, offset) - 1, 0)]
         return cell, min(max(offset - cell.start, 0), len(cell.source))
 

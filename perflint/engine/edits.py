@@ -46,7 +46,6 @@ def _fitted(text: str, edit: Edit) -> str:
 
 
 def _newline_before(text: str, offset: int) -> str:
-    """What ends the line before the one at `offset`: the cells of a notebook may differ in that."""
     end = 1 + max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset))
     if end:
         return "\r\n" if text.endswith("\r\n", 0, end) else text[end - 1]
@@ -176,7 +175,6 @@ class Lines(SequenceMatcher[Line]):
 
 
 def _anchors(ours: Sequence[Line], theirs: Sequence[Line]) -> list[tuple[int, int]]:
-    """Places of lines that each text has once: as many as come in the same order in both."""
     counts, others = Counter(ours), Counter(theirs)
     places = {line: place for place, line in enumerate(theirs) if others[line] == 1}
     pairs = [(place, places[line]) for place, line in enumerate(ours) if counts[line] == 1 and line in places]

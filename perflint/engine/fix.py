@@ -230,7 +230,6 @@ def _flaw_of(text: str, batch: Sequence[Applied]) -> str:
 
 
 def _touched(text: str, fix: Fix) -> list[Comment]:
-    """The comments in `text` that edits of `fix` replace, also in part."""
     return [
         comment
         for comment in comments(text)

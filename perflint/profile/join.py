@@ -190,7 +190,6 @@ class Recording:
         self._end_operations(OPERATION_STEPS + 1)
 
     def _has_settled(self, begin: int, end: int) -> bool:
-        """Whether a step waited for batches as timed ones did: a loader gets ahead while a profiler starts."""
         fetches, timed = self._owners.fetches, self._record.timed
         steps = [(timed[0], timed[-1])]
         usual, last = waited(steps, fetches) / (len(timed) - 1), waited([(begin, end)], fetches)
@@ -305,7 +304,6 @@ def _settings(torch: Any) -> dict[str, str]:
 
 
 def _bandwidth(torch: Any) -> float:
-    """The peak of the device's memory in bytes/s, as the driver tells; 0 if it doesn't."""
     if not torch.cuda.is_initialized():
         return 0.0
     device = torch.cuda.get_device_properties(torch.cuda.current_device())

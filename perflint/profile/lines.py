@@ -237,7 +237,6 @@ def _parts(module: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _described(value: Any) -> str:
-    """A value in words: `float32 tensor of rank 3 on cuda:0`, or the class of a module, a loss or an optimizer."""
     torch = sys.modules["torch"]
     kind = type(value)
     if isinstance(value, torch.Tensor):
@@ -269,7 +268,6 @@ class Owners:
         self._fetching = threading.local()
 
     def watch(self) -> None:
-        """Note from now on where loaders and optimizers are made."""
         from torch.optim.optimizer import (
             Optimizer,
             register_optimizer_step_post_hook,
@@ -327,7 +325,6 @@ class Workers:
         self._lines: Lines | None = None
 
     def watch(self) -> None:
-        """Measure from now on, in this process if it is a worker, and in those that are forked."""
         from torch.utils.data import get_worker_info
         from torch.utils.data._utils import fetch
 

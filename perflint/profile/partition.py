@@ -156,7 +156,6 @@ class Host:
 
 
 def _swept(record: Record, host: Host, windows: Sequence[tuple[int, int]]) -> tuple[_Sums, _Sums]:
-    """The nanoseconds of work, and of idling, by regime, node and owner."""
     busy: _Sums = defaultdict(float)
     idle: _Sums = defaultdict(float)
     works = _work(record, host)
@@ -195,7 +194,6 @@ def _work(record: Record, host: Host) -> list[_Busy]:
 
 
 def _segments(works: Iterable[_Busy]) -> Iterator[tuple[int, int, _Busy]]:
-    """The time in which there is work, in order and without overlaps, each part with the work that counts for it."""
     pending = deque(sorted(works))
     active: list[tuple[int, int, _Busy]] = []
     now = 0
@@ -272,7 +270,6 @@ def _idle(idle: _Sums, host: Host, reads: _Reads, collectives: Sequence[Span], b
 def _doing(
     host: Host, reads: _Reads, collectives: Sequence[Span], begin: int, end: int
 ) -> Iterator[tuple[int, int, Regime]]:
-    """The parts of an idle time: the first of a loader's, a call's that waits, and a collective's that holds it."""
     groups = (
         (Regime.INPUT, _overlapping(host.fetches, begin, end)),
         (Regime.READS, reads.within(begin, end)),

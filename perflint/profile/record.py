@@ -48,7 +48,6 @@ class Orders(Undoable):
 
     @property
     def needed(self) -> int:
-        """The steps of a program that is profiled: one more goes by while the profiler starts."""
         return self.warm_up + self.timed + 1 + self.steps
 
     def within(self, unit: str, number: int) -> Orders:
@@ -157,7 +156,6 @@ class Fetches(NamedTuple):
 
 
 def save(run: Path, record: Record) -> None:
-    """Write a rank's record to the folder of its run, in place of the last one; raises OSError."""
     _write(run / f"{_RECORD}{record.rank}", record)
     if record.is_complete:
         (run / f"{_DONE}{record.rank}").write_text(str(record.ranks))
@@ -235,7 +233,6 @@ def keep_steps(record: Record, events: Sequence[Any], last: int) -> None:
 
 
 def keep_operations(record: Record, events: Sequence[Any], steps: int) -> None:
-    """Put the operations of so many steps into the record, with the time of their kernels; on a CPU, with their own."""
     device = sys.modules["torch"].autograd.DeviceType.CUDA
     ops = [event for event in events if event.device_type() != device and event.shapes()]
     work: dict[int, list[tuple[int, str]]] = {}  # nanoseconds and names, by the numbers of operations

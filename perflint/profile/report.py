@@ -60,7 +60,6 @@ def _bars(lines: Sequence[LineCost]) -> Callable[[LineCost], Markup]:
 
 
 def _roofline(found: Roofline) -> Markup | None:
-    """The main operations by their arithmetic intensity and rate, below the roofs of the device; None without any."""
     points = [each for each in found.points if each.intensity and (each.is_counted or each.regime is Regime.MEMORY)]
     if not points:
         return None
@@ -92,7 +91,6 @@ def _roofline(found: Roofline) -> Markup | None:
 
 
 def _roofs(found: Roofline, points: Sequence[Point]) -> Mapping[str, tuple[float, float]]:
-    """For each format in use the intensity from which arithmetic is the bound, and its peak in FLOP/s."""
     if not found.peak or not found.peak.bandwidth:
         return {}
     used = {each.format for each in points if each.regime is Regime.COMPUTE}

@@ -142,7 +142,6 @@ _MOST = 2000  # lines that are kept
 
 
 def profile_of(program: str, records: Sequence[Record], workers: Sequence[Fetches]) -> Profile | None:
-    """The profile of a program; None where no step was traced."""
     divisions = {record.rank: divide(record) for record in records if len(record.marks) > 1}
     if not divisions:
         return None
@@ -274,7 +273,6 @@ def made_costs(division: Division) -> tuple[LineCost, ...]:
 
 
 def worker_lines(workers: Iterable[Fetches]) -> tuple[LineCost, ...]:
-    """What lines cost in the workers of loaders, in milliseconds of a batch, the dearest first."""
     looked = [each for each in workers if each.by_node]
     sums = _Costs()
     for each in looked:

@@ -59,7 +59,6 @@ class Report:
 
     @cached_property
     def unexplained(self) -> Sequence[LineCost]:
-        """The lines that cost much and that no finding is about, the dearest first."""
         covered = {
             (path, line)
             for each in self.measured

@@ -52,7 +52,6 @@ class Task:
 
     @property
     def surroundings(self) -> str:
-        """What the result depends on beside the file; empty for nothing."""
         return repr(self.context) if self.context else ""
 
     def read(self) -> bytes:
@@ -61,8 +60,6 @@ class Task:
 
 @dataclass(frozen=True)
 class Checked:
-    """A file's result, encoded, and the key to remember it under: none where it might be another the next time."""
-
     payload: str
     key: bytes | None = None
 

@@ -38,8 +38,6 @@ def work(
 
 
 class _Worker:
-    """One process of a crew, the pipe to it and the numbers of the tasks that it holds, the one it works on first."""
-
     def __init__(self, context: BaseContext, function: Callable[[Task], Result], crew: int) -> None:
         self.connection, theirs = context.Pipe()
         self.held: deque[int] = deque()

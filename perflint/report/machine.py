@@ -155,7 +155,6 @@ def _replacement(edit: PlacedEdit) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """`text` for a SARIF message, where `[0](x)` would be a link."""
     return re.sub(r"\[(?=[^\]]*\]\()", r"\\[", text)
 
 

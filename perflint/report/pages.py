@@ -73,7 +73,6 @@ def as_json(rules: Iterable[Rule]) -> str:
 
 
 def as_text(rules: Iterable[Rule], width: int) -> str:
-    """The rules as an aligned table that is at most `width` columns wide."""
     import textwrap
 
     rows = [(rule.name, rule.group, str(rule.severity), summary(rule)) for rule in rules]

@@ -122,7 +122,6 @@ def in_cell(diagnostic: Diagnostic) -> str:
 
 
 def is_fixable(diagnostic: Diagnostic) -> bool:
-    """Whether `fix --apply` fixes it without being told to accept other results or a new dependency."""
     return any(fix.is_safe for fix in diagnostic.fixes)
 
 
@@ -141,7 +140,6 @@ def notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
 
 
 def with_notes(diagnostic: Diagnostic) -> str:
-    """The message and the notes as lines, for services that show a text beside the code."""
     return "\n".join([diagnostic.message, *(f"{label}: {text}" for label, text in notes(diagnostic))])
 
 

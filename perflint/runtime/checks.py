@@ -24,11 +24,6 @@ _GLANCE = 0.001
 
 @dataclass(frozen=True)
 class _Flag:
-    """Whether a check has failed on the device, and what the host knows of it by now, in pinned memory.
-
-    `streams` are those on which graphs are replayed that check.
-    """
-
     failed: Tensor
     known: Tensor
     streams: set[torch.cuda.Stream] = field(default_factory=set)
@@ -84,7 +79,6 @@ class Checks:
         return drawn.normal_().mul_(deviation).add_(mean)
 
     def tell(self) -> None:
-        """At the end of a capture: have each replay tell the host, which doesn't wait for it."""
         if self._flag is not None and self._stream is not None and self._has_checks:
             self._flag.streams.add(self._stream)
             self._flag.known.copy_(self._flag.failed, non_blocking=True)

@@ -57,8 +57,6 @@ class _Steps:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A captured run of steps, and where the host finds its tests."""
-
     graph: torch.cuda.CUDAGraph
     steps: _Steps
     verdicts: Tensor | None
@@ -178,7 +176,6 @@ class LoopReplay(Capture):
         return _Steps(stacked, structure, tests, states)
 
     def _tests(self, until: Until, outputs: list[Any], stacked: Any) -> Tensor:
-        """The test of each step: all at once where vmap can, for small kernels for each step would cost as much."""
         try:
             tests: Tensor = torch.vmap(until, in_dims=self._manner.dim)(stacked)
         except CannotCapture:
@@ -199,8 +196,6 @@ class LoopReplay(Capture):
 
 
 class Result:
-    """The outputs of all steps so far, in tensors made for the greatest number of steps."""
-
     def __init__(self, steps: int, dim: int) -> None:
         self._steps, self._dim, self._count = steps, dim, 0
         self._tensors: list[Tensor] | None = None

@@ -198,7 +198,6 @@ def _probed(dataset: Any, given: Mapping[str, Any]) -> Probe:
 
 
 def start_method(given: Mapping[str, Any]) -> str:
-    """The start method of a loader's workers, found without fixing the program's default."""
     context = given.get("multiprocessing_context")
     if isinstance(context, str):
         return context
@@ -208,7 +207,6 @@ def start_method(given: Mapping[str, Any]) -> str:
 
 
 def _unsendable(dataset: object, given: Mapping[str, Any]) -> str:
-    """Why spawned workers could not be given what they need; forked ones have it."""
     method = start_method(given)
     if method == "fork":
         return ""
@@ -272,7 +270,6 @@ class AsRaised(ExceptionWrapper):
 
 
 def _sent(error: BaseException | None) -> bytes | None:
-    """`error` for another process, if it is the same there."""
     with suppress(Exception):
         data = pickle.dumps(error)
         same = pickle.loads(data)

@@ -25,8 +25,6 @@ _prepared: weakref.WeakKeyDictionary[Optimizer, _Prepared] = weakref.WeakKeyDict
 
 
 class _Prepared:
-    """One optimizer whose counters are on the device, with a tensor for the rate of each group that can have one."""
-
     def __init__(self, optimizer: Optimizer) -> None:
         self.rates: list[tuple[Tensor, float] | None] = []
         self.moved: set[str] = set()
@@ -117,7 +115,6 @@ def refresh(optimizers: Iterable[Optimizer]) -> None:
 
 @contextmanager
 def capturable(optimizers: Sequence[Optimizer]) -> Iterator[None]:
-    """While this lasts, prepared optimizers step in their capturable form."""
     refresh(optimizers)
     places: list[tuple[dict[str, Any], str, Any, Any]] = []
     for optimizer in optimizers:
@@ -138,7 +135,6 @@ def capturable(optimizers: Sequence[Optimizer]) -> Iterator[None]:
 
 
 def numbers(optimizers: Iterable[Optimizer]) -> list[Hashable]:
-    """All that a step takes from the groups, but the rates that are on the device."""
     found: list[Hashable] = []
     for optimizer in optimizers:
         known = _prepared.get(optimizer)

@@ -41,7 +41,6 @@ def is_exchanging(module: Module) -> bool:
 
 
 def refusal(module: Any) -> str | None:
-    """Why no step that calls this DistributedDataParallel can be captured."""
     name, group = type(module).__name__, module.process_group
     reasons = (
         (group is not distributed.group.WORLD, "has a group of its own"),
@@ -102,7 +101,6 @@ class Ranks:
         self._steps += 1
 
     def restore(self) -> None:
-        """Go on after a capture that failed in any rank, which may have left gradients half exchanged."""
         self.is_refused = True
         for module in list(self._modules):
             renew(module)

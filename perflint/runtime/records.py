@@ -98,7 +98,6 @@ class Records:
         return result
 
     def add(self, key: Hashable, facts: Facts, objects: Iterable[object], notes: Any = None) -> bool:
-        """Remember a key that was met for the first time; False if there have been too many of them."""
         record = Record(key, facts, notes)
         records = weakref.ref(self)
 
@@ -115,7 +114,6 @@ class Records:
         return self._cost <= _PATIENCE
 
     def keep(self, record: Record, capture: Any) -> str | None:
-        """Give a record its capture and evict others over the limits; return why it can't be kept."""
         self._cost += _CAPTURE_COST
         limit = _most_bytes()
         if capture.bytes > limit:
@@ -143,7 +141,6 @@ class Records:
             self.refuse(mode, refusal.args[0])
 
     def refuse(self, mode: Hashable, reason: str) -> None:
-        """Call through from now on in this mode, and say why, once a reason."""
         if reason not in self.refused.values():
             self.warn(f"stays eager: {reason}")
         self.refused[mode] = reason

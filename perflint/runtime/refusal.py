@@ -50,7 +50,6 @@ def is_foreign(filename: str) -> bool:
 
 
 def current_line() -> str:
-    """`file.py:12`: the innermost line of the user's code that is running now."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_foreign(frame.f_code.co_filename):
         frame = frame.f_back
@@ -58,7 +57,6 @@ def current_line() -> str:
 
 
 def explain(error: BaseException) -> str:
-    """One line for the first of a chain of errors, and the user's line that it came from."""
     while error.__context__ is not None:
         error = error.__context__
     if isinstance(error, CannotCapture):

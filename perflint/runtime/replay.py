@@ -28,7 +28,6 @@ LEAF = None  # the structure of a leaf
 
 
 def twin(tensor: Tensor) -> Tensor:
-    """A tensor of the same shape, strides, type and alignment, in memory of its own; its values are undefined."""
     sizes, strides = tensor.shape, tensor.stride()
     extent = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if tensor.numel() else 0
     offset = tensor.data_ptr() % 16 // tensor.element_size()
@@ -192,8 +191,6 @@ class Call:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a captured run returned. Each leaf is ("input", number), ("output", number) or ("same", value)."""
-
     structure: Hashable
     leaves: tuple[tuple[str, Any], ...]
     tensors: list[Tensor]
@@ -324,7 +321,6 @@ def _structure(value: Any, leaves: list[Any]) -> Hashable:
 
 
 def rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
-    """The value of this structure whose leaves are the next ones of `leaves`."""
     if structure is LEAF:
         return next(leaves)
     kind = structure[0]
@@ -339,8 +335,6 @@ def rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 class _Context:
-    """The context of a pytree node, made hashable."""
-
     __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:

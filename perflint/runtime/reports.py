@@ -70,7 +70,6 @@ class _Report:
     streams: tuple[Any, Any] = field(default_factory=lambda: (sys.stdout, sys.stderr))
 
     def take(self, values: tuple[Any, ...]) -> None:
-        """Copy the values, and the defaults of the function; raises _Unknown."""
         devices = set[torch.device]()
         self.values = tuple([_snapshot(each, devices) for each in values])
         defaults = getattr(self.function, "__defaults__", None) or ()
@@ -230,7 +229,6 @@ def _snapshot(value: Any, devices: set[torch.device] | None) -> Any:
 
 
 def _copied(tensor: Tensor, devices: set[torch.device]) -> Tensor:
-    """A copy on the host, which the device may still have to make."""
     tensor = tensor.detach()
     if tensor.layout is not torch.strided:
         raise _Unknown
@@ -253,7 +251,6 @@ def _recorded(device: torch.device) -> torch.cuda.Event:
 
 
 def _guarded(value: object) -> tuple[str, ...]:
-    """The methods of a progress bar, or a summary writer, that show what it was told; none for other objects."""
     for base in type(value).__mro__:
         package = base.__module__.partition(".")[0]
         if package == "tqdm":
@@ -264,7 +261,6 @@ def _guarded(value: object) -> tuple[str, ...]:
 
 
 def _handlers(function: Callable[..., object]) -> Iterator[logging.Handler]:
-    """The handlers of the logs that a function names, or is bound to."""
     names = function.__code__.co_names if isinstance(function, FunctionType) else ()
     held = [function.__globals__.get(name) for name in names] if isinstance(function, FunctionType) else []
     for each in (*held, *(getattr(function, "__defaults__", None) or ())):

@@ -85,7 +85,6 @@ class Scene:
 
 
 def hindrance(leaves: Iterable[Tensor]) -> str | None:
-    """Why no step that may give gradients to these leaves can be captured now."""
     if any(leaf._backward_hooks or leaf._post_accumulate_grad_hooks for leaf in leaves):
         return "a parameter has hooks on its gradient, which a replay would not call"
     if _has_any_global_hook():  # type: ignore[no-untyped-call]
@@ -101,8 +100,6 @@ def switches() -> tuple[Hashable, ...]:
 
 
 class Gradient(NamedTuple):
-    """A gradient's identity and address, and its shape, strides and type."""
-
     place: tuple[int, int]
     form: tuple[torch.Size, tuple[int, ...], torch.dtype]
 
@@ -316,7 +313,6 @@ class Recall:
         return entry.key
 
     def note(self, function: object, scene: Scene, key: Hashable, pattern: Pattern) -> None:
-        """Remember what a call reads that is about to be replayed, unless that has been of no use."""
         if not self._holds:
             if self._misses == _PATIENCE:
                 return

@@ -77,7 +77,6 @@ class Pool:
         return self._captured
 
     def is_in_use(self, number: int) -> bool:
-        """Whether somebody has gradients that the graph of that number may overwrite."""
         for other in [each for each in self.left if each > number]:
             if self.left[other].is_held():
                 return True
@@ -145,7 +144,6 @@ class StepReplay(Capture):
         return seed != known or offset < last
 
     def _randomness(self) -> tuple[int, int]:
-        """The seed of the device's generator and how far it has come, where cuDNN takes its dropout from it."""
         return (self._generator.initial_seed(), self._generator.get_offset()) if self._generator else (0, 0)
 
     def _carry(self) -> None:

@@ -59,7 +59,6 @@ def leaves_of(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _uses_of_leaves(outputs: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The tensors at the ends of the tape behind these outputs, each as often as a gradient flows into it."""
     for node in tape(output.grad_fn for output in outputs):
         for following, _ in node.next_functions:
             if type(following).__name__ == "AccumulateGrad":
@@ -67,7 +66,6 @@ def _uses_of_leaves(outputs: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def tape(ends: Iterable[Any]) -> Iterator[Any]:
-    """The nodes of the tape behind these, each once."""
     stack = [each for each in ends if each is not None]
     seen = set(stack)
     while stack:
@@ -114,7 +112,6 @@ class TrainingReplay(Capture):
         self._sort_leaves([parameter for _, parameter in parameters], [alias for alias, _ in parameters])
 
     def _sort_leaves(self, parameters: list[Tensor], aliases: list[Tensor]) -> None:
-        """Find what the outputs' gradients flow to: inputs, by number, or parameters."""
         numbers = {id(static): number for number, static in enumerate(self._statics)}
         known = {id(alias): parameter for alias, parameter in zip(aliases, parameters, strict=True)}
         self._targets = leaves_of(self._outcome.tensors)
@@ -201,8 +198,6 @@ class _Backward:
 
 
 class _Turn:
-    """One forward pass, alive as long as its backward pass may come."""
-
     number = 0
 
 

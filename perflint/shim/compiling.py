@@ -82,7 +82,6 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def _tell_calls(function: ast.FunctionDef) -> None:
-    """Add the verifier's decorator to a function, below those that make a descriptor of it."""
     kinds = [isinstance(each, ast.Name) and each.id in _DESCRIPTORS for each in function.decorator_list]
     place = len(kinds) - kinds[::-1].index(True) if True in kinds else 0
     teller = ast.copy_location(ast.Name(CALL, ast.Load()), function)

@@ -126,12 +126,10 @@ class Plan(NamedTuple):
 
 
 def save(plan: Plan, path: Path) -> None:
-    """Write the plan to `path` for `load`; raises OSError."""
     write(path, pickle.dumps(plan))
 
 
 def load(path: Path) -> Plan:
-    """The plan that was saved at `path`; raises one of UNREADABLE where there is none, or a damaged one."""
     plan: Plan = pickle.loads(read(path))
     return plan
 

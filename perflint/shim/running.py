@@ -97,7 +97,6 @@ def _shown(times: Mapping[str, int]) -> str:
 
 
 def preview(plan: Plan) -> Iterator[str]:
-    """The lines that say what a run would change, what it would leave, and why."""
     for path, file in plan.files.items():
         for each in file.changes:
             yield f"{at_line(path, each.line)} {each.rule}: {each.title} ({each.safety})"
@@ -114,7 +113,6 @@ def preview(plan: Plan) -> Iterator[str]:
 
 
 def _expected(loader: KnownLoader, unsafe: bool) -> str:
-    """What may become of a loader, as far as its text tells."""
     workers = f"; no workers: {loader.doubt}" if loader.doubt else ""
     if unsafe:
         return f"tried out{workers.replace('no workers', 'for its text alone, no workers')}"
@@ -164,7 +162,6 @@ def _is_rank() -> bool:
 
 
 def latest(root: Path) -> tuple[Path, Plan] | None:
-    """The latest run of the project at `root` that still runs or was killed: its folder and plan."""
     found = []
     for path in _folders():
         with suppress(*UNREADABLE):
@@ -211,7 +208,6 @@ def _joined(path: Path) -> int | None:
 
 
 def _locks(lock: int, *, alone: bool) -> bool:
-    """Lock a folder, exclusively if `alone` and it is free, else shared; return whether that succeeded."""
     try:
         import fcntl  # here: there is none on Windows
 
@@ -289,7 +285,6 @@ def _begun(program: Program, find: Callable[[], Plan]) -> Run | None:
 
 
 def _tell_at_end(run: Run) -> None:
-    """Print the summary when this process ends, also by `os._exit`."""
     end, leave = functools.cache(partial(_end, run, os.getpid())), os._exit
 
     @functools.wraps(leave)

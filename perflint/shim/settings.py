@@ -182,7 +182,6 @@ def _channels_last(torch: Any, tally: Tally) -> Undo:
 
 
 def _shares_memory(torch: Any, weight: Any) -> bool:
-    """Is there another tensor in the memory of a parameter, or may there be one?"""
     if weight.dim() != 4 or (weight.is_cpu and weight.is_shared()):
         return True
     count = getattr(torch._C, "_storage_Use_Count", None)
@@ -329,7 +328,6 @@ def _is_plain_call() -> bool:
 
 
 def _obstacle(module: Any) -> str:
-    """Why a module must not be compiled; empty if it may."""
     torch = sys.modules["torch"]
     kinds = {kind.__name__ for each in module.modules() for kind in type(each).__mro__}
     if kinds & {*_SHARDED}:
@@ -379,7 +377,6 @@ def _compile(module: Any, tally: Tally, graphs: bool) -> None:
 
 
 def _give_up(module: Any, tally: Tally, error: Exception) -> None:
-    """Run `module` eagerly from the next call on, and say so."""
     module._compiled_call_impl = None
     tally.remark(f"left eager: {error!r}")
     hooks.warn(f"leaves {type(module).__qualname__} eager: compiling it failed: {error!r}")

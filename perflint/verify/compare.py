@@ -68,8 +68,6 @@ class Comparison:
 
 
 class Evidence:
-    """Counts the values of a run that mean something: state that never changes would be the same in any case."""
-
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._first: dict[str, Any] = {}
@@ -258,7 +256,6 @@ def _without_numbers(name: str) -> str:
 
 
 def _largest(content: Mapping[str, Any]) -> Mapping[str, float]:
-    """The largest RMS of each kind of tensor: the gradient of what changes nothing is rounding of others."""
     sizes: dict[str, float] = {}
     for name, value in content["tensors"].items():
         if name.startswith(_MANY) and value.numel():

@@ -163,7 +163,6 @@ def _own_errors(compared: Comparison, *, is_repeatable: bool) -> Mapping[str, fl
 
 
 def _group(difference: Difference) -> str:
-    """All outputs are one group, as those of other steps are compared, too."""
     return OUTPUT if difference.name.startswith(OUTPUT) else difference.name
 
 
@@ -181,7 +180,6 @@ def _drift(difference: Difference, own: Mapping[str, float] | None, nudge: float
 
 
 def _closeness(difference: Difference, spread: _Spread, drift: float, least: float) -> Grade:
-    """Whether a difference is rounding, `least` or `drift`, or else no larger than the original's own."""
     if difference.error is None:  # a digest, of what goes on from another state, or stands beside a sample
         return Grade.ROUNDING
     if not math.isfinite(difference.error):
@@ -206,7 +204,6 @@ def _is_known(difference: Difference) -> bool:
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:
-    """The first and largest differences, causes before consequences."""
     return sorted(differences, key=lambda each: (each.step, each.name.startswith(DERIVED), -(each.error or 0.0)))
 
 
@@ -239,7 +236,6 @@ _Files = Mapping[str, Path | None]
 
 
 def _written_otherwise(before: _Files, again: _Files, after: _Files, *, exact: bool) -> Iterator[str]:
-    """How written files differ; new files are ignored where their names differ from run to run."""
     for path in sorted((before.keys() & again.keys()) - after.keys()):
         yield f"it does not write {os.path.relpath(path)}"
     for path in sorted(after.keys() - before.keys()) if before.keys() == again.keys() else ():

@@ -131,7 +131,6 @@ class Planned:
 
     @cached_property
     def _raced_first(self) -> tuple[FixKey, ...]:
-        """The fixes to race before anything is recorded: what gains nothing need not be compared."""
         if self._asked or not (self.by_class or self._is_tight):
             return ()
         ran = self._look.ran
@@ -170,7 +169,6 @@ class Planned:
         return _RUNS_FURTHER * (self._records.one + self._budget.of(Share.FURTHER))
 
     def _leave_out_slow(self) -> None:
-        """Where time is short, leave out settings that compile: all others would wait for that."""
         names = [key.rule for key in self.fixes if starts_slowly(key.rule)]
         rest = [key for key in self.fixes if key.rule not in names]
         if names and rest and self.by_class and self._is_tight:

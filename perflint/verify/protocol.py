@@ -200,10 +200,6 @@ class Look:
 
     @property
     def usual(self) -> float:
-        """The seconds of a step once it is warm; there have to be some. A coarse clock may miss most of them.
-
-        Steps may come in bursts, as behind the rollouts of reinforcement learning: then what is in between counts.
-        """
         warm = self.steps[len(self.steps) // 2 :]
         if self.period > 1:  # whole periods
             warm = warm[len(warm) % self.period if len(warm) > self.period else 0 :]

@@ -130,7 +130,6 @@ class Race:
         return replace(self, samples=Samples(tuple(windows)), starts=tuple(starts))
 
     def is_lost(self, variants: Sequence[Variant]) -> bool:
-        """Whether the variant fails that the race is about, or all but the originals do."""
         is_over = not self.faults.keys().isdisjoint((KEPT, PATCHED))
         return is_over or (bool(self.faults) and {variant.name for variant in variants} <= {*ORIGINALS, *self.faults})
 
@@ -193,7 +192,6 @@ class _Racing:
 
     @contextmanager
     def _together(self, unit: str) -> Iterator[Begin]:
-        """Begins processes, which end together, and then their files are restored."""
         with self.course.undone(), ExitStack() as stack:
             yield lambda variant: stack.enter_context(self.course.running(variant, unit))
 
@@ -284,7 +282,6 @@ class _Lane:
 def _windowed(
     together: Together, groups: Sequence[Sequence[Variant]], protocol: Protocol, number: int, rng: random.Random
 ) -> Race:
-    """A round of processes that take turns in each group; raises Fault, or Crowded where others may be to blame."""
     laps: list[_Lap] = []
     starts: list[Start] = []
     passed: dict[str, int] = {}
@@ -315,7 +312,6 @@ def _windowed(
 
 
 def _whole(together: Together, variants: Sequence[Variant], protocol: Protocol, number: int) -> Race:
-    """A round of whole runs, one after the other, empty if the time is up before its end; raises Fault."""
     windows, starts = [], []
     printed: dict[str, str] = {}
     for variant in variants:

@@ -59,7 +59,6 @@ class Records:
         self.standard = Standard(run)
 
     def add(self, variants: Sequence[Variant]) -> list[Recorded]:
-        """Record variants, and at first the original once more."""
         jobs, begin = [self._job(variant) for variant in variants], time.monotonic()
         if self.standard.again:
             return self._record(jobs)
@@ -131,7 +130,6 @@ class Records:
         return compare(self.standard.run.folder, run.folder, self._reference, self.standard.common(run))
 
     def _over_seeds(self, variant: Variant, reason: str, *, formats: bool = False) -> Likeness:
-        """How alike a variant is to the original over more and more seeds, which the `reason` is for."""
         beside = min(self._beside, available_cores(), _GAINFUL)
         budget, runs = self.course.budget.part(self._seconds), list[Recorded]()
         each = (self.one + self._slowest) / beside
@@ -156,7 +154,6 @@ class Records:
         return found
 
     def _seeded_original(self, number: int) -> Job:
-        """The original with the seed of that number; 0 is the first seed again, with other samples drawn."""
         variant, recording = self._job(self._original, number or 1)
         return variant, replace(recording, other_samples=not number)
 
@@ -210,7 +207,6 @@ class Further:
         self.standard = Standard(run)
 
     def likenesses(self, variants: Sequence[Variant]) -> list[Likeness]:
-        """How alike variants are to the original as far as that went; unknown where its own runs differ."""
         jobs = [self._job(variant) for variant in variants]
         if not self.standard.again:
             again, *runs = self._record([self._job(self._original, _CLOCK), *jobs])

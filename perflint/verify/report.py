@@ -70,7 +70,6 @@ def _losses(verdict: Verdict) -> Sequence[tuple[str, str, Markup]]:
 
 
 def _differences(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
-    """The difference at each step: 0 between two NaN, NaN where just one is not finite."""
     return tuple(
         0.0 if old == new or (math.isnan(old) and math.isnan(new)) else new - old
         for old, new in zip(first, second, strict=False)
@@ -123,7 +122,6 @@ def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Itera
 
 
 def _ratios(samples: Samples) -> Markup | None:
-    """The paired ratios of a race: a dot for each pair, a row for each round; None without pairs."""
     patch, aa = statistics.against_original(samples, PATCHED), statistics.itself(samples)
     if patch is None or aa is None:
         return None
@@ -177,10 +175,6 @@ def _timelines(before: Timeline | None, after: Timeline | None) -> Sequence[tupl
 
 
 def _lane(lane: str, timeline: Timeline, axis: Axis, top: float) -> Iterator[Markup]:
-    """When one resource was at work, below its name and its share of the time.
-
-    A block with gaps too short to be drawn is paler the more of them it has.
-    """
     share = timeline.busy if lane == DEVICE else timeline.share(lane)
     yield element("text", f"{lane} {percent(share or 0.0)}", class_="lane", x=0, y=top + _LABEL - 4)
     y = top + _LABEL

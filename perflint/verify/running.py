@@ -58,7 +58,6 @@ class NoProgress(Fault):
 
 
 def last_words(errors: str) -> str:
-    """The line that says why a program failed: of an exception, but not of a launcher's about its ranks."""
     lines = _COLORS.sub("", errors).strip().splitlines()
     found = (match for line in reversed(lines) if (match := _EXCEPTION.match(line)))
     told = next((match["what"] for match in found if "ChildFailedError" not in match["what"]), "")
@@ -272,7 +271,6 @@ def started(
 
 
 def slowest(arrivals: Sequence[Arrival]) -> Arrival:
-    """The arrival of the slowest rank, with the peak memory of any, and the captures of all."""
     return replace(
         max(arrivals, key=lambda arrival: arrival.seconds),
         device_bytes=max(arrival.device_bytes for arrival in arrivals),

@@ -95,7 +95,6 @@ class Course:
     covers: bool = False
 
     def prepare(self) -> None:
-        """Begin to import what all starts need, while something else is done."""
         forks.begin(os.environ, self.libraries)
         if available_cores() > _FEW_CORES:
             forks.begin({**os.environ, **PATIENT}, self.libraries)
@@ -109,7 +108,6 @@ class Course:
         return replace(self, side_by_side=available_cores() > _FEW_CORES or look.start > _SLOW_START)
 
     def prepared(self, *, recording: bool = False) -> None:
-        """Wait for what is imported before all starts, or those of recordings: it is no part of any of them."""
         self.ledger.enter("imports")
         with deadline(self.budget):
             forks.address({**os.environ, **(PATIENT if recording and self.side_by_side else {})}, self.libraries)
@@ -263,7 +261,6 @@ class Course:
 
 
 def _seen(running: Running, recording: Recording, steps: int, patience: float, further: Further) -> Recorded:
-    """Run to the last step, and return all but what the run prints and writes."""
     code, stuck, last, room, is_cut = None, "", steps, _FEW, False
     unseen: tuple[str, ...] = ()
     try:

@@ -65,7 +65,6 @@ def names_of(fixes: Fixes) -> list[str]:
 
 
 def classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
-    """The parts of a patch that promise more than the whole, by the names of their variants."""
     order = list(Safety)
     kinds = sorted({fix.safety for fix in patch}, key=order.index)[:-1] if are_wanted else []
     return {within(str(kind)): [fix for fix in patch if order.index(fix.safety) <= order.index(kind)] for kind in kinds}

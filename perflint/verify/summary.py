@@ -104,7 +104,6 @@ def spent(verdict: Verdict) -> Iterator[str]:
 
 
 def closed(text: str) -> str:
-    """A sentence with its full stop, which a quotation at its end may have brought along."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -234,7 +233,6 @@ def _excluded(sentences: Sequence[str], most: int | None) -> list[str]:
 
 
 def _cropped(text: str, width: int) -> str:
-    """`text` on one line of at most `width` cells, cut at a word if that is not too long."""
     whole = printable(text)
     shown = crop(whole, 0, width)
     words, _, part = shown.rpartition(" ")

@@ -152,14 +152,12 @@ class Variants:
 
     @staticmethod
     def holds(variant: Variant, key: FixKey) -> bool:
-        """Whether a variant has a fix that it was made with: of candidates for the same it has the first alone."""
         if key.rule in KNOWN:
             return key.rule in variant.plan.settings
         return key.at_run_time or key.place in _places(variant.plan.files[key.path])
 
     @staticmethod
     def effect(key: FixKey, variant: Variant, run: Recorded) -> Effect:
-        """What became of a fix in a run of a variant that has it."""
         if key.rule in KNOWN:
             of_modules = key.rule in COMPILING
             seen = [each for each in run.settings if each.name == key.rule or (of_modules and each.name not in KNOWN)]
@@ -228,7 +226,6 @@ def _places(file: PatchedFile) -> list[Place]:
 
 
 def _functions_around(text: str, lines: Iterable[int]) -> tuple[str, ...]:
-    """The functions and methods around lines of a file, except generators, whose calls do nothing yet."""
     names = set()
     for name, each in functions(ast.parse(text)):
         is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(each))
@@ -264,7 +261,6 @@ def _fixes(plan: Plan) -> Iterator[FixKey]:
 
 
 def _compatible(names: Sequence[str], wanted: Collection[str]) -> tuple[str, ...]:
-    """The settings that are wanted; of several that exclude each other the first."""
     found: list[str] = []
     for name in names:
         if name in wanted and not {*KNOWN[name].rivals} & {*found}:

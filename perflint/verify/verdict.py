@@ -129,7 +129,6 @@ class FixVerdict:
 
     @property
     def place(self) -> str:
-        """The rule, and the line in a file relative to the working directory; the rule alone for the whole program."""
         return f"{self.rule} {at_line(self.path, self.line)}" if self.line else self.rule
 
     @property

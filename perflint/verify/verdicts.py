@@ -76,7 +76,6 @@ def add(path: Path, verdict: Verdict) -> None:
 
 
 def _with_paths(verdict: Verdict, change: Callable[[str], str]) -> Verdict:
-    """The verdict with other paths: in the file they are relative to the project, which may be copied."""
     return replace(verdict, fixes=tuple(replace(fix, path=change(fix.path)) for fix in verdict.fixes))
 
 
@@ -110,13 +109,11 @@ class Won:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Those that such fixes are of: advice that won is worth applying, though nobody has selected it."""
         known = rules_by_name()
         return tuple(dict.fromkeys(fix.rule for fix, _ in self.fixes if fix.rule in known))
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The settings of whole programs that were kept, which no source has."""
         known = rules_by_name()
         return tuple(dict.fromkeys(fix.rule for fix, _ in self.fixes if fix.rule not in known))
 

@@ -68,7 +68,6 @@ def remove(folder: str | Path) -> None:
 
 
 def changes(into: Path, roots: Sequence[str]) -> dict[str, Path | None] | None:
-    """What a cover has taken: files by the paths that they seemed to have, None for removed ones; None without one."""
     if not is_covered(into):
         return None
     return {path: found for number, root in enumerate(roots) for path, found in _changes(into, number, root)}

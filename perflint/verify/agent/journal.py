@@ -254,7 +254,6 @@ def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
 
 
 def entries(journal: Path) -> list[tuple[Entry, Path]]:
-    """What was at each path that a program has written to, and where that is kept."""
     found = []
     for place in journal.iterdir():
         if not place.suffix:
@@ -264,7 +263,6 @@ def entries(journal: Path) -> list[tuple[Entry, Path]]:
 
 
 def written(journal: Path, into: Path) -> dict[str, Path | None]:
-    """Copies of new and changed files below the program's folders, by path; None for removed ones."""
     into.mkdir()
     files: dict[str, Path | None] = {}
     for number, (entry, _) in enumerate(entries(journal)):
@@ -279,7 +277,6 @@ def written(journal: Path, into: Path) -> dict[str, Path | None]:
 
 
 def elsewhere(journal: Path) -> tuple[str, ...]:
-    """New and changed files elsewhere, except temporary and hidden ones, as caches of libraries."""
     temporary = f"{os.path.realpath(tempfile.gettempdir())}{os.sep}"
     paths = []
     for entry, _ in entries(journal):

@@ -99,7 +99,6 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _as_it_is(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Repeat an operation that has no double precision on its shadows, rounded to its own formats."""
         rounded: dict[int, Tensor] = {}
 
         def round_(value: Any) -> Any:
@@ -114,7 +113,6 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return shadow
 
     def _masked(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run attention with dropout, and once more on the shadows, in its own formats and with the same mask."""
         device = args[0].device
         before = torch.cuda.get_rng_state(device)
         result = func(*args, **kwargs)
@@ -139,7 +137,6 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._made(own, other)
 
     def _foreign(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operation of another library, or between ranks, whose results have no shadow."""
         result = func(*args, **kwargs)
         if any(isinstance(each, Tensor) and each.dtype in _SHORTER for each in tree_leaves((args, kwargs, result))):
             self.gaps.add(str(func))

@@ -151,14 +151,12 @@ def _has_values(tensor: Any) -> bool:
 
 
 def tensors_in(value: object) -> Iterator[tuple[str, Any]]:
-    """The tensors in nested lists, tuples, dicts and dataclass-like objects, each with its path."""
     from torch import Tensor
 
     return ((path, leaf) for path, leaf in _leaves(value, "", ()) if isinstance(leaf, Tensor))
 
 
 def values_in(value: object) -> Iterator[tuple[str, Any]]:
-    """As `tensors_in`, with numbers and arrays as tensors, too, and other values in the paths."""
     import torch
 
     for path, leaf in _leaves(value, "", ()):

@@ -71,7 +71,6 @@ class Steps:
         self._asked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # passes by iterators
 
     def watch(self) -> None:
-        """Count optimizer steps, batches and, for whoever needs neither, backward passes from now on."""
         from torch import Tensor
         from torch.optim.optimizer import register_optimizer_step_post_hook
         from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
@@ -108,7 +107,6 @@ class Steps:
                 self._noted = before
 
     def happened(self, kind: str) -> None:
-        """Count a step, in whichever thread; forked processes don't count."""
         if os.getpid() != self._process:
             return
         with self._lock:

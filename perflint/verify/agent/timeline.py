@@ -104,7 +104,6 @@ def clipped(intervals: Iterable[Interval], begin: float, end: float) -> Iterator
 
 
 def gaps(intervals: Sequence[Interval], begin: float, end: float) -> list[Interval]:
-    """What ordered intervals leave of the time from `begin` to `end`."""
     edges = [begin, *(edge for interval in intervals for edge in interval), end]
     return [(first, last) for first, last in zip(edges[::2], edges[1::2], strict=True) if last > first]
 
@@ -123,8 +122,6 @@ def blocks(intervals: Iterable[Interval], finest: float) -> Iterator[tuple[float
 
 
 class Observer:
-    """Observes this thread for some steps; the first one is a warm-up of the profiler."""
-
     def __init__(self, synchronize: Callable[[], None]) -> None:
         self._synchronize = synchronize
         self._thread = threading.get_ident()

@@ -150,8 +150,6 @@ def _kind(environment: Mapping[str, str]) -> _Kind:
 
 
 class _Server:
-    """A process that is getting ready to fork, and ends with this one."""
-
     def __init__(self, kind: _Kind, libraries: Sequence[str]) -> None:
         self._socket = Path(tempfile.mkdtemp(prefix="perflint-forks-"), "server")
         rest = {name: value for name, value in os.environ.items() if not name.startswith(AT_START)}
@@ -241,7 +239,6 @@ def _is_installed(name: str) -> bool:
 
 
 def _changed(tree: ast.Module) -> Iterator[str]:
-    """The variables of the environment that a module changes, "" for those whose names are not known."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _is_environment(node.value):
             yield _text(node.slice)
