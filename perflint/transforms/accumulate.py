@@ -38,7 +38,7 @@ from perflint.transforms.operations import InsertAfter, Replace, expression
 from perflint.transforms.operations import statement as statement_of
 from perflint.transforms.rewrite import Blocked, rewrite
 
-_FLOAT_FORMATS = frozenset("eEfFgG%")
+FLOAT_FORMATS = frozenset("eEfFgG%")
 _PLAIN = re.compile(r"%%|%[-+ #0-9.*]*[diueEfFgG]|\{\{|\}\}|\{[^{}:!]*:[^{}]*[eEfFgG%]\}")  # shows 0 as 0.0
 _ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
@@ -73,7 +73,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     if not read.is_scalar:
         raise Blocked("a whole tensor is copied, not one number")
     if not read.converts_to:
-        _check_real(program, read.base)
+        check_real(program, read.base)
     safety = _linear(program, read, added)
     found = accumulator_of(program, read, statement, path)
     starts = _starting_values(program, found)
@@ -146,11 +146,8 @@ def _reads_alike(program: Program, node: ast.expr) -> bool:
     read = program.parent(node)
     if isinstance(read, ast.Compare):
         return all(isinstance(each, _ORDERING) for each in read.ops)
-    if text := _template(program, node):
-        return not re.search(r"[%{]", _PLAIN.sub("", text))
-    if isinstance(read, ast.FormattedValue):
-        form = read.format_spec.values[-1:] if isinstance(read.format_spec, ast.JoinedStr) else []
-        return any(isinstance(each, ast.Constant) and str(each.value)[-1:] in _FLOAT_FORMATS for each in form)
+    if shows_as_float(program, node):
+        return True
     if isinstance(read, ast.AugAssign) and read.target is node:
         divisor = read.value
     elif isinstance(read, ast.BinOp) and read.left is node:
@@ -160,6 +157,16 @@ def _reads_alike(program: Program, node: ast.expr) -> bool:
     # By fractions alone, integers are divided otherwise.
     is_plain = program.value(divisor).kind is Kind.NUMBER or not _FRACTIONS.search(program.text)
     return isinstance(read.op, ast.Div) and is_plain
+
+
+def shows_as_float(program: Program, node: ast.expr) -> bool:
+    """Is it formatted as a float, whatever number it is?"""
+    read = program.parent(node)
+    if text := _template(program, node):
+        return not re.search(r"[%{]", _PLAIN.sub("", text))
+    form = read.format_spec if isinstance(read, ast.FormattedValue) else None
+    last = form.values[-1:] if isinstance(form, ast.JoinedStr) else []
+    return any(isinstance(each, ast.Constant) and str(each.value)[-1:] in FLOAT_FORMATS for each in last)
 
 
 def _template(program: Program, node: ast.expr) -> str:
@@ -210,11 +217,11 @@ def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
             raise Blocked("it is combined with another read, and host arithmetic may fail where a device's does not")
         if program.value(other).kind is not Kind.NUMBER and receiver_of(other, "double") is None:
             raise Blocked(f"`{program.segment(other)}` is not known to be a number")
-        _check_real(program, other)
+        check_real(program, other)
     return safety
 
 
-def _check_real(program: Program, node: ast.expr) -> None:
+def check_real(program: Program, node: ast.expr) -> None:
     if may_be_complex(program, node):
         raise Blocked("the sum may be a complex number: the file computes with such")
 
@@ -279,11 +286,15 @@ def _conversions_inside(program: Program, found: Accumulator, convert: str, keep
 
 
 def _converted(program: Program, node: ast.Name | ast.Attribute, path: str, convert: str) -> Replace:
-    start, end = program.span(node)
-    in_string = any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node))
-    if program.text[start:end] != path or (in_string and program.text[end:].lstrip()[:1] == "="):
+    if program.segment(node) != path or is_in_string(program, node):
         raise Blocked(f"line {node.lineno} reads `{path}` inside a string")
     return Replace(node, expression(f"{convert}({{sum}})", sum=node))
+
+
+def is_in_string(program: Program, node: ast.expr) -> bool:
+    """Is its code shown, too, as in `f"{loss=}"`?"""
+    in_string = any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node))
+    return in_string and program.text[program.span(node)[1] :].lstrip()[:1] == "="
 
 
 def _follows(program: Program, node: ast.expr, found: Accumulator) -> bool:
@@ -307,7 +318,7 @@ def _check_other_additions(program: Program, found: Accumulator, statement: ast.
             or (kind == INTEGER and not _is_integer(program, value))
         ):
             raise Blocked(f"line {other.lineno} adds something else to `{found.path}`")
-        _check_real(program, value)
+        check_real(program, value)
         if isinstance(other, ast.AugAssign) and isinstance(other.op, ast.Sub):
             _check_subtracted(program, other.value)
 
