@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,7 +52,7 @@ _ALLOWED = {
 
 
 def _names() -> frozenset[str]:
-    table = json.loads(torch_ops.PATH.read_bytes())
+    table = torch_ops.table()
     functions = {name.rpartition(".")[2] for name in table["functions"]}
     return frozenset({*functions, *table["methods"], *table["attributes"]} - set(dir(builtins)))
 
