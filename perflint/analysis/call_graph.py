@@ -80,7 +80,6 @@ class CallGraph:
         return self._known[key]
 
     def reached(self, functions: Iterable[Function]) -> list[Function]:
-        """The functions of this file that calling `functions` may run, themselves among them."""
         return list(reachable(functions, lambda each: [one for call in self.calls(each) for one in self.callees(call)]))
 
     def calls(self, function: Function) -> Sequence[ast.Call]:
@@ -91,7 +90,6 @@ class CallGraph:
         return self._calls[function]
 
     def callees(self, call: ast.Call) -> Sequence[Function]:
-        """The functions of this file that a call may run."""
         callee = self.program.callee(call)
         return () if callee is None else (callee,)
 

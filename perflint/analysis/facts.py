@@ -110,7 +110,6 @@ class Program(Module, ABC):
 
     @cached_property
     def starts_on_device(self) -> bool:
-        """Does it make a device the default one for tensors?"""
         return bool(_DEFAULT_DEVICE.search(self.text))
 
     def is_tried_out(self, node: ast.AST) -> bool:
@@ -166,7 +165,6 @@ class Program(Module, ABC):
         return node if isinstance(node, ast.Call) and self.qualified(node.func) in names else None
 
     def callee(self, node: ast.AST) -> Function | None:
-        """The function of this file that a call runs: the method, a class's __init__, a module's forward."""
         info = self._facts.callees.get(node)
         return info.node if info is not None else None
 
@@ -242,7 +240,6 @@ class Program(Module, ABC):
 
     @property
     def may_drop_elsewhere(self) -> bool:
-        """Is it known of any function of another file that it lets go of the graph of its first argument?"""
         return any(each.drops for each in self._context.summaries)
 
     def computes_elsewhere(self, target: str) -> bool:
@@ -266,7 +263,6 @@ class Program(Module, ABC):
 
     @cached_property
     def trains_elsewhere(self) -> bool:
-        """Do functions of other files train, by their summaries?"""
         return any(summary.trains or summary.repeats for summary in self._context.summaries)
 
     def call_sites(self, function: Function | None) -> Sequence[ast.Call]:
@@ -284,7 +280,6 @@ class Program(Module, ABC):
         return callee is function or (is_derived and getattr(callee, "name", "") == getattr(function, "name", None))
 
     def default(self, parameter: ast.arg) -> ast.expr | None:
-        """The parameter's default, if it has one."""
         function = self.function_of(parameter)
         return defaults_of(function).get(parameter.arg) if function is not None else None
 
@@ -298,7 +293,6 @@ class Program(Module, ABC):
         ]
 
     def class_of(self, function: Function | None) -> ClassInfo | None:
-        """The class of which `function` is a method."""
         info = self._facts.functions.get(function) if function is not None else None
         return info.owner if info is not None else None
 

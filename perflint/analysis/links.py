@@ -148,18 +148,15 @@ class Summary:
 
     @property
     def is_empty(self) -> bool:
-        """Does it hold nothing that a caller could use?"""
         trains = self.trains or self.repeats
         return not (self.returns or trains or self.starts_processes or self.tells_effects or self.tells_of_first)
 
     @property
     def tells_of_first(self) -> bool:
-        """Does it hold what only those are told who ask what becomes of the first argument?"""
         return self.drops or self.moves
 
     @property
     def tells_effects(self) -> bool:
-        """Does it hold what only those are told who ask for effects?"""
         return (self.memory, self.differentiates) != (None, None) or self.computes or self.counts or bool(self.keeps)
 
     @property
@@ -170,7 +167,6 @@ class Summary:
 
     @property
     def starts_processes(self) -> bool:
-        """Are processes started, or may they be, by a call or by iterating over its result?"""
         return bool(self.starts or self.loads)
 
     @property
@@ -240,12 +236,10 @@ class Links:
 
     @property
     def queries(self) -> frozenset[str]:
-        """Every target that the file queries."""
         return frozenset(self.effect_queries).union(*self._other_queries)
 
     @property
     def effects_alone(self) -> frozenset[str]:
-        """The targets of which the file asks for effects and nothing else."""
         return frozenset(self.effect_queries).difference(*self._other_queries)
 
     @property

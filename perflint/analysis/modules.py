@@ -104,7 +104,6 @@ class Placement:
         return self._of_attribute(node, point, depth) if isinstance(node, ast.Attribute) else _UNKNOWN
 
     def _near(self, call: ast.Call, point: ast.AST) -> bool:
-        """Are they in the same function, or is it the module's own code?"""
         return self._program.function_of(call) in (self._program.function_of(point), None)
 
     def _dominates(self, call: ast.Call, point: ast.AST) -> bool:
@@ -201,7 +200,6 @@ class Placement:
         )
 
     def _is_moved(self, call: ast.Call) -> bool:
-        """Is what the call builds moved to a device at once?"""
         chain = (each for each in self._program.ancestors(call) if isinstance(each, ast.Call))
         return any(self.target(each) is Place.DEVICE for each in chain)
 
@@ -311,5 +309,4 @@ def _grown(program: Program, node: ast.expr) -> list[ast.AST]:
 
 
 def _whole(node: ast.expr) -> ast.expr:
-    """The collection that a subscript takes a part of."""
     return _whole(node.value) if isinstance(node, ast.Subscript) else node

@@ -118,7 +118,6 @@ def check(
 
 
 def _check_again(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
-    """Do the same where a file may vanish at any moment, to be seen again when it is back."""
     try:
         return _check(session, typed, fixes=fixes)
     except UserError as error:
@@ -127,7 +126,6 @@ def _check_again(session: Session, typed: dict[str, Any], *, fixes: bool) -> int
 
 
 def _check(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
-    """Report what is slow, once the fixes have been written if these are asked for; the exit code."""
     failed = _fix(session, typed, apply=True) == FAILED if fixes else False
     result, notes = _run(session, typed)
     result, accepted = session.less_baseline(result)
@@ -163,7 +161,6 @@ def fix(paths: tuple[Path, ...], apply: bool, verified: bool, exit_zero: bool, *
 
 
 def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool = False) -> int:
-    """Show the fixes, or write them, and tell what became of them; the exit code."""
     from perflint.project.patch import patch_files, write_all
 
     won = session.won() if verified else None
@@ -199,7 +196,6 @@ def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str,
 
 
 def _measured(session: Session, result: RunResult) -> RunResult:
-    """`result` with what verifications have measured of its fixes, and profiles of its findings."""
     from perflint.project.stored import PROFILES, VERDICTS, nearest
 
     root = session.settings.root
@@ -256,7 +252,6 @@ def _add_ignores(result: RunResult, session: Session) -> int:
 
 
 def _tell_problems(result: RunResult) -> int:
-    """Print a line for each file that could not be checked; the exit code that goes with these."""
     from perflint.report.places import problem_place
 
     for file in result.problems:
@@ -278,7 +273,6 @@ def _show_diffs(patches: Sequence[Patch], typed: dict[str, Any]) -> None:
 
 
 def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *, written: bool) -> int:
-    """Print what became of `patches`; the exit code that goes with it."""
     from perflint.cli.session import fix_report
 
     # What standard output holds is a diff, or the filtered program; a report stands beside it.
@@ -290,7 +284,6 @@ def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *
 
 
 def _tell_defects(problems: Iterable[Problem | None]) -> None:
-    """Print where each defect of perflint's own came to light."""
     for traceback in sorted({problem.traceback for problem in problems if problem and problem.traceback}):
         console.show(traceback, err=True)
 

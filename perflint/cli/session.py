@@ -103,7 +103,6 @@ class Session:
         return check_files(self._stdin(), self.settings, edits=edits, held={self.stdin_name: data})
 
     def _stdin(self) -> Discovery:
-        """Standard input as a file of the project in which it has its name, if it has one."""
         alone = Discovery((self.stdin_name,))
         if self.stdin_name == UNNAMED:
             return alone

@@ -151,7 +151,6 @@ def _examine(
 
 
 def _concerns(text: str, context: Context) -> bool:
-    """Does the program handle tensors: by its words, or because other files call it with some?"""
     return _may_use_torch(text) or receives_tensors(context.calls) or bool(context.asked)
 
 
@@ -299,7 +298,6 @@ def _digest(text: str) -> str:
 
 
 def _frame(unit: Source, first: int, last: int) -> tuple[int, tuple[str, ...]]:
-    """The number of the first line of the frame around the lines `first` to `last`, and its lines."""
     start = max(first - FRAME_CONTEXT, 1)
     stop = min(last, first + FRAME_LIMIT - 1) + FRAME_CONTEXT
     lines = (unit.line_text(line).rstrip("\r\n") for line in range(start, min(stop, unit.line_count) + 1))

@@ -110,7 +110,6 @@ def _dumps(content: object) -> str:
 
 
 def _values(each: Any) -> list[Any]:
-    """The fields of a dataclass, in their order; a place in a file is not told twice."""
     return ["" if field.name == "path" else getattr(each, field.name) for field in fields(each)]
 
 
@@ -146,7 +145,6 @@ def in_context(key: bytes, context: str) -> bytes:
 
 
 def key_of_all(keys: Mapping[str, bytes]) -> bytes:
-    """The key of what depends on all the files of a run; `keys` has the key of each by path."""
     digest = blake2b(digest_size=16, person=b"run")
     for path, key in sorted(keys.items()):
         digest.update(f"{path}\0".encode("utf-8", "surrogatepass") + key)
@@ -240,7 +238,6 @@ def source_digest(rules: Sequence[Rule]) -> bytes:
 
 
 def source_folders(rules: Sequence[Rule]) -> set[str]:
-    """The folders of the outermost packages, and those of the rules' modules, which may lie outside of these."""
     folders = {str(Path(__file__).parents[1])}
     for rule in rules:
         module = sys.modules[type(rule).__module__]

@@ -172,7 +172,6 @@ class _Search:
             self.skipped.append((Path(shown), "not a regular file"))
 
     def _enter(self, folder: Path, names: set[str], layers: list[Layer]) -> list[Layer]:
-        """The layers inside `folder`; a repository inside another one answers to its own ignore files alone."""
         if not self._gitignore:
             return layers
         if ".git" in names:
@@ -185,7 +184,6 @@ class _Search:
 
 
 def _is(what: Callable[[], bool]) -> bool:
-    """False also for a symbolic link that leads nowhere or back to itself."""
     try:
         return what()
     except OSError:
@@ -256,10 +254,6 @@ class Layer:
 
 
 def layer(patterns: Iterable[str], base: Path, source: str) -> Layer:
-    """The layer of `patterns` below the absolute folder `base`.
-
-    Raises ValueError for a pattern that is not one.
-    """
     others = [line for line in patterns if line.strip() and not line.startswith("#")]
     names: list[str] = []
     suffixes: list[str] = []
@@ -284,7 +278,6 @@ def git_layer(file: Path, base: Path) -> Layer | None:
 
 
 def git_layers_above(folder: Path, root: Path) -> list[Layer]:
-    """The ignore files which apply to `folder` from above it: from its repository's top, or else from `root`, down."""
     lineage = (folder, *folder.parents)
     top = next((each for each in lineage if (each / ".git").exists()), root)
     above = [each for each in reversed(lineage) if each.is_relative_to(top)]

@@ -52,25 +52,19 @@ class Task:
 
     @property
     def surroundings(self) -> str:
-        """What the result depends on beside the file; empty for nothing."""
         return repr(self.context) if self.context else ""
 
     def read(self) -> bytes:
-        """The content of the file; raises Unreadable."""
         return read_bytes(Path(self.path)) if self.held is None else self.held
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A file's result, encoded, and the key to remember it under: none where it might be another the next time."""
-
     payload: str
     key: bytes | None = None
 
 
 class _Work(Protocol):
-    """Something that is done with each of many files, and remembered."""
-
     def key(self, task: Task, data: bytes) -> bytes | None:
         """The key of the result for a file that holds `data`; None where nothing is remembered."""
 
@@ -90,7 +84,6 @@ class Linker:
         return in_context(self.keys.key(task.path, data), "outline" if self.in_outline else task.surroundings)
 
     def __call__(self, task: Task) -> Checked:
-        """Read the file; one that can't be read has no links."""
         from perflint.documents.document import decode
         from perflint.engine.check import links_in
 
@@ -122,7 +115,6 @@ class Checker:
         return in_context(self.keys[task.rules].key(task.path, data), task.surroundings)
 
     def __call__(self, task: Task) -> Checked:
-        """Read the file and check it; whatever goes wrong is its result."""
         from perflint.engine.check import check_bytes  # here, because a run whose files are all known does without
 
         try:
@@ -154,7 +146,6 @@ class _Seen:
     key: bytes | None
 
     def in_context(self, context: Context) -> _Seen:
-        """The same file, which stood alone so far, in its `context`."""
         task = replace(self.task, context=context)
         return replace(self, task=task, key=in_context(self.key, task.surroundings) if self.key else None)
 

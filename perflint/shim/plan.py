@@ -70,7 +70,6 @@ class PatchedFile(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Names this very patch."""
         return digest(repr(self).encode("ascii", "backslashreplace"))
 
 
@@ -127,18 +126,15 @@ class Plan(NamedTuple):
 
 
 def save(plan: Plan, path: Path) -> None:
-    """Write the plan to `path` for `load`; raises OSError."""
     write(path, pickle.dumps(plan))
 
 
 def load(path: Path) -> Plan:
-    """The plan that was saved at `path`; raises one of UNREADABLE where there is none, or a damaged one."""
     plan: Plan = pickle.loads(read(path))
     return plan
 
 
 def store_of(project: Path) -> Path:
-    """Where the cache of a project keeps what is for its runs."""
     return project / CACHE / RUNS
 
 
@@ -238,15 +234,12 @@ class Look(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A plan, its inputs, and how they looked before they were read."""
-
     plan: Plan
     basis: Basis
     look: Look
 
     @property
     def holds(self) -> bool:
-        """Whether the plan is valid for as long as its inputs look the same."""
         return self.look.is_settled and self.basis.look().digest == self.look.digest
 
 
@@ -273,7 +266,6 @@ def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
 
 
 def below(tree: Tree) -> Iterator[tuple[str, Stamp]]:
-    """The paths in `tree` that count, with their stamps."""
     folders = [tree.folder]
     while folders:
         for entry in _entries(folders.pop()):

@@ -174,7 +174,6 @@ def _known_loaders(
 
 
 def _calls(path: str, found: Sequence[Diagnostic]) -> Iterator[tuple[Diagnostic, str]]:
-    """The findings of a file, each with the text of the call that it is about."""
     if not found:
         return
     with suppress(Unreadable, OSError, SyntaxError):
@@ -196,7 +195,6 @@ def _known_loader(found: Diagnostic, call: str, figure: figures.LoaderFigure | N
 
 
 def _proves(name: str, fix: PlacedFix) -> bool:
-    """Whether the `fix` adds this argument without a proviso, which would be about the workers."""
     return _adds(name, fix) and (name == PINNED or fix.safety is not Safety.BEHAVIOUR)
 
 
@@ -254,7 +252,6 @@ def _statement(item: Applied, after: str, statements: Sequence[int]) -> int:
 
 
 def _written(text: str, edit: Edit) -> frozenset[str]:
-    """The lines that an edit alone makes."""
     start, end = text.rfind("\n", 0, edit.start) + 1, text.find("\n", edit.end) % (len(text) + 1)
     return frozenset(
         line.strip() for line in (text[start : edit.start] + edit.text + text[edit.end : end]).splitlines()

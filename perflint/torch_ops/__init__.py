@@ -51,7 +51,6 @@ def of_function(qualified: str) -> Operation | None:
 
 @functools.cache
 def of_method(name: str) -> Operation | None:
-    """What a method of torch.Tensor does."""
     return _operation("methods", name)
 
 
@@ -81,7 +80,6 @@ def of_name(name: str) -> Operation | None:
 
 @functools.cache
 def does(name: str, trait: Trait) -> bool:
-    """Whether the operation of that last name has the trait, be it called as a method or as a function."""
     operation = of_name(name)
     return operation is not None and operation.does(trait)
 

@@ -33,7 +33,7 @@ from perflint.transforms.collected import (
     last_converted,
     shape_of_one,
 )
-from perflint.transforms.host_reads import Read, item_of, read_of, way_to
+from perflint.transforms.host_code import Read, item_of, read_of, way_to
 from perflint.transforms.operations import InsertAfter, Replace, expression
 from perflint.transforms.operations import statement as statement_of
 from perflint.transforms.rewrite import Blocked, rewrite
@@ -120,7 +120,6 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
 
 
 def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
-    """Where a local sum is read after the loop; None where others may read it, too."""
     function = program.function_of(found.loop)
     if function is None:
         return None
@@ -144,7 +143,6 @@ def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
 
 
 def _reads_alike(program: Program, node: ast.expr) -> bool:
-    """Does whole code around it treat an integer as it does a float?"""
     read = program.parent(node)
     if isinstance(read, ast.Compare):
         return all(isinstance(each, _ORDERING) for each in read.ops)
@@ -172,7 +170,6 @@ def shows_as_float(program: Program, node: ast.expr) -> bool:
 
 
 def _template(program: Program, node: ast.expr) -> str:
-    """The text into which `"..." % node` or `"...".format(node)` puts it; empty for other code."""
     around = program.parent(node)
     outer = program.parent(around) if isinstance(around, ast.Tuple) else around
     if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mod) and outer.left is not node:
@@ -203,7 +200,6 @@ def _part_of_tensor(program: Program, read: Read, statement: ast.stmt, added: as
 
 
 def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
-    """The safety of doing the steps from the read to the sum on the device; raises Blocked."""
     safety = Safety.EXACT
     for step, part in way_to(program, read.top, added):
         if isinstance(step, ast.UnaryOp) and isinstance(step.op, ast.USub):
@@ -253,7 +249,6 @@ def _is_small(program: Program, node: ast.expr) -> bool:
 
 
 def _starting_values(program: Program, found: Accumulator) -> list[int | float]:
-    """The literal numbers that the variable may hold when the loop starts or sets it; raises Blocked."""
     region = start_region(program, found.loop, found.path, _is_number)
     if region is None:
         raise Blocked(f"`{found.path}` is not known to start as a number")
@@ -329,7 +324,6 @@ def _check_other_additions(program: Program, found: Accumulator, statement: ast.
 
 
 def _check_subtracted(program: Program, node: ast.expr) -> None:
-    """Raises Blocked where `node` may be a bool, which tensors can't subtract."""
     if not _is_no_bool(program, node):
         raise Blocked(f"`{program.segment(node)}` may be a bool, which is not subtracted from a tensor")
 
@@ -357,7 +351,6 @@ def _settles_on_cuda(program: Program) -> bool:
 
 
 def _devices(program: Program) -> Iterator[ast.expr]:
-    """The devices that tensors and modules are moved to; for `.cuda()` the call itself."""
     for call in program.of_type(ast.Call):
         if receiver_of(call, "cuda") is not None:
             yield call

@@ -17,7 +17,7 @@ from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Function, own_nodes, path_of, receiver_of
 from perflint.transforms.accumulate import FLOAT_FORMATS, check_real, has_doubles, is_in_string, shows_as_float
 from perflint.transforms.collected import ANY_SHAPE, kept_until, shape_of_one
-from perflint.transforms.host_reads import read_of
+from perflint.transforms.host_code import read_of
 from perflint.transforms.operations import Replace, expression
 from perflint.transforms.rewrite import Blocked, rewrite
 

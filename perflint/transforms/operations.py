@@ -25,8 +25,6 @@ _NOTE = "_perflint_note"
 
 @dataclass(frozen=True)
 class Replace:
-    """One expression stands in the place of another."""
-
     old: ast.expr
     new: ast.expr
 
@@ -41,16 +39,12 @@ class ReplaceStatements:
 
 @dataclass(frozen=True)
 class InsertBefore:
-    """Statements stand before another one."""
-
     statement: ast.stmt
     new: tuple[ast.stmt, ...]
 
 
 @dataclass(frozen=True)
 class InsertAfter:
-    """Statements stand after another one."""
-
     statement: ast.stmt
     new: tuple[ast.stmt, ...]
 
@@ -65,16 +59,12 @@ class AddKeywords:
 
 @dataclass(frozen=True)
 class AddName:
-    """`from module import ...` imports one name more."""
-
     statement: ast.ImportFrom
     name: str
 
 
 @dataclass(frozen=True)
 class Decorate:
-    """A definition has one more decorator, directly above it."""
-
     definition: Definition
     decorator: ast.expr
 
@@ -114,7 +104,6 @@ def _noted(node: Node, **told: Any) -> Node:
 
 
 def takes_keywords(call: ast.Call) -> bool:
-    """Can the call be given keywords: is its argument no bare generator?"""
     return not (len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and not call.keywords)
 
 
@@ -133,8 +122,6 @@ def is_new(node: ast.AST) -> bool:
 
 
 def derived(old: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> ast.expr:
-    """The expression `old` with other `parts` in it; what is made stands where it did."""
-
     def copied(node: Any) -> Any:
         if isinstance(node, list):
             items = [copied(each) for each in node]
@@ -169,7 +156,6 @@ def standing_for(statement: Node, old: ast.stmt, *, head: bool = False, last: in
 
 
 def located(node: Node, at: ast.expr | ast.stmt) -> Node:
-    """The new code `node`, told to stand where `at` does."""
     for each in _new_nodes(node):
         if "lineno" in each._attributes:
             ast.copy_location(each, at)
@@ -216,7 +202,6 @@ def statements(template: str, **parts: Part) -> list[ast.stmt]:
 
 
 def statement(template: str, **parts: Part) -> ast.stmt:
-    """The one statement of `template`."""
     (only,) = statements(template, **parts)
     return only
 
@@ -266,7 +251,6 @@ def assignment(target: str, value: ast.expr) -> ast.stmt:
 
 
 def call_like(call: ast.Call, func: ast.expr) -> ast.expr:
-    """A call of `func` with the arguments of `call`."""
     return new(ast.Call(func, call.args, call.keywords))
 
 
@@ -282,7 +266,6 @@ def tuple_of(items: Sequence[ast.expr | str], ctx: ast.expr_context | None = Non
 
 
 def number(value: int | float) -> ast.expr:
-    """The literal of a number."""
     if value < 0:
         return new(ast.UnaryOp(ast.USub(), new(ast.Constant(-value))))
     return new(ast.Constant(value))

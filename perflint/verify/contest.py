@@ -8,7 +8,6 @@ from typing import Any
 
 from perflint.shim.settings import starts_slowly
 from perflint.verify import statistics
-from perflint.verify.merits import joint_merit, merit, too_little
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import AT_ONCE, Budget, Protocol, Schedule
 from perflint.verify.race import Enough, Race, Room
@@ -28,6 +27,7 @@ from perflint.verify.statistics import (
     more,
     only,
 )
+from perflint.verify.summary import joint_merit, merit, too_little
 from perflint.verify.verdict import FixVerdict, Grade, Likeness
 
 Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]  # holds a race
@@ -40,8 +40,6 @@ _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something mor
 
 
 class _FailTogether(Exception):
-    """Several fixes fail in one patch, and nobody knows which of them does."""
-
     def __init__(self, fixes: Fixes, race: Race) -> None:
         super().__init__()
         self.fixes, self.race = fixes, race
@@ -162,13 +160,11 @@ class Contest:
         return chosen
 
     def _may_gain(self, fix: FixVerdict, *, in_haste: bool) -> bool:
-        """Whether to race it with others: in haste unless it is slower for sure, else if it (seems to) gain alone."""
         said, alone = self._said.get(fix.name), self._fixes[fix.name].alone
         seems = said is Outcome.UNSURE and alone is not None and alone.ratio > SOUGHT_GAIN
         return said is Outcome.FASTER or seems or (in_haste and said is not Outcome.SLOWER)
 
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
-        """The chosen fixes, and the best of those that compile, if it is faster on top of them."""
         groups = [[fix] for fix in slow] if self._room.processes == 1 else [slow]
         for group in groups:
             together = {more(fix.name): [fix] for fix in group if self.patched([*chosen, fix], WHOLE)}
@@ -232,7 +228,6 @@ class Contest:
         return Settled(list(self._fixes.values()), patch, race)
 
     def _promising(self, chosen: Fixes) -> Fixes:
-        """The patch that seemed to gain most where it couldn't be told, if that is more than the chosen ones gain."""
         gain = statistics.against_original(self._choice.samples, PATCHED) if chosen else None
         wrong = {fix.name for fix in self._fixes.values()} - {*names_of(self._sound)}
         hopes = [(ratio, fixes) for ratio, fixes in self._hopes if wrong.isdisjoint(names_of(fixes))]
@@ -240,7 +235,6 @@ class Contest:
         return fixes if ratio > (gain.ratio if gain else SOUGHT_GAIN) else ()
 
     def _can_start(self, variants: int) -> bool:
-        """Whether there is time for enough rounds of so many variants, if they take as long as those before."""
         return variants * self._each <= self.budget.left
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
@@ -260,7 +254,6 @@ class Contest:
                 self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, together))
 
     def _together(self, chosen: Fixes) -> Fixes:
-        """The chosen fixes, and all that were not seen to be slower; those that compile only if there are no others."""
         others = _without(chosen, self._sound)
         fast = [fix for fix in others if not starts_slowly(fix.rule)]
         others = fast if chosen else fast or others
@@ -297,10 +290,6 @@ class Contest:
         self._fixes[fix.name] = replace(self._fixes[fix.name], **known)
 
     def _has_time(self, budget: Budget, *variants: int) -> bool:
-        """Whether there is time for races of so many variants each, the shortest that there are.
-
-        A race before them tells how long they take here.
-        """
         return sum(max(self.schedule.least(number), number * self._each) for number in variants) <= budget.left
 
     def _race(self, patches: Mapping[str, Fixes], seconds: float, before: Race | None = None) -> Race:
@@ -334,7 +323,6 @@ def _without(chosen: Fixes, fixes: Fixes) -> list[FixVerdict]:
 
 
 def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fixes]]:
-    """The patches of a race of which it can't be told whether they gain more than what is kept; and what it seems."""
     rivals = [KEPT] if KEPT in patches else ORIGINALS
     for name, fixes in patches.items():
         more_, gain = (statistics.speedup(race.samples, before, [name]) for before in (rivals, ORIGINALS))
@@ -343,7 +331,6 @@ def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fix
 
 
 def _is_decided(samples: Samples, names: Sequence[str]) -> bool:
-    """Whether it is clear how fast each variant is, against the original and against what it is on top of."""
     pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in names]
     if names[0] in (KEPT, PATCHED):
         pairs += [([names[0]], name) for name in names[1:]]

@@ -125,7 +125,6 @@ def _has_several_optimizers(compared: Comparison) -> bool:
 
 
 def _spread(comparisons: Iterable[Comparison]) -> _Spread:
-    """The largest difference of each value from run to run, by its step and name."""
     spread: dict[tuple[int, str], float] = {}
     for each in (difference for comparison in comparisons for difference in comparison.differences):
         place = each.step, each.name
@@ -134,7 +133,6 @@ def _spread(comparisons: Iterable[Comparison]) -> _Spread:
 
 
 def _near(spread: _Spread, difference: Difference) -> float:
-    """The spread of a value at its step, or soon after it."""
     return max(spread.get((difference.step + ahead, difference.name), 0.0) for ahead in range(_LUCK))
 
 
@@ -165,7 +163,6 @@ def _own_errors(compared: Comparison, *, is_repeatable: bool) -> Mapping[str, fl
 
 
 def _group(difference: Difference) -> str:
-    """All outputs are one group, as those of other steps are compared, too."""
     return OUTPUT if difference.name.startswith(OUTPUT) else difference.name
 
 
@@ -183,7 +180,6 @@ def _drift(difference: Difference, own: Mapping[str, float] | None, nudge: float
 
 
 def _closeness(difference: Difference, spread: _Spread, drift: float, least: float) -> Grade:
-    """Whether a difference is rounding, `least` or `drift`, or else no larger than the original's own."""
     if difference.error is None:  # a digest, of what goes on from another state, or stands beside a sample
         return Grade.ROUNDING
     if not math.isfinite(difference.error):
@@ -204,12 +200,10 @@ def _is_rounding(difference: Difference, error: float, drift: float, least: floa
 
 
 def _is_known(difference: Difference) -> bool:
-    """Whether there is a plausible result in double precision."""
     return difference.reference is not None and difference.reference * difference.share <= _NO_ROUNDING
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:
-    """The first and largest differences, causes before consequences."""
     return sorted(differences, key=lambda each: (each.step, each.name.startswith(DERIVED), -(each.error or 0.0)))
 
 
@@ -225,7 +219,6 @@ def _parting(difference: Difference) -> str:
 
 
 def _said_otherwise(standard: Standard, after: Recorded, *, exact: bool) -> Iterator[str]:
-    """What a run prints, logs or writes that the original doesn't."""
     runs = standard.run, standard.again or standard.run, after
     texts = {"prints": [_printed(run) for run in runs], "logs": [logged(run.folder) for run in runs]}
     for verb, (old, same, new) in texts.items():
@@ -243,7 +236,6 @@ _Files = Mapping[str, Path | None]
 
 
 def _written_otherwise(before: _Files, again: _Files, after: _Files, *, exact: bool) -> Iterator[str]:
-    """How written files differ; new files are ignored where their names differ from run to run."""
     for path in sorted((before.keys() & again.keys()) - after.keys()):
         yield f"it does not write {os.path.relpath(path)}"
     for path in sorted(after.keys() - before.keys()) if before.keys() == again.keys() else ():

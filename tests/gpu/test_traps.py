@@ -1,4 +1,4 @@
-"""What is known to go wrong in graphs of whole steps doesn't: `perflint docs traps` has the list."""
+"""What is known to go wrong in graphs of whole steps doesn't: tests/traps.md has the list."""
 
 # mypy: disable-error-code="no-untyped-call"
 

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perflint.runtime import optimizers, refusal, scene
-from perflint.runtime.gradients import Gradients, Pool
 from perflint.runtime.graphs import graphed_step
 from perflint.runtime.reads import Glance, Reads
 from perflint.runtime.refusal import CannotCapture, Unsettled
 from perflint.runtime.replay import flatten
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
 from perflint.runtime.scope import Scope
+from perflint.runtime.step_replay import Gradients, Pool
 from perflint.runtime.walk import Walk
 
 Step = Callable[..., Any]

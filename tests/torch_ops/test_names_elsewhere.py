@@ -41,7 +41,7 @@ _ALLOWED = {
     "perflint/profile/roofline.py": "formulas of work and bytes, by the name of a kernel's operation",
     "perflint/transforms/remedy.py": "messages, by kind of sync",
     "perflint/transforms/foreach.py": "the methods that torch._foreach_* has, with their arguments",
-    "perflint/transforms/host_reads.py": "links of a chain that an edit takes apart",
+    "perflint/transforms/host_code.py": "links of a chain that an edit takes apart",
     "perflint/transforms/capture/calls.py": "functions of other libraries that only compute, with a few of torch's",
     "perflint/transforms/capture/step_obstacles.py": "functions of a step that leave nothing behind on the host",
     "perflint/transforms/filled.py": "names of parameters",

@@ -99,7 +99,6 @@ def _shown_inside(program: Program, function: Function) -> list[GraphUse]:
 
 
 def _cutting(program: Program) -> set[Function | None]:
-    """The functions that read `detach` or `data` of something other than a library."""
     cuts = (each for each in program.of_type(ast.Attribute) if each.attr in CUTTING)
     return {program.function_of(each) for each in cuts if not program.qualified(each)}
 
@@ -253,7 +252,6 @@ class _Walk:
         self.uses(self._flow.graph_of(callee).readers(parameter), (*calls, call))
 
     def uses(self, uses: Iterable[ast.Name], calls: Calls) -> None:
-        """Go on from names whose values have a graph."""
         for use in uses:
             self.follow(use, calls)
 
@@ -314,7 +312,6 @@ def _compares_identity(node: ast.Compare) -> bool:
 
 
 def _has_none(value: Value) -> bool:
-    """Is it known to hold no tensor, or none that could have a graph?"""
     is_plain = value.kind in _HARMLESS or value.dtype in _INTEGRAL
     return is_plain or (bool(value.items) and all(map(_has_none, value.items or ())))
 

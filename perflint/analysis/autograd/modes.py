@@ -160,7 +160,6 @@ class TrainingModes:
 
     @cached_property
     def may_evaluate(self) -> bool:
-        """Does anything put a module into evaluation mode?"""
         switches = (switch for each in self._program.of_type(ast.Call) for _, switch in self._switched(each))
         return any(each.training is False for each in switches)
 

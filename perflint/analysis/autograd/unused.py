@@ -54,7 +54,6 @@ class UnusedGraph:
         return f"which `{by}` throws away {'at once' if self.is_at_once else f'in line {self.cut.lineno}'}"
 
     def end(self, program: Program) -> ast.Call | None:
-        """The call that lets go of the graph; None of `data`."""
         call = self.cut if isinstance(self.cut, ast.Call) else program.parent(self.cut)
         return call if isinstance(call, ast.Call) and self.cut in (call, call.func) else None
 
@@ -278,7 +277,6 @@ class Unstepped:
         return bool(self._program.get(Effects).of(call, Effect.TRAINS))
 
     def _zeroes(self, call: ast.Call, module: str) -> bool:
-        """Is it `zero_grad` of the module, or of an optimizer that steps it?"""
         zeroed = receiver_of(call, "zero_grad")
         return zeroed is not None and module in {path_of(zeroed), *self._modules.get(path_of(zeroed), ())}
 

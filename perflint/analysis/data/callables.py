@@ -47,17 +47,14 @@ class Callables:
 
     @cached_property
     def _set_from_outside(self) -> set[str]:
-        """The attributes that the program sets on other objects than self."""
         stores = (each for each in self._program.of_type(ast.Attribute) if isinstance(each.ctx, ast.Store))
         return {each.attr for each in stores if getattr(each.value, "id", "") != "self"}
 
     def is_made_by_library(self, node: ast.AST, depth: int = _CHAIN) -> bool:
-        """Is it for sure what a library's function made, or a method of that, and no object of the program?"""
         origins = self._origins.of(node) if depth else []
         return bool(origins) and all(self._makes_its_own(each, depth) for each in origins)
 
     def is_generator(self, node: ast.AST, depth: int = _CHAIN) -> bool:
-        """May it be a generator of random numbers that a library makes?"""
         return any(self._makes_generator(each, depth) for each in (self._origins.of(node) if depth else ()))
 
     def _makes_generator(self, origin: ast.AST, depth: int) -> bool:
@@ -160,7 +157,6 @@ class OptimisticPointsTo(PointsTo):
         return super()._dispatched(call) or self.program.get(Callees).of(call.func)
 
     def joined(self, operand: ast.expr) -> Locations:
-        """What the result of an operator holds of an operand that is a container."""
         is_container = self.program.value(operand).kind in (Kind.SEQUENCE, Kind.MAPPING)
         return super().joined(operand) if is_container else NOWHERE
 
@@ -245,11 +241,9 @@ class Callees(CallGraph):
         self._callables = program.get(Callables)
 
     def callees(self, call: ast.Call) -> Sequence[Function]:
-        """The functions of this file that a call may run."""
         return super().callees(call) or self.of(call.func)
 
     def of(self, node: ast.AST) -> list[Function]:
-        """The functions that calling `node` runs: itself, `__call__` of its class, or those that a library wraps."""
         return [part for part in self._callables.of(node) if isinstance(part, FUNCTIONS)]
 
 
@@ -294,7 +288,6 @@ class Draws:
         return Draws(self._program, self._callables.made_at(call))
 
     def may_call(self, node: ast.AST) -> bool:
-        """May calling the value of `node`, a transform or a function, draw random numbers?"""
         return any(map(self._part_draws, self._callables.of(node)))
 
     def _part_draws(self, part: Part) -> bool:

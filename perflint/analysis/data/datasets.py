@@ -271,7 +271,6 @@ class Datasets:
         )
 
     def _private_write(self, function: Function, what: str, when: str) -> str:
-        """What running `function` in a worker changes in the worker's copy alone; empty if nothing."""
         changed = next(iter(self._effects.left_behind(function)), "")
         return f"{what} changes {changed} as it {when}, and every worker would have its own" if changed else ""
 
@@ -369,6 +368,5 @@ def _may_be(program: Program, node: ast.expr, loader: LoaderCall) -> bool:
 
 
 def _is_orderly(program: Program, sampler: ast.AST) -> bool:
-    """Is it None, or a sampler that draws nothing?"""
     name = program.qualified(sampler.func) if isinstance(sampler, ast.Call) else ""
     return getattr(sampler, "value", sampler) is None or name.rpartition(".")[2] in _ORDERLY

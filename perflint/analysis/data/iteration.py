@@ -136,7 +136,6 @@ class Iteration:
 
 
 def name_of(program: Program, call: ast.Call) -> str:
-    """The qualified name of what is called, also where it is imported by a star."""
     return program.qualified(call.func) or program.value(call.func).name
 
 
@@ -163,7 +162,6 @@ class Workers:
         self.queried: set[str] = set()  # functions of other files that a start depends on
 
     def of(self, node: ast.AST) -> Reason | None:
-        """What iterating over `node` starts."""
         return self._started(node, held=False)
 
     def of_parts(self, node: ast.AST) -> Reason | None:
@@ -187,7 +185,6 @@ class Workers:
         return self._of_setting(Setting(state, expression, certain), what)
 
     def summaries(self, call: ast.Call) -> tuple[Summary, ...]:
-        """What other files tell of the function that is called."""
         self.queried.update(self._program.targets(call))
         return tuple(self._program.summaries(call))
 

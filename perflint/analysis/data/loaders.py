@@ -91,7 +91,6 @@ class Loaders:
 
     @cached_property
     def calls(self) -> list[LoaderCall]:
-        """The calls that build loaders, in source order."""
         calls = filter(self._builds, self._program.of_type(ast.Call))
         return [self._loader(call, 0, certain=self._is_class_in_sight(call.func)) for call in calls]
 
@@ -109,12 +108,10 @@ class Loaders:
 
     @cached_property
     def by_call(self) -> dict[ast.AST, LoaderCall]:
-        """The loaders by the calls that build them."""
         return {loader.call: loader for loader in self.calls}
 
     @cached_property
     def command_line(self) -> dict[str, ast.expr | None]:
-        """The defaults of the command line's options, by attribute; None for no default."""
         return dict(self._options())
 
     def _options(self) -> Iterator[tuple[str, ast.expr | None]]:
@@ -241,7 +238,6 @@ class Loaders:
 
 
 def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
-    """The expression in `call` for a parameter of DataLoader, which comes after `offset` other arguments."""
     return bind(call, (*("",) * offset, *_PARAMETERS)).get(name)
 
 
@@ -273,7 +269,6 @@ def as_option(figures: Iterable[tuple[str, int, int]]) -> str:
 
 
 def _of_option(option: str) -> dict[str, tuple[int, int]]:
-    """Workers, and the batches that each keeps ready, by the text of the call."""
     lines = (line.split(" ", 2) for line in option.splitlines())
     return {call: (int(workers), int(prefetch)) for workers, prefetch, call in lines}
 

@@ -58,7 +58,6 @@ class Residence:
         return is_torch and told is not None and self._is_device(self._program.value(told))
 
     def uses_device(self, functions: Iterable[Function]) -> bool:
-        """Does one of the functions put something on the device, or may it?"""
         return any(self.moves(call) for each in functions for call in self._callees.calls(each))
 
     def _is_device(self, value: Value) -> bool:
@@ -199,7 +198,6 @@ class Pickling:
         return "under the main guard" if any(map(is_main_guard, self._program.ancestors(node))) else ""
 
     def kept_by(self, node: ast.ClassDef) -> str:
-        """An open file or a lambda that objects of a class keep."""
         return self._handle(node) or self._lambda(node)
 
     def _handle(self, node: ast.ClassDef) -> str:
@@ -375,7 +373,6 @@ class Isolation:
                 yield node
 
     def _is_plain(self, node: ast.AST) -> bool:
-        """Is it nothing that has parts which may change, such as an option of the command line?"""
         is_option = isinstance(node, ast.Attribute) and node.attr in self._program.get(Loaders).command_line
         return is_option or self._program.value(node).kind in _PLAIN
 

@@ -59,7 +59,6 @@ class Origins:
         return self._known[node]
 
     def calls(self, node: ast.AST) -> list[ast.Call]:
-        """The calls that the value of `node` may come from."""
         return [origin for origin in self.of(node) if isinstance(origin, ast.Call)]
 
     def given_at(self, site: ast.Call) -> Origins:
@@ -249,7 +248,6 @@ class Attributes:
         return not self._is_of_torch(node)
 
     def _class_of(self, node: ast.expr) -> ast.ClassDef | None:
-        """The class of this file of which the object is."""
         found = self._program.class_around(node) if path_of(node) == "self" else self._program.value(node).node
         return found if isinstance(found, ast.ClassDef) else None
 

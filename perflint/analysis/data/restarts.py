@@ -58,7 +58,6 @@ def restarts(program: Program, loader: LoaderCall) -> Restarts:
 
 
 def _loops(program: Program, walk: ast.AST, makers: set[ast.AST]) -> list[Loop]:
-    """The loops around a walk that don't make the loader anew, nor walk it themselves."""
     return [each for each in loops_around(program, walk) if each not in makers]
 
 
@@ -93,13 +92,11 @@ def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:
 
 
 def _given(program: Program) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """The calls of the program, each with what it is given by a name."""
     for call in program.of_type(ast.Call):
         yield from ((call, each) for each in arguments_of(call) if path_of(each))
 
 
 def _may_walk(program: Program, call: ast.Call) -> bool:
-    """May it be a function of another file that walks what it is given?"""
     name = program.qualified(call.func) or path_of(call.func)
     return program.callee(call) is None and not _KEEPING.search(name) and not WRAPS.fullmatch(name)
 
@@ -128,7 +125,6 @@ def _makers(program: Program, loader: ast.expr) -> set[str]:
 
 
 def _makes(program: Program, call: ast.Call, maker: str) -> bool:
-    """Is it a call of the function of another file, or does what it gives have that part?"""
     return any(f"{maker}.".startswith(f"{each}.") for each in program.targets(call))
 
 
@@ -191,7 +187,6 @@ def _shuffles(program: Program, loader: LoaderCall) -> bool:
 
 
 def _trains_for_one_epoch(program: Program) -> bool:
-    """Does the file say that training takes a single epoch?"""
     return any(each.arg in _EPOCHS and integer(each.value) == 1 for each in program.of_type(ast.keyword))
 
 

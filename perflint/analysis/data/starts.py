@@ -74,7 +74,6 @@ class Starts:
 
     @property
     def queried(self) -> set[str]:
-        """The functions of other files that a start depends on."""
         return self._workers.queried
 
     def first(self) -> Start | None:
@@ -113,7 +112,6 @@ class Starts:
         return is_loader_class(self._program.qualified(base))
 
     def _is_part_of_package(self) -> bool:
-        """Does the module import its siblings relatively, so that it cannot be run as a script?"""
         return any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in self._program.tree.body)
 
     def _in_statement(self, statement: ast.stmt, top: ast.stmt) -> Start | None:
@@ -192,11 +190,9 @@ class Starts:
         return any(name.endswith("multiprocessing.get_context") for name in self._makers(context))
 
     def _gives_work(self, call: ast.Call) -> bool:
-        """Is it `ProcessPoolExecutor().submit(work)`?"""
         return any(map(_EXECUTOR.fullmatch, self._makers(receiver_of(call, "submit", "map"))))
 
     def _makers(self, node: ast.expr | None) -> list[str]:
-        """The qualified names of the calls that may have made an object."""
         return [self._program.qualified(origin.func) for origin in self._origins.calls(node)] if node else []
 
     def _is_process(self, node: ast.expr) -> bool:
@@ -246,7 +242,6 @@ class Starts:
         return imported and isinstance(call.func, ast.Name) and bool(_VERB.search(call.func.id))
 
     def _surely_iterates(self, call: ast.Call) -> bool:
-        """Is it the fit of a trainer of Lightning?"""
         names = self._makers(receiver_of(call, *_FIT))
         return any(name.rpartition(".")[2] == "Trainer" and "lightning" in name for name in names)
 

@@ -27,7 +27,6 @@ class _Variables:
         self._replaced: dict[Value, Value] = {}
 
     def write(self, name: str, block: Block, value: Value) -> None:
-        """Let `name` hold `value` from here to the end of `block`."""
         self._values[name, block] = value
 
     def read(self, name: str, block: Block) -> Value:
@@ -198,7 +197,6 @@ class Building(ABC):
         self._block = block
 
     def _go(self, block: Block, *, sealed: bool = True) -> None:
-        """Fall through into `block`."""
         self._edge(self._block, block)
         self._enter(block, sealed=sealed)
 

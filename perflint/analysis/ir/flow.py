@@ -324,7 +324,6 @@ class Flow:
         self._graphs: dict[Scope, Graph] = {}
 
     def graph(self, node: ast.AST) -> Graph:
-        """The IR of the scope whose own code holds `node`."""
         return self.graph_of(self.program.scope_of(node))
 
     def graph_of(self, scope: Scope) -> Graph:

@@ -166,7 +166,6 @@ class Graph:
         return found
 
     def value(self, name: ast.AST) -> Value | None:
-        """The value that a name reads, or that a binding gives; None where this scope does not hold it."""
         return self.values.get(name)
 
     def read(self, name: ast.Name) -> Value | None:
@@ -203,7 +202,6 @@ class Graph:
         return [*self.uses.get(definition, ()), *self.captured.get(name, ())]
 
     def is_shared(self, name: str) -> bool:
-        """May other code read or rebind the variable while the scope runs?"""
         return name in self.shared or name in self.captured
 
     def carried(self, loop: ast.AST) -> list[Phi]:

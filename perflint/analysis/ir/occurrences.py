@@ -58,7 +58,6 @@ def start_region(
 
 
 def is_empty_list(value: Value) -> bool:
-    """Is it a list, or another sequence, of no items?"""
     return value.kind is Kind.SEQUENCE and value.items == ()
 
 
@@ -85,7 +84,6 @@ def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST)
 
 
 def reads(node: ast.AST, names: Iterable[str]) -> bool:
-    """Does `node` name one of these variables?"""
     known = frozenset(names)
     return any(isinstance(each, ast.Name) and each.id in known for each in ast.walk(node))
 

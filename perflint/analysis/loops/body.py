@@ -128,7 +128,6 @@ class Body(Expressions):
     # -- values
 
     def state(self, value: Value, at: ast.AST) -> State:
-        """Where what a variable holds at a node comes from."""
         return self._state(value, self.graph.places[at][0])
 
     def _state(self, value: Value, at: Block) -> State:
@@ -282,7 +281,6 @@ class Body(Expressions):
 
 
 def _either(states: Sequence[State]) -> State:
-    """What is one of these."""
     bound, carried = any(each.bound for each in states), any(each.carried for each in states)
     return State(merged(each.trace for each in states), bound, carried)
 

@@ -95,7 +95,6 @@ def keeps_numbers(name: str) -> bool:
 
 
 def is_choice(name: str) -> bool:
-    """Does an operation of that name choose by the greatest, or by chance?"""
     return name in _CHOICES or torch_ops.does(name, "choosing")
 
 
@@ -167,7 +166,6 @@ def _runs_module(program: Program, node: ast.Call) -> bool:
 
 
 def is_method_of_tensors(name: str) -> bool:
-    """Has a tensor, or a list of some, a method of that name?"""
     return name in LISTS or keeps_numbers(name) or torch_ops.of_method(name) is not None
 
 
@@ -255,7 +253,6 @@ def _state_of(program: Program, function: Function, depth: int) -> set[str]:
 
 
 def _is_cache(program: Program, value: Definition) -> bool:
-    """Is the attribute only set where a test of itself says so?"""
     tests = (each.test for each in program.ancestors(value.node) if isinstance(each, ast.If))
     return any(path_of(part) == value.name for test in tests for part in ast.walk(test))
 
@@ -274,7 +271,6 @@ def is_carried_by_rnn(program: Program, flow: LoopFlow, name: str) -> bool:
 
 
 def rnn_name(flow: LoopFlow) -> str:
-    """How the program calls the module that carries the state."""
     names = (path_of(call.node.func) for call in flow.calls if call.sort.model and call.direct)
     return next(names, "the RNN")
 

@@ -156,11 +156,9 @@ class Expressions(ABC):
         return any(places[each.node][1] > places[node][1] for each in self.graph.bindings[name])
 
     def note_read(self, name: str, node: ast.expr) -> None:
-        """Note a read of what the iteration before left."""
         self.flow.reads.setdefault(name, []).append(node)
 
     def is_bound(self, node: ast.expr) -> bool:
-        """Does `node`, a variable or an attribute, hold what this iteration gave it?"""
         return self._state_of(node).bound
 
     def _state_of(self, node: ast.expr) -> State:
@@ -171,7 +169,6 @@ class Expressions(ABC):
         return path_of(node) in self.header.indices
 
     def place(self, node: ast.Subscript) -> Place:
-        """The place of what `node` writes to."""
         return place(self.step_index(node), self.header.indices)
 
     def step_index(self, node: ast.Subscript) -> ast.expr:
@@ -223,7 +220,6 @@ class Expressions(ABC):
                 self.flow.chunks |= all(end.is_index or end.slices or end.carried for end in ends)
 
     def add_slice(self, base: str, node: ast.expr, axis: int | None, offset: int | None, is_tensor: bool) -> Trace:
-        """Note a step of a sequence."""
         self.flow.slices.append(TimeSlice(base, node, axis, offset, is_tensor))
         return Trace(slices=frozenset({base}))
 

@@ -100,7 +100,6 @@ INDEX = Trace(is_index=True)
 
 
 def from_before(path: str) -> Trace:
-    """What the iteration before left under a name."""
     return Trace(carried=frozenset({path}), kept=frozenset({path}))
 
 
@@ -219,7 +218,6 @@ class LoopFlow:
     chunks: bool = False  # a range of steps is taken each time
 
     def sums(self) -> set[str]:
-        """The names that only ever add up what the iterations give."""
         return {each.name for each in self.collected if each.how == "sum"} - set(self.reads)
 
     def delayed(self) -> set[str]:

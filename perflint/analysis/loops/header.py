@@ -133,7 +133,6 @@ def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
 
 
 def _sequence(node: ast.expr) -> str:
-    """Of `x` and of its step `x[0]`, x."""
     return path_of(node.value if isinstance(node, ast.Subscript) else node)
 
 
@@ -275,17 +274,14 @@ def _parting(node: ast.Call) -> Bound:
 
 
 def split_base(node: ast.Call) -> ast.expr:
-    """What `torch.split(x, ...)` or `x.split(...)` splits."""
     return _parting(node).get("input") or (node.func.value if isinstance(node.func, ast.Attribute) else node)
 
 
 def split_size(node: ast.Call) -> ast.expr | None:
-    """The size of each part."""
     return _parting(node).get("split_size", "split_size_or_sections")
 
 
 def split_axis(node: ast.Call) -> int | None:
-    """The axis along which it splits, where it is written as a constant."""
     axis = _parting(node).get("dim")
     return 0 if axis is None else integer(axis)
 
@@ -304,7 +300,6 @@ def never_over_time(program: Program, loop: Loop, header: Header) -> bool:
 
 
 def _is_setup(program: Program, function: Function) -> bool:
-    """Does it construct an object, or belong to a dataset or an optimizer?"""
     owner, name = program.class_of(function), getattr(function, "name", "")
     return name in _SETUP or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer")))
 
@@ -331,7 +326,6 @@ def _steps(program: Program, node: ast.Call) -> bool:
 
 
 def _steps_environment(program: Program, node: ast.Call) -> bool:
-    """Does it step something that is named as an environment is?"""
     stepped = receiver_of(node, "step")
     return stepped is not None and _ENVIRONMENT.search(path_of(stepped).rpartition(".")[2]) is not None
 

@@ -56,12 +56,10 @@ class _Walk:
 
     @cached_property
     def _nodes(self) -> list[ast.AST]:
-        """All that runs for each sample."""
         return [each for part in self._repeated for each in ast.walk(part)]
 
     @cached_property
     def _own(self) -> frozenset[str]:
-        """The variables that are computed of a sample, or of its index."""
         return dependents(self._loop, variables_in(self._target))
 
     def _looked_into(self, loop: ast.For | ast.ListComp, target: ast.expr) -> tuple[str, Sequence[ast.AST]]:
@@ -178,7 +176,6 @@ class _Walk:
         return len(parts) == len(targets) and all(map(self._is_of_tensor, parts))
 
     def _is_of_tensor(self, part: ast.Subscript) -> bool:
-        """Is it a part of a tensor, or of what is stacked in the end?"""
         kind = self._program.value(part.value).kind
         return kind is Kind.TENSOR or (self._is_stacked and kind is Kind.UNKNOWN)
 
@@ -232,5 +229,4 @@ class _Walk:
 
 
 def _repeated(loop: ast.For | ast.ListComp) -> Sequence[ast.AST]:
-    """What runs for each sample."""
     return loop.body if isinstance(loop, ast.For) else [loop.elt]

@@ -33,11 +33,9 @@ class Memory:
         self._active: set[Scope] = set()
 
     def graph(self, node: ast.AST) -> Graph:
-        """The IR of the scope whose own code holds `node`."""
         return self._flow.graph(node)
 
     def points_to(self, node: ast.AST) -> PointsTo:
-        """The locations and writes of the scope whose own code holds `node`."""
         return self.points_of(self.program.scope_of(node))
 
     def writes_after(self, node: ast.expr, point: ast.AST) -> Iterator[Write]:

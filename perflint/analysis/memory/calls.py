@@ -36,7 +36,6 @@ class Calls(LibraryCalls):
         """What a function inside of this scope finds under `name` at any time."""
 
     def outside(self, name: str) -> Locations:
-        """What a variable of a scope around this one may hold."""
         places = [Location(Origin.OUTER, each) for each in (name, *self.sharing.of_variable(name))]
         return frozenset(places).union(*(self.cells.held.get((each, VARIABLE), ()) for each in places))
 
@@ -101,7 +100,6 @@ class Calls(LibraryCalls):
     # -- functions of this file
 
     def _dispatched(self, call: ast.Call) -> Sequence[Function]:
-        """Each `forward` of this file that `layer(...)` or `self.layers[i](...)` may run."""
         is_module = self.program.value(call.func).kind in (Kind.MODULE, Kind.UNKNOWN)
         return self.program.get(Modules).forwards(call) if is_module else ()
 

@@ -72,7 +72,6 @@ class Trace:
         return replace(self, inside=(key, *self.inside), tensor=self.tensor if self.inside else node)
 
     def out(self) -> Trace:
-        """Take what holds the tensor out of the outermost container."""
         return replace(self, inside=self.inside[1:])
 
 

@@ -219,12 +219,10 @@ class Modules:
         yield entries.get(node.attr) if not is_changed else None
 
     def _is_set_by_name(self, attribute: str) -> bool:
-        """May the program set such an attribute by `setattr`?"""
         return any(fnmatch.fnmatchcase(attribute, each) for each in self._set_names)
 
     @cached_property
     def _set_names(self) -> set[str]:
-        """The patterns of the names of attributes that the program sets by `setattr`."""
         calls = (each for each in self._program.of_type(ast.Call) if path_of(each.func).endswith("setattr"))
         return {_pattern(each.args[1]) if len(each.args) > 1 else _FIELD for each in calls}
 
@@ -294,7 +292,6 @@ def as_built(node: ast.expr | None) -> ast.expr | None:
 
 
 def _returns_it(method: str) -> bool:
-    """Does a method of modules give the module itself, moved or cast?"""
     return method in _RETURN_IT or torch_ops.does(method, "cast") or torch_ops.does(method, "move")
 
 
@@ -329,7 +326,6 @@ _COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much 
 
 
 def registers_hooks(program: Program) -> bool:
-    """Does the program have torch call something of its own with each forward or backward?"""
     return any(map(_HOOK.fullmatch, program.get(_words)))
 
 
@@ -339,7 +335,6 @@ def may_be_hooked(program: Program) -> bool:
 
 
 def may_be_wrapped(program: Program) -> bool:
-    """Does the program use what may stand for a module or a function of its own?"""
     return may_be_hooked(program) or not program.get(_words).isdisjoint(_WRAPPERS)
 
 
@@ -349,7 +344,6 @@ def is_scripted(program: Program) -> bool:
 
 
 def _replaces_modules(program: Program) -> bool:
-    """Is something of the program's own put in the place of a class or function of torch: `nn.Linear = Linear`?"""
     stored = (node for node in program.of_type(ast.Attribute) if isinstance(node.ctx, ast.Store))
     return any(program.qualified(node.value).startswith("torch.nn") for node in stored)
 

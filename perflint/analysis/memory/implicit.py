@@ -196,7 +196,6 @@ class ImplicitCalls(Calls):
         self.write(node, places | (self.of(given) if given is not None else NOWHERE), deep=True)
 
     def globals_read(self) -> Locations:
-        """The data of scopes around this one that it reads."""
         names = {each.name for name, each in self.graph.values.items() if self._is_data_outside(name, each)}
         return frozenset().union(*map(self.outside, names))
 

@@ -39,17 +39,14 @@ _OF_SCALERS = ("scale", "unscale_", "update")  # methods of GradScaler that keep
 
 
 def is_library(program: Program, node: ast.expr) -> bool:
-    """Is it a library's function, or a call of one, which writes to nothing later on?"""
     return _is_known(program.qualified(getattr(node, "func", node)))
 
 
 def _is_known(name: str) -> bool:
-    """Is it torch's, or a function of a library that writes to nothing but what is noted of it?"""
     return libraries.is_pure(name) or name.startswith("torch.")
 
 
 def _is_display(place: Location) -> bool:
-    """Is it a container of Python's own, made here?"""
     displays = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
     return not place.path and isinstance(place.root, displays)
 
@@ -60,7 +57,6 @@ def is_decorated(program: Program, function: Function) -> bool:
 
 
 def decorators_of(program: Program, function: Function) -> list[ast.expr]:
-    """Its decorators, but for those that run it as a graph: they do what it does."""
     found: list[ast.expr] = getattr(function, "decorator_list", [])
     return [each for each in found if not program.qualified(getattr(each, "func", each)).startswith(_GRAPHS)]
 
@@ -92,7 +88,6 @@ class LibraryCalls(ABC):
 
     @property
     def indexes(self) -> bool:
-        """May indexing and iterating run a method of a class of the file?"""
         return any(map(self.is_run, INDEXING & self.specials.methods.keys()))
 
     def items_of(self, node: ast.expr) -> Locations:
@@ -296,7 +291,6 @@ class LibraryCalls(ABC):
         return self.cells.reach(given) | {made(call)} | unknown
 
     def _applies(self, call: ast.Call) -> bool:
-        """Is the call given a function, to apply to its other arguments, that may write to something?"""
         return any(self._may_write(each) for each in arguments_of(call))
 
     def _may_write(self, node: ast.expr, *, is_sure: bool = False) -> bool:

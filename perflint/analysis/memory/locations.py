@@ -39,7 +39,6 @@ class Location(NamedTuple):
 
     @property
     def is_outside(self) -> bool:
-        """Was it there before the function was called?"""
         return self.origin is not Origin.MADE
 
     @property

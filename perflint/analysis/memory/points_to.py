@@ -89,7 +89,6 @@ class PointsTo(ImplicitCalls):
 
     @property
     def names(self) -> Collection[str]:
-        """The variables that this scope binds."""
         return self._bindings.keys()
 
     def outer(self, name: str) -> Locations:
@@ -99,7 +98,6 @@ class PointsTo(ImplicitCalls):
         return found | (self.outside(name) if not bindings or name in self.graph.shared else NOWHERE)
 
     def returned(self) -> Locations:
-        """What this function may return, or yield, and all that can be reached from that."""
         return self.cells.reach(self._returns())
 
     def _returns(self) -> Locations:

@@ -68,7 +68,6 @@ class Sharing:
         return self._attributes.get(name, frozenset()) | self._attributes.get(ANY, frozenset())
 
     def of_variable(self, name: str) -> frozenset[str]:
-        """The other variables of the module that may share the storage of `name`."""
         return self._variables.get(name, frozenset())
 
     @cached_property
@@ -251,7 +250,6 @@ class Sharing:
 
 
 def _word(name: ast.expr | None) -> str:
-    """The name of an attribute; ANY for one that is computed."""
     return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ANY
 
 

@@ -107,7 +107,6 @@ class SpecialMethods:
         return not (value.sure and value.kind in _NO_INSTANCE)
 
     def inherited(self, method: Function, name: str) -> list[Function]:
-        """The methods called `name` of the bases in the file of the class of `method`."""
         bases = self._program.lineage(self._owner(method))[1:]
         return [each for each, of in self._classes.items() if of in bases and each.name == name]
 
@@ -127,12 +126,10 @@ class SpecialMethods:
 
 
 def only_asks(name: str) -> bool:
-    """Does a function of Python only ask for the class of what it is given, or for its attributes?"""
     return name.startswith("builtins.") and name.rpartition(".")[2] in _ASKS
 
 
 def run_by(node: ast.AST) -> Iterator[Runs]:
-    """The special methods that running a node, other than a call, runs if its operands have them."""
     method = _RUN_BY.get(type(node))
     return method(node) if method is not None else iter(())
 

@@ -112,7 +112,6 @@ def _is_linear(program: Program, consumer: Consumer) -> bool:
 
 
 def _passes(program: Program, graph: Graph, kept: Iterable[ast.AST]) -> list[ast.AST]:
-    """The calls of a function that run backward through what `kept` gives."""
     uses = [use for node in kept for use in program.graph_uses(node)]
     return [use.node for use in uses if use.fate is Fate.DIFFERENTIATED and use.node in graph.places]
 

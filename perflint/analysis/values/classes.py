@@ -53,7 +53,6 @@ class Frame:
         self.forget(name)
 
     def bind_path(self, path: str, value: Value) -> None:
-        """Give a path such as `self.h` a new value here."""
         self.env[path] = value
         self.rooted.add(path.partition(".")[0])
 
@@ -93,12 +92,10 @@ class FunctionInfo:
 
     @property
     def name(self) -> str:
-        """The function's name; `<lambda>` for a lambda."""
         return getattr(self.node, "name", "<lambda>")
 
     @cached_property
     def parameters(self) -> list[ast.arg]:
-        """The parameters, but for `*args` and `**kwargs`."""
         arguments = self.node.args
         return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
 
@@ -108,7 +105,6 @@ class FunctionInfo:
 
     @cached_property
     def handed_on(self) -> str:
-        """The parameter whose items it yields as they are; empty for what is no such generator."""
         return handed_on(self.node)
 
     def receive(self, arguments: dict[str, Value]) -> bool:
@@ -194,7 +190,6 @@ class ClassInfo:
         return next((info.attributes[name] for info in self.lineage() if name in info.attributes), None)
 
     def assign(self, name: str, value: Value) -> None:
-        """Join an assignment to `self.<name>` into what is known."""
         known = self.attributes.get(name)
         self.attributes[name] = value if known is None else join(known, value)
 
@@ -204,7 +199,6 @@ class ClassInfo:
 
 
 def names_module(base: str) -> bool:
-    """Does the name of a base class that is not known say that it is a module's?"""
     return base.endswith(_NAMES_OF_MODULES)
 
 

@@ -214,7 +214,6 @@ class _Inference:
 
 
 def _either(values: Iterable[NumberType | None]) -> NumberType | None:
-    """What is known of a value that is one of these."""
     known = [each for each in values if each is not None]
     return reduce(_join, known) if known else None
 
@@ -269,6 +268,5 @@ def _is_mean_loss(program: Program, made: ast.Call) -> bool:
 
 
 def _is_told(call: ast.Call) -> bool:
-    """May a call say how the loss is reduced?"""
     is_open = any(isinstance(each, ast.Starred) for each in call.args)
     return is_open or any(each.arg in _REDUCING for each in call.keywords)

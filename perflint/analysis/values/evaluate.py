@@ -64,7 +64,6 @@ class Evaluator(ABC):
         self.changes = 0  # of the classes and the star imports: everything depends on these
 
     def evaluate(self, node: ast.expr) -> Value:
-        """What is known of the value of `node` here."""
         value = self.values[node] = _EXPRESSIONS[node.__class__](self, node)
         return value
 

@@ -53,7 +53,6 @@ USUAL_NAMES = {  # what a star import of a project's own module passes on
 
 @lru_cache(maxsize=1024)
 def by_name(name: str) -> Value | None:
-    """What something likely is that people call `name`: a DataLoader."""
     return LIKELY_LOADER if _LOADER.match(name) else None
 
 

@@ -240,7 +240,6 @@ def _made_for(program: Program, name: ast.Name) -> ast.ListComp | None:
 
 
 def _of_range(program: Program, node: ast.expr) -> ast.expr | None:
-    """`n` of `range(n)`."""
     made = program.call_of(node, "builtins.range")
     return made.args[0] if made is not None and len(made.args) == 1 else None
 
@@ -262,6 +261,5 @@ def _is_fixed(program: Program, node: ast.expr) -> bool:
 
 
 def _is_of_self(program: Program, node: ast.expr) -> bool:
-    """Is it an attribute of `self`, or `self`, and no tensor?"""
     path = path_of(node)
     return path == "self" or (path.startswith("self.") and program.value(node).kind in (Kind.NUMBER, Kind.UNKNOWN))

@@ -37,13 +37,11 @@ class TorchCall(NamedTuple):
         return self.does.name
 
     def bound(self, *parameters: str) -> Bound:
-        """The arguments by the names of the parameters after the tensor."""
         is_function = self.tensor is not None and self.tensor in self.call.args
         return bind(self.call, ("input", *parameters) if is_function else parameters)
 
     @property
     def dim(self) -> ast.expr | None:
-        """The axis that the operation works on, where it is given."""
         return self._axes.get("dim", "axis")
 
     @property
@@ -63,7 +61,6 @@ class TorchCall(NamedTuple):
 
     @property
     def traits(self) -> frozenset[str]:
-        """What kind of operation it is: see `perflint.torch_ops.Operation`."""
         return self.does.traits
 
 
@@ -132,12 +129,10 @@ def moves_first(program: Program, function: Function) -> bool:
 
 
 def _moving(program: Program) -> set[Function | None]:
-    """The functions that take something to the device."""
     return {program.function_of(each) for each in program.of_type(ast.Call) if move(program, each) is not None}
 
 
 def _wrapped(program: Program, node: ast.expr) -> ast.expr:
-    """The tensor in `Variable(tensor)`."""
     is_variable = isinstance(node, ast.Call) and program.qualified(node.func).endswith(".Variable")
     return node.args[0] if isinstance(node, ast.Call) and is_variable and len(node.args) == 1 else node
 

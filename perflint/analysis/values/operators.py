@@ -176,7 +176,6 @@ class Arguments(NamedTuple):
 
     @property
     def on_device(self) -> bool:
-        """Is there a device tensor among the arguments, or in one?"""
         return any(value.on_device for value in self.tensors)
 
     def get(self, position: int, keyword: str) -> Value | None:

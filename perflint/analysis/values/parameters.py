@@ -86,7 +86,6 @@ def annotated_fields(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
 
 
 def _is_of_host(value: Value) -> bool:
-    """Is it a tensor on the host, or the host itself as a device?"""
     return (value.kind in (Kind.TENSOR, Kind.DEVICE) and value.place is Place.HOST) or value.literal == "cpu"
 
 
