@@ -38,8 +38,6 @@ _HOST, _UNKNOWN = Placed(Place.HOST), Placed(Place.UNKNOWN)
 
 
 class Placement:
-    """Where the modules of one program are."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._flow = program.get(Flow)
@@ -187,7 +185,6 @@ class Placement:
         return _last(call.func).endswith(("Parallel", "DDP", "DP", "compile"))
 
     def _is_handed_on(self, name: ast.Name, point: ast.AST) -> bool:
-        """Is the module given before `point` to what may move it: by its name, or as what is moved then?"""
         graph = self._flow.graph(point)
         calls = own_nodes(self._program.scope_of(point))
         return any(
@@ -205,7 +202,6 @@ class Placement:
 
 
 def _joined(places: Iterable[Placed]) -> Placed:
-    """What holds of a module that is one of several."""
     found = list(dict.fromkeys(places))
     moved = [each for each in found if each.place is Place.DEVICE]
     if moved:
@@ -222,7 +218,6 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _last(node: ast.expr) -> str:
-    """The last name of a path, or of what it is a part of: of `args["device"]`, device."""
     if isinstance(node, ast.Subscript):
         index = node.slice
         return str(index.value) if isinstance(index, ast.Constant) else _last(node.value)
@@ -260,7 +255,6 @@ def optimized(program: Program, params: ast.expr) -> Optimized | None:
 
 
 def _parts(program: Program, node: ast.AST) -> list[ast.AST] | None:
-    """What a collection is made of; None where that isn't known."""
     if isinstance(node, ast.Name | ast.Attribute):
         found = [each for each in program.get(Origins).of(node) if each is not node]
         return [*found, *_grown(program, node)] if found else None
@@ -297,7 +291,6 @@ def _given(program: Program, call: ast.Call) -> list[ast.AST] | None:
 
 
 def _grown(program: Program, node: ast.expr) -> list[ast.AST]:
-    """What is added to the collection by methods or `+=`, wherever in the same function."""
     path, scope = path_of(node), program.scope_of(node)
     found: list[ast.AST] = []
     for each in own_nodes(scope):

@@ -28,8 +28,6 @@ Part = Function | str | None  # a function of the file, the name of a function o
 
 
 class Callables:
-    """The parts of what one program calls: transforms, above all."""
-
     def __init__(self, program: Program, origins: Origins | None = None) -> None:
         self._program = program
         self._origins = origins or program.get(Origins)
@@ -40,7 +38,6 @@ class Callables:
         return Callables(self._program, self._origins.given_at(call))
 
     def of(self, node: ast.AST, depth: int = _DEPTH) -> list[Part]:
-        """All that calling the value of `node` may run; an instance of a library's class goes by the class."""
         parts = dict.fromkeys(part for origin in self._origins.of(node) for part in self._behind(origin, depth))
         is_replaced = isinstance(node, ast.Attribute) and node.attr in self._set_from_outside
         return list(parts | dict.fromkeys([None] if is_replaced else []))
@@ -101,7 +98,6 @@ class Callables:
             yield None
 
     def _items(self, argument: ast.expr) -> Iterator[ast.AST | None]:
-        """What a list of callables holds, or the callable itself; None for more that may be added to it."""
         for origin in self._origins.of(argument):
             if isinstance(origin, ast.List | ast.Tuple):
                 yield from origin.elts
@@ -195,23 +191,18 @@ class OptimisticPointsTo(PointsTo):
 
 
 class SideEffects(Memory):
-    """The effects of one program's functions, as far as they are known, by points-to analysis."""
-
     analysis = OptimisticPointsTo
 
     def left_behind(self, function: Function) -> list[str]:
-        """What `function` writes to that is no argument, in alphabetical order."""
         known = (each for each in self.summary(function).writes if each.to.origin is not Origin.ANYWHERE)
         return sorted({_written_name(each) for each in known if not self._is_argument(function, each.to)} - {""})
 
     def passes_on(self, function: Function) -> bool:
-        """Does `function` return an argument or a part of one, or put that into what it returns?"""
         summary = self.summary(function)
         given = (each for each in summary.returns | summary.holds if each.is_outside)
         return any(self._is_argument(function, each) for each in given)
 
     def _is_argument(self, function: Function, place: Location) -> bool:
-        """Is it a parameter, or a part of one, but the object whose method `function` is?"""
         first = next(iter([*function.args.posonlyargs, *function.args.args]), None)
         is_method = self.program.class_of(function) is not None and not is_static(function)
         return place.origin is Origin.PARAMETER and not (is_method and place.root is first)
@@ -224,7 +215,6 @@ class SideEffects(Memory):
 
 
 def _written_name(write: Write) -> str:
-    """What a write is to, in words: the root with the first attribute."""
     root = write.to.root.arg if isinstance(write.to.root, ast.arg) else str(write.to.root)
     attributes = [part for part in (*write.to.path, write.attribute) if part.isidentifier()]
     return ".".join([root, *attributes[:1]])
@@ -275,8 +265,6 @@ _DRAWING = frozenset("choice permutation shuffle normal uniform integers rand ra
 
 
 class Draws:
-    """Random draws in the functions, classes and transforms of one program."""
-
     def __init__(self, program: Program, callables: Callables | None = None) -> None:
         self._program = program
         self._callables = callables or program.get(Callables)
@@ -296,7 +284,6 @@ class Draws:
         return part is None or library_draws(part)
 
     def may_run(self, function: Function) -> bool:
-        """May running the body of `function` draw random numbers?"""
         if function not in self._known:
             self._known[function] = True  # while it is being computed, for transforms that run one another
             calls = (call for each in self._callees.reached([function]) for call in self._callees.calls(each))
@@ -304,7 +291,6 @@ class Draws:
         return self._known[function]
 
     def _may_draw(self, call: ast.Call) -> bool:
-        """May a call draw random numbers, other than in the functions of this file that it runs?"""
         value = self._program.value(call.func)
         if self._program.callee(call) is not None:
             return False

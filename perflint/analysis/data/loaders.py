@@ -59,7 +59,6 @@ class Setting:
 
     @property
     def is_missing(self) -> bool:
-        """Is the option surely off, and by nobody's choice?"""
         return self.state in (State.ABSENT, State.OFF)
 
 
@@ -78,13 +77,10 @@ class LoaderCall:
     persistent: Setting = Setting(State.ABSENT)  # of workers that stay from one epoch to the next
 
     def argument(self, name: str) -> ast.expr | None:
-        """The expression which the call gives for a parameter of DataLoader."""
         return _given(self.call, name, self.offset)
 
 
 class Loaders:
-    """The loaders of one program."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._origins = program.get(Origins)
@@ -96,7 +92,6 @@ class Loaders:
 
     @cached_property
     def derived(self) -> list[LoaderCall]:
-        """The calls that build loaders of other libraries and files, which hand keywords on to torch's DataLoader."""
         told = (call for call in self._program.of_type(ast.Call) if keyword_of(call, "num_workers") is not None)
         others = (call for call in told if call not in self.by_call)
         calls = (call for call in others if _DERIVED.match(self._program.qualified(call.func)))
@@ -135,7 +130,6 @@ class Loaders:
     # -- which calls
 
     def _builds(self, call: ast.Call) -> bool:
-        """Does the call build a loader, as torch's class does?"""
         program, function = self._program, call.func
         value = program.value(function)
         if value.kind is Kind.LIBRARY:
@@ -177,7 +171,6 @@ class Loaders:
     # -- what they are told
 
     def setting(self, call: ast.Call, name: str, offset: int) -> Setting:
-        """What `call` says of the option `name` of DataLoader."""
         expression = _given(call, name, offset)
         if expression is not None:
             state, certain = self.judge(expression)
@@ -216,7 +209,6 @@ class Loaders:
         return Setting(State.ABSENT if value.sure else State.UNKNOWN)
 
     def judge(self, expression: ast.expr) -> tuple[State, bool]:
-        """Is the value of `expression` off? And is that, or that it is on, certain?"""
         states = {self._judge_origin(origin) for origin in self._origins.of(expression)}
         if (State.ON, True) in states:
             return State.ON, len(states) == 1

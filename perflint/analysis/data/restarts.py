@@ -42,7 +42,6 @@ class Restarts:
 
 
 def restarts(program: Program, loader: LoaderCall) -> Restarts:
-    """What starts the workers of `loader` more than once, outside of which it was made."""
     made = loader.call
     if _is_endless(program, loader):
         return Restarts()
@@ -62,7 +61,6 @@ def _loops(program: Program, walk: ast.AST, makers: set[ast.AST]) -> list[Loop]:
 
 
 def _hands(program: Program, loop: Loop, walk: ast.AST, made: ast.Call) -> bool:
-    """Does the loop walk what is made, or, around a call whose function walks a parameter, hand that over?"""
     function = program.function_of(walk)
     if not isinstance(walk, ast.For) or function is None or program.function_of(loop) is function:
         return True
@@ -84,7 +82,6 @@ def _is_endless(program: Program, loader: LoaderCall) -> bool:
 
 
 def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:
-    """The calls of other files' functions that are given what `made` makes, itself."""
     origins = program.get(Origins)
     for call, each in _given(program):
         if (program.value(each).node is made or made in origins.of(each)) and _may_walk(program, call):
@@ -118,7 +115,6 @@ def rewalked(program: Program) -> Iterator[str]:
 
 
 def _makers(program: Program, loader: ast.expr) -> set[str]:
-    """The functions of other files that may make the loader, each with its place in what they give."""
     bound = program.get(Flow).definitions(loader) if isinstance(loader, ast.Name) else ()
     owners = (program.value(each).owner for each in (loader, *bound))
     return {each.name for each in owners if each is not None}
@@ -167,7 +163,6 @@ def _is_for_training(program: Program, loader: LoaderCall) -> bool:
 
 
 def _is_unused(program: Program, made: ast.Call) -> bool:
-    """Is it put into a variable of a function that nobody reads?"""
     targets = getattr(program.statement_of(made), "targets", ())
     function = program.function_of(made)
     if function is None or not all(isinstance(each, ast.Name) for each in targets):
@@ -178,7 +173,6 @@ def _is_unused(program: Program, made: ast.Call) -> bool:
 
 
 def _shuffles(program: Program, loader: LoaderCall) -> bool:
-    """Does it shuffle, or drop what is left at the end, or may it?"""
     settings = [program.get(Loaders).setting(loader.call, name, loader.offset) for name in ("shuffle", "drop_last")]
     sampler = loader.argument("sampler")
     origins = program.get(Iteration).reached(sampler) if sampler is not None else ()
@@ -191,7 +185,6 @@ def _trains_for_one_epoch(program: Program) -> bool:
 
 
 def _name(program: Program, made: ast.Call) -> str:
-    """What the loader is called where it is made, and the function that returns it."""
     statement, function = program.statement_of(made), program.function_of(made)
     targets = [path_of(each) for each in getattr(statement, "targets", ())]
     given = {path_of(part) for each in returned_values(function) for part in ast.walk(each)} - {""}

@@ -280,7 +280,6 @@ class _Lowering(Expressions):
 
 
 def _note_sharing(scope: Scope, graph: Graph) -> None:
-    """Note the names that are not this scope's own, or that an inner function rebinds."""
     of_module = isinstance(scope, ast.Module)
     for node in statements_of(scope):
         if isinstance(node, ast.Global) or (isinstance(node, ast.Nonlocal) and not of_module):
@@ -317,8 +316,6 @@ _STATEMENTS: dict[type[ast.AST], Callable[..., None]] = {
 
 
 class Flow:
-    """Where names come from, in one program."""
-
     def __init__(self, program: Program) -> None:
         self.program = program
         self._graphs: dict[Scope, Graph] = {}
@@ -327,7 +324,6 @@ class Flow:
         return self.graph_of(self.program.scope_of(node))
 
     def graph_of(self, scope: Scope) -> Graph:
-        """The IR of `scope`."""
         if scope not in self._graphs:
             self._graphs[scope] = lower(scope, partial(may_swallow, self.program))
         return self._graphs[scope]

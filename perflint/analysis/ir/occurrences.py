@@ -108,7 +108,6 @@ def computed_of(
 
 
 def _bound(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """What `node` gives a value, and of what that is made."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
         owner = node.value.func.value
         return [(owner, node.value)] if isinstance(owner, ast.Name) and owner.id != "self" else []

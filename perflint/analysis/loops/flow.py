@@ -15,8 +15,6 @@ VECTORIZABLE, AUTOREGRESSIVE, MIXED, RECURRENCE = "vectorizable", "autoregressiv
 
 
 class LoopKind(Enum):
-    """What one iteration of a loop is."""
-
     STEP = "step"  # of training or evaluation, on a batch of its own
     TIME = "time"  # of a sequence, or of generation
     OTHER = "other"  # an epoch, a rollout, a layer, a file, ...
@@ -81,7 +79,6 @@ class Trace(NamedTuple):
 
     @property
     def varies(self) -> bool:
-        """Is it another value in each iteration?"""
         return bool(self.slices or self.carried or self.is_index or self.ops)
 
     def through(self, *ops: str) -> Trace:
@@ -135,8 +132,6 @@ class State(NamedTuple):
 
 @dataclass
 class Known:
-    """What was computed in one round over the body."""
-
     states: dict[Value, State] = field(default_factory=dict)
     traces: dict[ast.expr, Trace] = field(default_factory=dict)
 

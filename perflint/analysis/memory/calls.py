@@ -29,8 +29,6 @@ VARIABLE = "="  # the cell of a variable of an outer scope
 
 
 class Calls(LibraryCalls):
-    """The memory of one function, and what the calls in it do to that."""
-
     @abstractmethod
     def outer(self, name: str) -> Locations:
         """What a function inside of this scope finds under `name` at any time."""
@@ -65,7 +63,6 @@ class Calls(LibraryCalls):
         return self._elsewhere(call, name) if name else self._unknown(call)
 
     def kept(self, node: ast.AST, function: Function) -> None:
-        """Somebody may call the inner function at any later time, and have what it returns."""
         summary, mapped = self.summary_of(function), self._as_here(function, {})
         for each in summary.returns | summary.holds:
             if each.origin is Origin.OUTER:
@@ -93,7 +90,6 @@ class Calls(LibraryCalls):
         return self._instantiated(node, function, bound, deferred=deferred)
 
     def passed(self, call: ast.Call, function: Function, places: Locations) -> Locations:
-        """What these locations of `function` are here, where `call` runs it."""
         mapped = self._as_here(function, self._bound(call, function))
         return frozenset().union(*(mapped(each) for each in places if each.is_outside))
 
@@ -130,7 +126,6 @@ class Calls(LibraryCalls):
         return self._instantiated(call, function, given)
 
     def _bound(self, call: ast.Call, function: Function) -> dict[ast.arg, Locations]:
-        """What each parameter refers to; all that is unpacked may be any of them, and defaults are the caller's."""
         bound = self.program.arguments(call, function)
         parameters = {each.arg: each for each in parameters_of(function)}
         defaults = {name: each for name, each in defaults_of(function).items() if each in self.graph.places}
@@ -172,7 +167,6 @@ class Calls(LibraryCalls):
         return found | (own if len(returned) < len(summary.returns) else NOWHERE)
 
     def _as_here(self, function: Function, given: Mapping[ast.arg, Locations]) -> Callable[[Location], Locations]:
-        """Tells what a location of `function` is here, as the cells are when it is asked."""
         known: dict[Location, Locations] = {}
         size = self.cells.size
 
@@ -194,7 +188,6 @@ class Calls(LibraryCalls):
         return mapped
 
     def _root(self, place: Location, function: Function, given: Mapping[ast.arg, Locations]) -> Locations:
-        """What a location of the callee that is no part of another is here."""
         if place.origin is Origin.ANYWHERE:
             return frozenset({place})
         if place.origin is Origin.PARAMETER:

@@ -28,8 +28,6 @@ Expressions = list[ast.expr | None]  # None stands for one that is not known
 
 
 class Modules:
-    """The modules of one program, by where they are built and kept."""
-
     def __init__(self, program: Program) -> None:
         self._program, self._flow = program, program.get(Flow)
         self._found: dict[ast.expr, Expressions] = {}
@@ -99,7 +97,6 @@ class Modules:
         return [None]
 
     def _definitions(self, name: ast.Name) -> list[Definition]:
-        """The bindings that reach a name; of a variable of a function around it, or of the module, all of them."""
         if found := [each for each in self._flow.graph(name).definitions(name) if isinstance(each, Definition)]:
             return found
         around = [each for each in self._program.ancestors(name) if isinstance(each, FUNCTIONS)]
@@ -121,7 +118,6 @@ class Modules:
         return self._builders(part if value.steps else value.source, depth - 1)
 
     def _walked(self, source: ast.expr, steps: tuple[Step, ...], depth: int) -> Expressions:
-        """What the parts are, which `steps` lead to, of the items that a loop walks."""
         if not steps:
             return self._items(source, depth)
         name = self._program.qualified(source.func) if isinstance(source, ast.Call) else ""
@@ -173,7 +169,6 @@ class Modules:
                 yield from self._grown(node, depth) if not is_read else ()
 
     def _grown(self, node: ast.expr, depth: int) -> Iterator[ast.expr | None]:
-        """What a mention of a list adds to it."""
         parent = self._program.parent(node)
         call = self._program.parent(parent) if isinstance(parent, ast.Attribute) else parent
         if isinstance(parent, ast.Attribute) and not _is_harmless(parent.attr):
@@ -207,7 +202,6 @@ class Modules:
         return [value for value in given if value is None or path_of(as_built(value) or value) != path]
 
     def _entries(self, built: ast.expr | None, node: ast.Attribute) -> Iterator[ast.expr | None]:
-        """What `built`, which makes a nn.ModuleDict, gives it under the name that `node` asks for."""
         given = built.args[0] if isinstance(built, ast.Call) and len(built.args) == 1 and not built.keywords else None
         entries: dict[str, ast.expr] = {}
         if isinstance(given, ast.Dict):
@@ -236,7 +230,6 @@ class Modules:
 
     @cached_property
     def _stores(self) -> defaultdict[str, list[tuple[ast.expr, ast.expr | None]]]:
-        """The assignments to attributes, by their names, and the values; None for a part of one."""
         found: defaultdict[str, list[tuple[ast.expr, ast.expr | None]]] = defaultdict(list)
         for node in self._program.of_type(ast.Attribute):
             if isinstance(node.ctx, ast.Store):
@@ -255,7 +248,6 @@ class Modules:
 
     @cached_property
     def _mentions(self) -> defaultdict[str, list[ast.Name | ast.Attribute]]:
-        """Where the program has a variable, or an attribute of anything, by its name."""
         found: defaultdict[str, list[ast.Name | ast.Attribute]] = defaultdict(list)
         for attribute in self._program.of_type(ast.Attribute):
             found[attribute.attr].append(attribute)

@@ -62,8 +62,6 @@ def decorators_of(program: Program, function: Function) -> list[ast.expr]:
 
 
 class LibraryCalls(ABC):
-    """The memory of one function, and what calls of library code do to that."""
-
     def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], MemorySummary]) -> None:
         self.program, self.graph, self.summary_of = program, graph, summary_of
         self.sharing = program.get(Sharing)
@@ -204,19 +202,16 @@ class LibraryCalls(ABC):
         return self._unknown(call)
 
     def _is_scaler(self, location: Location) -> bool:
-        """Is it a GradScaler of torch's, made in this function?"""
         root = location.root
         name = self.program.qualified(root.func) if isinstance(root, ast.Call) and not location.is_outside else ""
         return name.startswith("torch.") and name.endswith(".GradScaler")
 
     def _may_step(self, call: ast.Call, receiver: Value) -> bool:
-        """May it be an optimizer's step, by itself or by a scaler?"""
         given = list(map(self.program.value, arguments_of(call)))
         alone = len(given) < 2 and all(each.kind is Kind.UNKNOWN for each in (receiver, *given))
         return alone or any(each.kind is Kind.OPTIMIZER for each in (receiver, *given))
 
     def _of_container(self, call: ast.Call, name: str, receiver: Locations) -> Locations:
-        """`items.append(x)`, `items.pop()`, `names.items()`."""
         given = self._given(call)
         if name in FILLS or name in TAKES or name.startswith("__"):
             self.write(call, receiver)
@@ -272,7 +267,6 @@ class LibraryCalls(ABC):
         return NOWHERE
 
     def _kept(self, call: ast.Call) -> Locations:
-        """Something new that may be, or hold, what the call is given."""
         given = self._given(call)
         own = frozenset({made(call)})
         self.cells.store(own, ANY, given | self._inside(given))

@@ -47,7 +47,6 @@ class Location(NamedTuple):
         return self.origin is not Origin.MADE or self.root.__class__ in _OF_OTHERS
 
     def part(self, name: str) -> Location:
-        """The location of an attribute or of the items, of an object with unknown contents."""
         if self.origin is Origin.ANYWHERE or self.path[-1:] == (ANY,):
             return self
         is_deep = len(self.path) >= _DEEPEST or (self.path and self.path[-1].startswith("["))
@@ -79,7 +78,6 @@ def _may_be_one(name: str, other: str) -> bool:
 
 
 def _is_part(anything: Location, place: Location) -> bool:
-    """May `place` be anything at all, or an attribute of it of that name?"""
     if place.origin is Origin.ANYWHERE or not anything.path:
         return True
     return anything.path[0] in place.path or (place.is_outside and ANY in place.path)
@@ -156,7 +154,6 @@ class Cells:
     most: int = 4_000
 
     def store(self, objects: Iterable[Location], name: str, values: Iterable[Location]) -> None:
-        """Let each of `objects` hold `values`."""
         values = frozenset(values)
         for each in objects if values else ():
             cell = self.held.setdefault((each, name), set())
@@ -168,7 +165,6 @@ class Cells:
                 raise TooManyFacts
 
     def load(self, objects: Iterable[Location], name: str) -> Locations:
-        """What `objects` may hold."""
         found: set[Location] = set()
         for each in objects:
             for one in self.names.get(each, ()):
@@ -179,7 +175,6 @@ class Cells:
         return frozenset(found)
 
     def reach(self, objects: Iterable[Location]) -> Locations:
-        """`objects`, and all that can be reached from them through cells."""
         found, pending = set(objects), list(objects)
         while pending:
             each = pending.pop()

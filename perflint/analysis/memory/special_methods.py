@@ -100,7 +100,6 @@ class SpecialMethods:
         return self._classes.get(method) if isinstance(method, _Method) else None
 
     def is_of(self, value: Value, method: Function) -> bool:
-        """May what is known as `value` be an instance of the class of `method`?"""
         owner = self._owner(method)
         if isinstance(value.node, ast.ClassDef) and owner is not None and value.kind is not Kind.CLASS:
             return owner in self._program.lineage(value.node) or value.node in self._program.lineage(owner)

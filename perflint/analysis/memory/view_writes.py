@@ -88,7 +88,6 @@ class _Callers:
 
 
 def _may_call(program: Program, function: Function) -> Iterator[ast.Call]:
-    """The calls of `function`, and of methods of its name of what is not known."""
     yield from program.call_sites(function)
     for call in program.of_type(ast.Call) if program.class_of(function) is not None else ():
         is_named = isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
@@ -127,7 +126,6 @@ def _writes_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading:
 
 
 def _is_carried(memory: Memory, copy: ast.Call) -> bool:
-    """May an iteration of a loop around the copy find it as the one before left it?"""
     points, graph, own = memory.points_to(copy), memory.graph(copy), made(copy)
     loops = [node for node in graph.regions if graph.is_within(copy, node)]
     if any(own in points.held(phi) for loop in loops for phi in graph.carried(loop)):
@@ -161,7 +159,6 @@ class _Uses:
         self._seen: set[ast.AST] = set()
 
     def asks(self, node: ast.expr) -> bool:
-        """Does code in sight ask for the layout of the tensor, or of what is computed from it, or rely on it?"""
         if node in self._seen:
             return False
         self._seen.add(node)
@@ -226,7 +223,6 @@ class _Uses:
         return self._held(target.value) if isinstance(target, ast.Subscript) else []
 
     def _held(self, holder: ast.expr) -> Iterable[ast.expr]:
-        """The other places in the function that read a container."""
         function = self._program.scope_of(holder)
         path = path_of(holder)
         return [each for each in occurrences(function, path) if each is not holder] if path else []

@@ -92,8 +92,6 @@ def _numbers(program: Program, node: ast.expr) -> NumberType:
 
 
 class _Inference:
-    """One question. None is what nothing is known of yet: a value that depends on itself, which decides nothing."""
-
     def __init__(self, program: Program) -> None:
         self._program, self._flow = program, program.get(Flow)
         self._known: dict[Value, NumberType | None] = {}
@@ -177,7 +175,6 @@ class _Inference:
         return NumberType(is_real=is_real)
 
     def _made(self, node: ast.Call) -> NumberType:
-        """What a call gives: a loss, one of torch's functions, a tensor's method, or a few of Python's functions."""
         name, func = self._program.qualified(node.func), node.func
         if name in ("builtins.len", "builtins.int"):
             return _SIZE
@@ -255,7 +252,6 @@ def has_no_axes(program: Program, node: ast.expr, asked: Set[ast.AST] = frozense
 
 
 def _assigned(program: Program, name: ast.Name) -> list[ast.expr]:
-    """The expressions whose values the variable may have there; none where it may have others."""
     values = program.get(Flow).graph(name).definitions(name)
     found = [given(program, each) if isinstance(each, Definition) else [] for each in values]
     return [node for each in found for node in each] if all(found) else []

@@ -43,8 +43,6 @@ BUILTINS = frozenset(dir(builtins))
 
 
 class Evaluator(ABC):
-    """Expressions of one file; the statements are `execute.Executor`'s, which extends this."""
-
     def __init__(self, *, default_place: Place) -> None:
         self.values: dict[ast.AST, Value] = {}
         self.callees: dict[ast.AST, FunctionInfo] = {}

@@ -33,7 +33,6 @@ class TorchCall(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The canonical name, without a module and whatever it is imported as: "cat" for `torch.concat`."""
         return self.does.name
 
     def bound(self, *parameters: str) -> Bound:
@@ -82,7 +81,6 @@ def operation(program: Program, node: ast.AST) -> TorchCall | None:
 
 
 def computes_loss(program: Program, call: ast.Call) -> bool:
-    """Does it compute one of torch's losses, by a function or a module?"""
     found, callee = operation(program, call), program.value(call.func)
     is_module = callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss"
     return is_module or (found is not None and found.does.does("loss"))
