@@ -216,6 +216,7 @@ def is_hf_dataset(program: Program, node: ast.expr, depth: int = _DEPTH) -> bool
 
 
 def is_hf_tokenizer(program: Program, node: ast.expr) -> bool:
+    """May it be what `from_pretrained` of a tokenizer of transformers has made?"""
     made = (each for each in program.get(Origins).of(node) if isinstance(each, ast.Call))
     return any(_TOKENIZER.match(program.qualified(each.func)) for each in made)
 
