@@ -206,6 +206,7 @@ def _counts(program: Program, node: ast.AST, around: tuple[ast.AST, ...] = ()) -
 def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
     """What is made on the host elsewhere, in every step as well, and filled with nothing but numbers before `move`."""
     sources = program.get(Flow).assigned(node) if isinstance(node, ast.Name) else program.get(Origins).of(node)
+    sources = [each for each in sources if program.value(each).kind is not Kind.NONE]  # which nobody moves
     found = [each for each in sources if isinstance(each, ast.expr) and each is not node]
     made = [made_on_host(program, each, move, around) for each in found]
     first = next(filter(None, made), None)

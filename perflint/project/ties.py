@@ -137,7 +137,7 @@ def _weakened(call: HotCall) -> HotCall:
     """`call` with its arguments as guesses, where its target is only a guess."""
     if not call.target.startswith("?"):
         return call
-    weaker = str.maketrans("DdHhp", "gg--l")
+    weaker = str.maketrans("DdBbHhp", "gggg--l")
     keywords = tuple((name, code.translate(weaker)) for name, code in call.keywords)
     return replace(call, positional=call.positional.translate(weaker), keywords=keywords)
 

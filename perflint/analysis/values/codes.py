@@ -37,8 +37,10 @@ _TENSORS = {
     (Place.UNKNOWN, True): "T",
     (Place.UNKNOWN, False): "t",
 }
+_MASKS = {"D": "B", "d": "b"}  # of truth values
 _SIMPLE = {Kind.NUMBER: "n", Kind.STRING: "s", Kind.NUMPY: "a", Kind.MODULE: "m"}
 _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.items()} | {
+    **{mask: tensor(Place.DEVICE, sure=code == "D", dtype="bool") for code, mask in _MASKS.items()},
     _GUESS: GUESSED_TENSOR,
     "n": NUMBER,
     "s": STRING,
@@ -48,10 +50,10 @@ _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.it
     LOADERS: LIKELY_LOADER,
     "p": LIKELY_LOADER._replace(pinned=True),
 }
-_AT_HOME = str.maketrans("DdTt", "HhHh")
-_TOLD = frozenset("DdHhTnsalp")  # what says more than a caller would guess
+_AT_HOME = str.maketrans("DdBbTt", "HhHhHh")
+_TOLD = frozenset("DdBbHhTnsalp")  # what says more than a caller would guess
 SHARED = frozenset({"m", "l", "p"})  # which functions are given once, and use in every step
-_ON_DEVICE = frozenset({"D", "d", _GUESS})
+_ON_DEVICE = frozenset({"D", "d", "B", "b", _GUESS})
 
 
 def argument_code(value: Value) -> str:
@@ -106,7 +108,8 @@ def _code(value: Value, depth: int) -> str:
 def _tensor_code(value: Value) -> str:
     if value.name == GUESSED:
         return _GUESS if value.on_device else _UNKNOWN
-    return _TENSORS[value.place, value.sure]
+    code = _TENSORS[value.place, value.sure]
+    return _MASKS.get(code, code) if value.dtype == "bool" else code
 
 
 def _read(code: str, codes: Iterator[str], place: Place) -> Value:
