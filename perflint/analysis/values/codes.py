@@ -156,11 +156,12 @@ def _is_common(method: str) -> bool:
     return method in _COMMON_METHODS or torch_ops.of_method(method) is not None
 
 
-def _may_be_of_project(method: str, owner: Value) -> bool:
+def _may_be_of_project(method: str, owner: Value, node: ast.Call) -> bool:
     """Is a method of an object that is not known likely one that the project defines?"""
     if owner.kind is Kind.MODULE:
         return method not in _SWITCHES
-    return owner.is_blank and not _is_common(method)
+    is_of_mapping = method != "update" or len(node.args) == 1 or node.keywords  # or `agent.update(buffer, step)`
+    return owner.is_blank and not (_is_common(method) and is_of_mapping)
 
 
 def receives_tensors(calls: Sequence[HotCall]) -> bool:
@@ -179,8 +180,8 @@ def arguments_of(
     return positional, {name: classes.get(name, value_of(code)) for name, code in call.keywords}
 
 
-def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
-    """What a call of `callee` may reach in other files; of a method, `bases` are those of the class of its object.
+def targets_of(callee: Value, bases: Iterable[str], node: ast.Call) -> Iterator[str]:
+    """What `node`, of `callee`, may reach in other files; of a method, `bases` are those of the class of its object.
 
     Of a class of this file itself, these are the methods that it inherits, not those that override its own.
     """
@@ -201,5 +202,5 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
         yield from (f"{base}.{callee.name}" for base in bases if not base.startswith(("torch.", "@")))
     elif "." in owner.name and owner.name.partition(".")[0] not in ELSEWHERE:
         yield from (f"{each}.{callee.name}" for each in owner.name.split(OR))
-    elif _may_be_of_project(callee.name, owner):
+    elif _may_be_of_project(callee.name, owner, node):
         yield f"?{callee.name}"

@@ -149,7 +149,7 @@ class Executor(Evaluator):
             if call.target == name:
                 if call.heat:
                     info.outside = max(filter(None, (info.outside, call)), key=lambda each: each.heat)
-                positional, keywords = arguments_of(call, self._instance if info.name == "__init__" else None)
+                positional, keywords = arguments_of(call, self._instance)
                 bound = received(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
                 for parameter, value in bound.items():
                     values_of.setdefault(parameter, []).append(value)

@@ -62,7 +62,7 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
         return sequence_of(plain) if name in ("split", "tolist") else plain
     if owner.kind is Kind.OTHER:
         return _on_other(owner, name)
-    if owner.kind is Kind.LOADER and name.endswith("iterator"):  # of a project's own class of loaders
+    if owner.kind is Kind.LOADER and name.endswith(("iterator", "__iter__")):  # some are a project's own class's
         return owner
     return _on_unknown(evaluator, owner, name, arguments)
 
