@@ -233,7 +233,7 @@ def _join_named(a: Value, b: Value) -> Value:
     """Of functions, or of objects of classes, of the project, the names of both."""
     names = dict.fromkeys(OR.join((a.name, b.name)).split(OR))
     if all("." in each and each.partition(".")[0] not in ELSEWHERE for each in names):
-        return Value(a.kind, sure=False, name=OR.join(names))
+        return Value(a.kind, sure=a.kind is Kind.UNKNOWN and a.sure and b.sure, name=OR.join(names))
     return _join_plain(a, b)
 
 
