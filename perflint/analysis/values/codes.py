@@ -202,7 +202,7 @@ def targets_of(callee: Value, bases: Iterable[str], node: ast.Call) -> Iterator[
         yield from (f"{base}.{callee.name}" for base in bases if not base.startswith(("torch.", "@")))
     elif "." in owner.name and owner.name.partition(".")[0] not in ELSEWHERE:
         yield from (f"{each}.{callee.name}" for each in owner.name.split(OR))
-        if not owner.sure and not _is_common(callee.name):  # others may hand over objects of further classes
-            yield f"?{callee.name}"
+        if owner.kind is Kind.UNKNOWN and not (owner.sure or _is_common(callee.name)):
+            yield f"?{callee.name}"  # of further classes, whose objects others may hand over
     elif _may_be_of_project(callee.name, owner, node):
         yield f"?{callee.name}"
