@@ -63,7 +63,8 @@ class Batches:
                 if found := [self._loaders[each] for each in handed if each in self._loaders]:
                     loaders |= dict.fromkeys(found)
                     continue
-                if isinstance(origin, ast.For) and _is_pinned_elsewhere(self._program.value(origin.iter)):
+                walked = origin.iter if isinstance(origin, ast.For) else _iterator(self._program, origin)
+                if walked is not None and _is_pinned_elsewhere(self._program.value(walked)):
                     is_foreign = True
                     continue
                 parts = [self._whole(each) for each in (*_outer(self._program, origin), *self._parted(origin))]
