@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -49,14 +50,25 @@ class Pool:
     A graph may compute where one that was captured behind it leaves its gradients: `left` are those that may be in use.
     """
 
-    handle: Any = None
     left: dict[int, Gradients] = field(default_factory=dict)
-    _graphs: int = 0
+    _handle: Any = None
+    _graphs: WeakSet[Any] = field(default_factory=WeakSet)
+    _captured: int = 0
 
-    def number(self) -> int:
-        """The number of the next graph."""
-        self._graphs += 1
-        return self._graphs
+    @property
+    def handle(self) -> Any:
+        """Where the next graph computes; None while there is none, for torch gives the memory up with the last one."""
+        if not self._graphs:
+            self._handle = None
+            self.left.clear()
+        return self._handle
+
+    def add(self, graph: object, handle: Any) -> int:
+        """Note where a graph computes; return its number."""
+        self._graphs.add(graph)
+        self._handle = handle
+        self._captured += 1
+        return self._captured
 
     def is_in_use(self, number: int) -> bool:
         """Whether somebody has gradients that the graph of that number may overwrite."""

@@ -48,8 +48,7 @@ class StepReplay(Capture):
             after = [leaf.grad for leaf in leaves]
         finally:
             give(zip(leaves, before, strict=True))
-        self._pool, self._number = pool, pool.number()
-        pool.handle = self._recorder.pool
+        self._pool, self._number = pool, pool.add(self._graph, self._recorder.pool)
         self._recorded = [tensor.requires_grad for tensor in outcome.tensors]
         self._outcome = replace(outcome, tensors=[tensor.detach() for tensor in outcome.tensors])
         pairs = zip(leaves, before, after, strict=True)

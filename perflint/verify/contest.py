@@ -34,7 +34,7 @@ Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]  # holds a ra
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
 _FAST = 0.5  # of the time that is left for races, where others compile
-_OTHERS = "the others together"
+_OTHERS, _HOPE = "the others together", "what seems to gain most"
 _COMPILING = 0.8  # of what is left then, to race those that compile
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
 
@@ -137,16 +137,21 @@ class Contest:
         ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
         self._choice = self._choices[chosen[0].name] if chosen else Race()
-        rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
+        hope = [] if chosen or in_haste else self._promising([])
+        if hope and self._has_time(budget, _PAIR, _PAIR):
+            whole = [] if self._has_time(budget, *[_PAIR] * len(ordered), _PAIR) else self._together([])
+            is_more = not {*names_of(whole)} <= {*names_of(hope)}
+            self._join(chosen, {more(_HOPE): hope, **({more(_OTHERS): whole} if is_more else {})}, budget.left / 2)
+        rest = _without(chosen, ordered) if chosen else []
         has_time = self._has_time(budget, *[_PAIR] * (1 if in_haste else 2))
         if has_time and (in_haste or not self._has_time(budget, *[_PAIR] * len(rest), _PAIR)):
-            others = [fix for fix in ordered if fix not in chosen and self._may_gain(fix, in_haste=in_haste)]
+            others = [fix for fix in _without(chosen, ordered) if self._may_gain(fix, in_haste=in_haste)]
             fitting = self._fitting(chosen, others)
             seconds = budget.left if in_haste else budget.left / 2
             is_new = len(chosen) + len(fitting) > 1 or any(fix.name not in self._said for fix in fitting)
             if is_new and self._join(chosen, {more(_OTHERS): fitting}, seconds) is None:
                 return []
-        rest = [fix for fix in rest if fix not in chosen]
+        rest = _without(chosen, rest)
         for number, fix in enumerate(rest):
             if rival := self._rival(fix, chosen):
                 self._note(fix, reason=f"another candidate is faster: {rival.title}")
@@ -189,7 +194,7 @@ class Contest:
         if says(statistics.against_original(race.samples, KEPT), race) is Outcome.FASTER:
             self._choice = race.renamed(KEPT, PATCHED)
         for name, fixes in added.items():
-            if name in race.faults and len(fixes) > 1 and not chosen:
+            if name in race.faults and len(fixes) > 1 and len(race.faults) == len(added) and not chosen:
                 self._blame(race, name, fixes)
                 raise _FailTogether(fixes, race.renamed(name, PATCHED))
             gain = statistics.speedup(race.samples, [KEPT] if chosen else ORIGINALS, [name])
@@ -256,7 +261,7 @@ class Contest:
 
     def _together(self, chosen: Fixes) -> Fixes:
         """The chosen fixes, and all that were not seen to be slower; those that compile only if there are no others."""
-        others = [fix for fix in self._sound if fix.name not in names_of(chosen)]
+        others = _without(chosen, self._sound)
         fast = [fix for fix in others if not starts_slowly(fix.rule)]
         others = fast if chosen else fast or others
         better = [fix for fix in others if self._said.get(fix.name) is not Outcome.SLOWER]
@@ -322,6 +327,10 @@ class Contest:
         )
         self._hopes += _open(race, patches)
         return race.following(before) if before else race
+
+
+def _without(chosen: Fixes, fixes: Fixes) -> list[FixVerdict]:
+    return [fix for fix in fixes if fix.name not in names_of(chosen)]
 
 
 def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fixes]]:
