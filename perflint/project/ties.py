@@ -195,9 +195,8 @@ def _agreed(summaries: set[Summary]) -> Summary | None:
     memory, differentiates = {each.memory for each in summaries}, {each.differentiates for each in summaries}
     returns = {each.returns for each in summaries}
     may_differ = None if None in differentiates else Likelihood.POSSIBLE
-    return Summary(
-        "",
-        returns.pop() if len(returns) == 1 else "",
+    return replace(
+        Summary("", returns.pop() if len(returns) == 1 else ""),
         starts=min(each.starts for each in summaries),
         loads=min(each.loads for each in summaries),
         memory=memory.pop() if len(memory) == 1 else None,
