@@ -58,12 +58,14 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "settings": lambda project: (project / "pyproject.toml").write_text("[tool.perflint]\nignore = ['sync']\n"),
     "nearer settings": lambda project: (project / "perflint.toml").touch(),
     "what git ignores": lambda project: (project / ".gitignore").touch(),
-    "what was measured": lambda project: (
-        (project / ".perflint").mkdir(),
-        (project / ".perflint/profiles.json").touch(),
-    ),
+    "what was measured": lambda project: _measured(project),
     "damage": lambda project: next((project / CACHE / "answers").iterdir()).write_bytes(b"x" * 40),
 }
+
+
+def _measured(project: Path) -> None:
+    (project / ".perflint").mkdir()
+    (project / ".perflint/profiles.json").touch()
 
 
 @pytest.mark.parametrize("change", CHANGES)

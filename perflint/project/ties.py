@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from perflint.analysis.links import (
     LOADERS,
@@ -191,7 +191,7 @@ def _agreed(summaries: set[Summary]) -> Summary | None:
     """What all the `summaries` say: of several functions, one of which is called, what holds of each of them."""
     if len(summaries) < 2:
         return next(iter(summaries), None)
-    certain = {name: all(getattr(each, name) for each in summaries) for name in _CERTAIN}
+    certain: dict[str, Any] = {name: all(getattr(each, name) for each in summaries) for name in _CERTAIN}
     memory, differentiates = {each.memory for each in summaries}, {each.differentiates for each in summaries}
     returns = {each.returns for each in summaries}
     may_differ = None if None in differentiates else Likelihood.POSSIBLE
