@@ -47,7 +47,7 @@ from perflint import api
 from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety, Says, Severity
 
 _EXACT = re.compile(
-    r"torch\.float64|\.double\b(?!\(\) */)"  # but a count for a quotient
+    r"torch\.float64|(?<!\.detach\(\))\.double\b(?!\(\) */)"  # but a figure, or a count for a quotient
     r"|\bphysics|\bpinns?\b|odeint|gpytorch|botorch|\bpyro\b|hessian|cholesky|molecul|quantum",
     re.IGNORECASE,
 )

@@ -268,18 +268,6 @@ def test_a_change_in_one_file_is_seen_in_another_whatever_the_cache_holds(tmp_pa
     assert lines(check(tmp_path)) == []
 
 
-def test_a_second_run_knows_the_calls_without_following_them_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hot = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
-    write(tmp_path, metrics=METRICS, train=hot)
-    first = check(tmp_path)
-    monkeypatch.setattr("perflint.project.run.contexts_of", None)
-    second = check(tmp_path)
-    assert lines(second) == [("metrics.py", 6)]
-    assert second.contexts == first.contexts
-
-
 def test_calls_of_a_file_that_changes_during_the_run_are_not_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -868,3 +856,75 @@ def test_what_an_environment_steps_with_is_read_and_computed_in_every_step(
 ) -> None:
     write(tmp_path, acting=ACTING, playing=PLAYING)
     assert [line for name, line in lines(check(tmp_path, rule)) if name == "acting.py"] == found
+
+
+AGENT = """\
+import torch
+from torch import nn
+
+
+class {name}:
+    def __init__(self):
+        self.net = nn.Linear(4, 4).cuda()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def update(self, batch, step):
+        loss = self.net(batch.cuda()).square().{reduced}()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+"""
+ROUNDS = """\
+import torch
+
+
+def rounds(agent, memory, count):
+    for step in range(count):
+        agent.update(memory.sample(), step)
+"""
+
+
+def test_an_agent_of_one_of_several_classes_trains_in_the_loop_of_another_file(tmp_path: Path) -> None:
+    scripts = "from {0} import {1}\nfrom rounds import rounds\n\n\ndef train(memory):\n    rounds({1}(), memory, 10)\n"
+    write(
+        tmp_path,
+        first=AGENT.format(name="First", reduced="mean"),
+        second=AGENT.format(name="Second", reduced="sum"),
+        rounds=ROUNDS,
+        run_first=scripts.format("first", "First"),
+    )
+    assert lines(check(tmp_path)) == [("first.py", 15)]
+    write(tmp_path, run_second=scripts.format("second", "Second"))
+    assert lines(check(tmp_path)) == [("first.py", 15), ("second.py", 15)]
+
+
+def test_a_loop_of_steps_that_a_subclass_elsewhere_defines_is_one_of_steps(tmp_path: Path) -> None:
+    base = (
+        "import torch\n\n\nclass Runner:\n    def epoch(self, loader, done):\n        while done < len(loader):\n"
+        "            loss = self._step(loader)\n            print(loss.cuda().item())\n            done += 1\n\n"
+        "    def _step(self, loader):\n        raise NotImplementedError\n"
+    )
+    step = (
+        "import torch\nfrom base import Runner\n\n\nclass Plain(Runner):\n    def _step(self, loader):\n"
+        "        loss = self.net(self.take(loader)).mean()\n        loss.{0}()\n        return loss\n"
+    )
+    write(tmp_path, base=base, plain=step.format("backward"))
+    assert lines(check(tmp_path)) == [("base.py", 8)]
+    write(tmp_path, plain=step.format("abs"))
+    assert lines(check(tmp_path)) == []
+
+
+def test_what_another_file_gives_is_known_to_be_a_mask(tmp_path: Path) -> None:
+    mining = (
+        "import torch\n\n\ndef mine(loss, labels):\n    loss = loss.cuda()\n    return (labels.cuda() > 0) | ({0})\n"
+    )
+    loss = (
+        "import torch\nfrom torch import nn\nfrom mining import mine\n\n\nclass Hard(nn.Module):\n"
+        "    def forward(self, losses, labels):\n        chosen = mine(losses, labels)\n"
+        "        return losses[chosen].mean()\n"
+    )
+    write(tmp_path, mining=mining.format("loss > 0.5"), hard=loss)
+    assert lines(check(tmp_path, "sync-in-loop")) == [("hard.py", 9)]
+    write(tmp_path, mining=mining.replace("(labels.cuda() > 0) | ({0})", "labels.cuda().argmax(1)"))
+    assert lines(check(tmp_path, "sync-in-loop")) == []

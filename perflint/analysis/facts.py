@@ -194,7 +194,7 @@ class Program(Module, ABC):
         if callee.kind is Kind.LIBRARY and callee.name.partition(".")[0] in ELSEWHERE:
             return ()
         owner = callee.owner.node if callee.owner is not None else None
-        found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ())
+        found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else (), node)
         is_object = callee.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2] != name_called(node)
         return tuple(each for each in found if not (is_object and each == callee.name))  # nobody builds it anew
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from operator import attrgetter
 
-_OF_TENSORS = frozenset("DdHhT")
+_OF_TENSORS = frozenset("DdBbHhT")
 LOADERS = "L"  # what a class of loaders "returns" that hands on to torch's what it is given
 _OF_LOADERS = frozenset(f"lp{LOADERS}0123456789")
 

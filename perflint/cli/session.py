@@ -84,9 +84,14 @@ class Session:
     def reads_stdin(self) -> bool:
         return self.paths == (STDIN,)
 
+    @property
+    def folder(self) -> Path:
+        """The folder that holds all paths."""
+        return _folder(self.paths)
+
     def discover(self) -> tuple[Discovery, tuple[str, ...]]:
         """The files of the session; and lines about what was left out, where these are asked for."""
-        discovery = in_project(discover(self.paths, self.settings), project_around(_folder(self.paths)), self.settings)
+        discovery = in_project(discover(self.paths, self.settings), project_around(self.folder), self.settings)
         if not self.verbose:
             return discovery, ()
         left_out = (f"{path}: {reason}" for path, reason in discovery.skipped)

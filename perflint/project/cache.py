@@ -20,7 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perflint.analysis.links import NONE, Context, Links
+from perflint.analysis.links import NONE, Links
 from perflint.analysis.values.device_use import imported_names
 from perflint.documents import NOTEBOOK
 from perflint.engine.results import FileResult
@@ -97,14 +97,6 @@ def decode(path: str, payload: str) -> FileResult:
     return replace(result, path=path, diagnostics=tuple(replace(each, path=path) for each in result.diagnostics))
 
 
-def encode_contexts(contexts: Mapping[str, Context]) -> str:
-    return _dumps(contexts)
-
-
-def decode_contexts(payload: str) -> dict[str, Context]:
-    return {path: reader(Context)(content) for path, content in json.loads(payload).items()}
-
-
 def _dumps(content: object) -> str:
     return json.dumps(content, separators=(",", ":"), default=_values)
 
@@ -142,13 +134,6 @@ class Keys:
 def in_context(key: bytes, context: str) -> bytes:
     """The key of a file that has `key` by itself, where its result also depends on `context`."""
     return blake2b(context.encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest() if context else key
-
-
-def key_of_all(keys: Mapping[str, bytes]) -> bytes:
-    digest = blake2b(digest_size=16, person=b"run")
-    for path, key in sorted(keys.items()):
-        digest.update(f"{path}\0".encode("utf-8", "surrogatepass") + key)
-    return digest.digest()
 
 
 def keys_for(rules: Sequence[Rule], options: Mapping[str, Options], source: bytes, *, edits: bool = False) -> Keys:

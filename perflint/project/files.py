@@ -26,7 +26,8 @@ ENVIRONMENT_MARK = "pyvenv.cfg"  # what `python -m venv` and virtualenv put into
 class Discovery:
     """The files of a run, sorted; what was left out and why; what could not be looked at and why.
 
-    `around` are the other files of the project at `top`, which tell something of these.
+    `around` are the other files of the project at `top`, which tell something of these; `passed_over` is all that was
+    left out there.
     """
 
     files: tuple[Path, ...]
@@ -34,6 +35,7 @@ class Discovery:
     unreadable: tuple[tuple[Path, str], ...] = ()
     around: tuple[Path, ...] = ()
     top: Path | None = None
+    passed_over: frozenset[Path] = frozenset()
 
     def name(self, path: Path) -> str:
         """What a file is called in the project, if there is one: it does not depend on the working directory."""
@@ -67,11 +69,13 @@ def in_project(found: Discovery, top: Path, settings: Settings) -> Discovery:
     """
     placed = replace(found, top=top)
     names = {placed.name(path) for path in found.files}
-    others = discover([top], settings, may_be_empty=True).files
+    whole = discover([top], settings, may_be_empty=True)
+    others = whole.files
     if len(others) > _MOST and not is_marked(top):
         folders = {os.path.realpath(each.parent) for each in found.files}
         others = tuple(each for each in others if os.path.realpath(each.parent) in folders)
-    return replace(placed, around=tuple(each for each in others if placed.name(each) not in names))
+    around = tuple(each for each in others if placed.name(each) not in names)
+    return replace(placed, around=around, passed_over=frozenset(path for path, _ in whole.skipped))
 
 
 def forced_out(path: Path, settings: Settings) -> str:

@@ -9,14 +9,27 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from perflint.analysis.links import LOADERS, NONE, OF_IMPORTS, Context, HotCall, Links, Manner, Says, Summary, nearest
+from perflint.analysis.links import (
+    LOADERS,
+    NONE,
+    OF_IMPORTS,
+    Context,
+    HotCall,
+    Likelihood,
+    Links,
+    Manner,
+    Says,
+    Summary,
+    nearest,
+)
 from perflint.analysis.values.classes import MODULES, kind_of_base
 from perflint.project.cache import Outline
 from perflint.project.modules import NAMESAKES, Modules, last
 from perflint.syntax.walk import reachable
 
+_CERTAIN = ("trains", "draws", "computes", "records", "drops", "moves", "counts", "repeats")
 _LIKELY = "d"  # the guess itself, which answers no query about it
 
 
@@ -134,7 +147,7 @@ def _weakened(call: HotCall) -> HotCall:
     """`call` with its arguments as guesses, where its target is only a guess."""
     if not call.target.startswith("?"):
         return call
-    weaker = str.maketrans("DdHhp", "gg--l")
+    weaker = str.maketrans("DdBbHhp", "gggg--l")
     keywords = tuple((name, code.translate(weaker)) for name, code in call.keywords)
     return replace(call, positional=call.positional.translate(weaker), keywords=keywords)
 
@@ -175,9 +188,21 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
 
 
 def _agreed(summaries: set[Summary]) -> Summary | None:
-    records = all(each.records for each in summaries)
-    said = {replace(each, target="", records=records) for each in summaries}
-    return said.pop() if len(said) == 1 else None
+    """What all the `summaries` say: of several functions, one of which is called, what holds of each of them."""
+    if len(summaries) < 2:
+        return next(iter(summaries), None)
+    certain: dict[str, Any] = {name: all(getattr(each, name) for each in summaries) for name in _CERTAIN}
+    memory, differentiates = {each.memory for each in summaries}, {each.differentiates for each in summaries}
+    returns = {each.returns for each in summaries}
+    may_differ = None if None in differentiates else Likelihood.POSSIBLE
+    return replace(
+        Summary("", returns.pop() if len(returns) == 1 else ""),
+        starts=min(each.starts for each in summaries),
+        loads=min(each.loads for each in summaries),
+        memory=memory.pop() if len(memory) == 1 else None,
+        differentiates=differentiates.pop() if len(differentiates) == 1 else may_differ,
+        **certain,
+    )
 
 
 class Surroundings:

@@ -217,15 +217,17 @@ class Basis(NamedTuple):
             seen.update((file, _stamp(file)) for file in _entry_points(folder))
         seen.update((file, _stamp(file)) for file in self.files)
         text = repr(sorted(seen.items())).encode("utf-8", "surrogatepass")
-        return Look(blake2b(text, digest_size=16).hexdigest(), tuple(set(seen.values())), time.time_ns())
+        digest = blake2b(text, digest_size=16).hexdigest()
+        return Look(digest, tuple(set(seen.values())), time.time_ns(), frozenset(seen))
 
 
 class Look(NamedTuple):
-    """A digest of the inputs' stamps, these stamps, and the time at which they were read."""
+    """A digest of the inputs' stamps, these stamps, the time at which they were read, and the paths of the inputs."""
 
     digest: str
     stamps: tuple[Stamp, ...]
     time_ns: int
+    paths: frozenset[str] = frozenset()
 
     @property
     def is_settled(self) -> bool:

@@ -253,6 +253,7 @@ def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
 
 
 def variables_in(node: ast.AST) -> set[str]:
+    """The names of the variables that stand in `node`."""
     return {each.id for each in nodes_below(node) if isinstance(each, ast.Name)}
 
 

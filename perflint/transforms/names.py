@@ -44,6 +44,10 @@ def name_of_torch(program: Program) -> str:
 
 
 def of_torch(program: Program, dotted: str, node: ast.AST) -> ast.expr:
+    """What torch calls `dotted`, as the code at `node` may write it.
+
+    Raises Blocked where torch isn't imported as a whole, or its name is also something else's.
+    """
     name = name_of_torch(program)
     functions = (each for each in program.ancestors(node) if isinstance(each, FUNCTIONS))
     rebound = [each for each in program.of_type(ast.Name) if each.id == name and not isinstance(each.ctx, ast.Load)]

@@ -104,6 +104,7 @@ def _noted(node: Node, **told: Any) -> Node:
 
 
 def takes_keywords(call: ast.Call) -> bool:
+    """Can the call be given keywords: is its argument no bare generator?"""
     return not (len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and not call.keywords)
 
 
@@ -202,6 +203,7 @@ def statements(template: str, **parts: Part) -> list[ast.stmt]:
 
 
 def statement(template: str, **parts: Part) -> ast.stmt:
+    """The one statement of `template`."""
     (only,) = statements(template, **parts)
     return only
 
@@ -251,6 +253,7 @@ def assignment(target: str, value: ast.expr) -> ast.stmt:
 
 
 def call_like(call: ast.Call, func: ast.expr) -> ast.expr:
+    """A call of `func` with the arguments of `call`."""
     return new(ast.Call(func, call.args, call.keywords))
 
 
@@ -266,6 +269,7 @@ def tuple_of(items: Sequence[ast.expr | str], ctx: ast.expr_context | None = Non
 
 
 def number(value: int | float) -> ast.expr:
+    """The literal of a number."""
     if value < 0:
         return new(ast.UnaryOp(ast.USub(), new(ast.Constant(-value))))
     return new(ast.Constant(value))

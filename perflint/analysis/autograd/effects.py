@@ -160,7 +160,7 @@ class ModuleCalls(CallGraph):
 
     def targets(self, call: ast.Call) -> Sequence[str]:
         """What a call may reach in other files; of a parameter, by what the known callers give for it."""
-        handed = [tuple(targets_of(each, ())) for each in self._handed(call)]
+        handed = [tuple(targets_of(each, (), call)) for each in self._handed(call)]
         return self.program.targets(call) or (sorted({name for each in handed for name in each}) if all(handed) else ())
 
     def _overriding(self, call: ast.Call) -> Iterator[Function]:

@@ -63,7 +63,8 @@ class Batches:
                 if found := [self._loaders[each] for each in handed if each in self._loaders]:
                     loaders |= dict.fromkeys(found)
                     continue
-                if isinstance(origin, ast.For) and _is_pinned_elsewhere(self._program.value(origin.iter)):
+                walked = origin.iter if isinstance(origin, ast.For) else _iterator(self._program, origin)
+                if walked is not None and _is_pinned_elsewhere(self._program.value(walked)):
                     is_foreign = True
                     continue
                 parts = [self._whole(each) for each in (*_outer(self._program, origin), *self._parted(origin))]
@@ -216,6 +217,7 @@ def is_hf_dataset(program: Program, node: ast.expr, depth: int = _DEPTH) -> bool
 
 
 def is_hf_tokenizer(program: Program, node: ast.expr) -> bool:
+    """May it be what `from_pretrained` of a tokenizer of transformers has made?"""
     made = (each for each in program.get(Origins).of(node) if isinstance(each, ast.Call))
     return any(_TOKENIZER.match(program.qualified(each.func)) for each in made)
 

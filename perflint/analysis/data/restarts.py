@@ -42,6 +42,7 @@ class Restarts:
 
 
 def restarts(program: Program, loader: LoaderCall) -> Restarts:
+    """What starts the workers of `loader` more than once, outside of which it was made."""
     made = loader.call
     if _is_endless(program, loader):
         return Restarts()

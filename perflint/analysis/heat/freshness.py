@@ -32,6 +32,8 @@ def _computes_on_fresh(program: Program, nodes: Sequence[ast.AST], seeds: set[st
 def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: Set[str], depth: int) -> bool:
     if not _computes(program, node):
         return False
+    if program.trains_in(node) and any(program.value(each).kind is Kind.LOADER for each in arguments_of(node)):
+        return True  # a step that takes its batch itself
     callee = program.callee(node)
     given = [argument for argument in arguments_of(node) if _is_fresh(program, argument, fresh)]
     if given and (callee is None or program.value(node.func).kind is Kind.MODULE):

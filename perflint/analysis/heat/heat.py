@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from perflint.analysis.autograd.effects import runs_backward, runs_module, steps_optimizer
@@ -31,6 +32,7 @@ from perflint.syntax.walk import (
     own_nodes,
     path_of,
     reachable,
+    receiver_of,
     stores,
 )
 
@@ -129,7 +131,7 @@ class Heats:
         turning = [
             site for site in sites if all(_may_turn_on(self._program, site, function, each) for each in switches)
         ]
-        return max(map(self._climb, turning), key=_heat_of, default=_COLD)
+        return max(map(self._climb, turning), key=attrgetter("heat"), default=_COLD)
 
     def function_heat(self, function: Function) -> Heat:
         """How often the body of `function` runs: by convention, or as often as the hottest of its calls."""
@@ -141,7 +143,7 @@ class Heats:
             return known
         self._functions[function] = _COLD  # for functions that call each other
         sites = map(self._climb, self._program.call_sites(function))
-        hot = max((*sites, self._of_itself(function)), key=_heat_of)  # a loop in sight says more
+        hot = max((*sites, self._of_itself(function)), key=attrgetter("heat"))  # a loop in sight says more
         self._functions[function] = hot
         return hot
 
@@ -188,10 +190,6 @@ def _is_kept_by_module(program: Program, function: Function) -> bool:
 def _feeds(program: Program, loop: Loop) -> bool:
     is_endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
     return is_endless and any(isinstance(each, ast.Yield) for part in loop.body for each in _unlooped(part))
-
-
-def _heat_of(hot: _Hot) -> Heat:
-    return hot.heat
 
 
 def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
@@ -269,8 +267,9 @@ def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
     child = node
     for parent in program.ancestors(node):
         others = [each for each in program.block_of(child) if each is not child] if isinstance(child, ast.stmt) else []
-        if any(program.trains_in(each) for other in others for each in _unlooped(other, ast.If)):
-            return True
+        nodes = (each for other in others for each in _unlooped(other, ast.If))
+        if any(program.trains_in(each) and receiver_of(each, "zero_grad") is None for each in nodes):
+            return True  # zeros alone may be set before a loop of steps
         if isinstance(parent, FUNCTIONS):
             return depth > 0 and any(steps_beside(program, site, depth - 1) for site in program.call_sites(parent))
         if isinstance(parent, ast.ClassDef) or (makes_rare(program, parent, child) and not _is_short(program, parent)):

@@ -213,6 +213,8 @@ def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
             return isinstance(op, ast.Lt | ast.LtE)
         if isinstance(op, ast.Lt | ast.LtE) and _is_few(program, right) and _is_counter(program, left):
             return True
+        if isinstance(op, ast.Gt | ast.GtE) and _is_length_walked(program, right) and _is_counter(program, left):
+            return True  # at the last
         return asks_clock(program, test)
     return False
 
@@ -227,6 +229,14 @@ def _is_few(program: Program, node: ast.expr) -> bool:
     if length is not None and length.args:
         return program.value(length.args[0]).kind is Kind.SEQUENCE
     return isinstance(number, int) and number <= _FEW
+
+
+def _is_length_walked(program: Program, node: ast.expr) -> bool:
+    """Is it the length of what a loop around it walks, or one less?"""
+    length = program.call_of(node.left if isinstance(node, ast.BinOp) else node, "builtins.len")
+    measured = path_of(length.args[0]) if length is not None and length.args else ""
+    loops = [each for each in program.ancestors(node) if isinstance(each, ast.For)] if measured else []
+    return any(measured == path_of(part) for loop in loops for part in ast.walk(loop.iter))
 
 
 def _is_counter(program: Program, node: ast.expr) -> bool:

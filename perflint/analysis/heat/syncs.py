@@ -54,7 +54,6 @@ def syncs(program: Program) -> Iterator[Sync]:
                 yield from _implicit(program, bound, "index")
     for subscript in program.of_type(ast.Subscript):
         yield from _of_subscript(program, subscript)
-
         yield from _of_lookup(program, subscript)
 
 
@@ -265,7 +264,9 @@ def _selects(program: Program, index: ast.expr, base: Value) -> bool:
         return False  # what may be indexed by a mask on the device is a tensor there, or holds some
     if mask.place is Place.UNKNOWN and base.on_device and base.sure:
         mask = mask._replace(place=Place.DEVICE)
-    is_certain = isinstance(index, ast.Compare) and mask.on_device and base.kind is Kind.TENSOR  # not of numbers
+    made = program.get(Flow).assigned(index) if isinstance(index, ast.Name) else [index]
+    is_compared = bool(made) and all(isinstance(each, ast.Compare) for each in made)
+    is_certain = is_compared and mask.on_device and base.kind is Kind.TENSOR  # not of numbers
     return _is_read(mask, explicit=is_certain)
 
 

@@ -21,7 +21,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _GLUED = re.compile(r"^(?:num|n|max|mini|micro|multi|sub|up|down)?([a-z]{3,}?)(?:size|sz|num|idx|id)?$")
 _PLURAL = re.compile(r"(?<=\w\w)(?:(?<=x|s|h)es|(?<!s)s)$")
 
-TIME = frozenset({"len", "length", "seq", "sequence"})
+TIME = frozenset({"len", "length", "seq", "sequence", "time", "timestep"})
 OTHER_AXES = frozenset({"batch", "image", "iter", "layer", "order", "subdivision"})
 
 

@@ -15,6 +15,8 @@ VECTORIZABLE, AUTOREGRESSIVE, MIXED, RECURRENCE = "vectorizable", "autoregressiv
 
 
 class LoopKind(Enum):
+    """What one iteration of a loop is."""
+
     STEP = "step"  # of training or evaluation, on a batch of its own
     TIME = "time"  # of a sequence, or of generation
     OTHER = "other"  # an epoch, a rollout, a layer, a file, ...

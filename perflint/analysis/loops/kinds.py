@@ -11,6 +11,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.found import GradMode
 from perflint.analysis.heat.freshness import brings_data, evaluates, steps_an_environment
 from perflint.analysis.ir.occurrences import computed_of
+from perflint.analysis.links import Summary
 from perflint.analysis.loops.body import loop_flow
 from perflint.analysis.loops.calls import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.loops.evidence import Evidence
@@ -284,9 +285,14 @@ class Loops:
 
     def _repeats_in(self, node: ast.Call) -> bool:
         callee = self._program.callee(node)
-        others = overridden(self._program, node) if callee is not None and is_abstract(callee) else ()
-        is_elsewhere = any(each.repeats for each in self._program.summaries(node, others))
+        is_elsewhere = any(each.repeats for each in self._summaries(node))
         return is_elsewhere or (callee is not None and self.trains_repeatedly(callee))
+
+    def _summaries(self, node: ast.Call) -> Iterator[Summary]:
+        """Those of what a call may reach in other files: what subclasses do, where a method leaves it to them."""
+        callee = self._program.callee(node)
+        others = overridden(self._program, node) if callee is not None and is_abstract(callee) else ()
+        return self._program.summaries(node, others)
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
         """The nodes that run about once an iteration: not those in step and time loops inside, nor in definitions."""
@@ -331,7 +337,7 @@ class Loops:
         """Is `node` a call that trains, by itself or in the function that it reaches?"""
         if not isinstance(node, ast.Call):
             return False
-        if trains(self._program, node) or any(summary.trains for summary in self._program.summaries(node)):
+        if trains(self._program, node) or any(summary.trains for summary in self._summaries(node)):
             return True
         callee = self._program.callee(node)
         return callee is not None and self.trains_once(callee)

@@ -99,9 +99,11 @@ class Memory:
         """
         bindings = self.graph(self.program.tree).bindings.get(function.name, [])
         is_plain = [each.node for each in bindings] == [function] and isinstance(function, ast.FunctionDef)
+        if function.decorator_list or not is_plain:
+            return None
         summary = self.summary(function)
         given = [*summary.returns, *summary.holds]
-        if function.decorator_list or not is_plain or summary.keeps or summary.is_generator:
+        if summary.keeps or summary.is_generator:
             return None
         written = {each.to.root for each in summary.writes if not each.attribute or each.to.origin is Origin.PARAMETER}
         returned = {each.root for each in given if each.is_outside}

@@ -60,15 +60,18 @@ _COPIES = frozenset({"clone"})  # pointwise in the table, and the end of every s
 
 
 def joins(qualified: str) -> bool:
+    """Does torch's function of that name make one tensor of several?"""
     operation = torch_ops.of_function(qualified)
     return operation is not None and operation.does("joining")
 
 
 def is_view(name: str) -> bool:
+    """Does an operation of that name give one view, whatever the layout?"""
     return torch_ops.does(name, "restriding")
 
 
 def converts(name: str) -> bool:
+    """Does a method of that name move the tensor, or cast it?"""
     return torch_ops.does(name, "cast") or torch_ops.does(name, "move")
 
 

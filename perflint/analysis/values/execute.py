@@ -149,10 +149,11 @@ class Executor(Evaluator):
             if call.target == name:
                 if call.heat:
                     info.outside = max(filter(None, (info.outside, call)), key=lambda each: each.heat)
-                positional, keywords = arguments_of(call, self._instance if info.name == "__init__" else None)
+                positional, keywords = arguments_of(call, self._instance)
                 bound = received(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
                 for parameter, value in bound.items():
-                    values_of.setdefault(parameter, []).append(value)
+                    may_differ = value.kind is Kind.UNKNOWN and info.name != "__init__"
+                    values_of.setdefault(parameter, []).append(value._replace(sure=False) if may_differ else value)
         for parameter, values in values_of.items():
             tensors = [value for value in values if value.kind is Kind.TENSOR]  # whatever else it may be called with
             info.receive({parameter: join_all(tensors or values)})

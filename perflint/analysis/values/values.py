@@ -213,17 +213,19 @@ def _join_mappings(a: Value, b: Value) -> Value:
 
 
 def _join_libraries(a: Value, b: Value) -> Value:
-    """Of two types of tensors, as in `kind = torch.cuda.FloatTensor if cuda else torch.FloatTensor`, the GPU's.
-
-    Of two functions of a project, as they are imported in branches, the names of both.
-    """
+    """Of two types of tensors, as in `kind = torch.cuda.FloatTensor if cuda else torch.FloatTensor`, the GPU's."""
     are_types = all(value.name.startswith("torch.") and value.name.endswith("Tensor") for value in (a, b))
     on_device = [value for value in (a, b) if value.name.startswith("torch.cuda.")]
     if are_types and len(on_device) == 1:
         return on_device[0]
+    return _join_named(a, b)
+
+
+def _join_named(a: Value, b: Value) -> Value:
+    """Of functions, or of objects of classes, of the project, the names of both."""
     names = dict.fromkeys(OR.join((a.name, b.name)).split(OR))
     if all("." in each and each.partition(".")[0] not in ELSEWHERE for each in names):
-        return Value(Kind.LIBRARY, sure=False, name=OR.join(names))
+        return Value(a.kind, sure=a.kind is Kind.UNKNOWN and a.sure and b.sure, name=OR.join(names))
     return _join_plain(a, b)
 
 
@@ -247,6 +249,7 @@ _JOIN_SAME = {
     Kind.MAPPING: _join_mappings,
     Kind.MODULE: _join_modules,
     Kind.LIBRARY: _join_libraries,
+    Kind.UNKNOWN: _join_named,
 }
 
 
