@@ -5,8 +5,8 @@ The same question is answered again before the command line, settings or rules a
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import sys
 import time
 from contextlib import suppress
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from perflint.project import CACHE, make_cache
-from perflint.shim.plan import UNREADABLE, Basis, Look, read, sweep, write
+from perflint.shim.plan import Basis, Look, Tree, read, sweep, write
 
 if TYPE_CHECKING:
     from perflint.cli.session import Session
@@ -64,8 +64,10 @@ def keep(question: Question, text: str, took: str, code: int, *, is_for_humans: 
     with suppress(OSError):
         question.place.parent.mkdir(exist_ok=True)
         parts = text.rpartition(took) if took else ("", "", text)
-        answer = question.look.digest, question.basis, parts, is_for_humans, code
-        write(question.place, pickle.dumps(answer))
+        trees, *others = question.basis
+        basis = [(folder, endings, sorted(skipped)) for folder, endings, skipped in trees], *others
+        # no pickle: whoever wrote the project could have put one here
+        write(question.place, json.dumps((question.look.digest, basis, parts, is_for_humans, code)).encode())
         sweep(question.place.parent)
 
 
@@ -73,9 +75,10 @@ def answer() -> int | None:
     """Print what this process is asked for, if it was asked for before; the exit code."""
     began = time.perf_counter()
     for cache in _caches():
-        with suppress(*UNREADABLE):
-            look, basis, (text, took, rest), is_for_humans, code = pickle.loads(read(_place(cache)))
-            if basis.look().digest == look:
+        with suppress(OSError, ValueError, TypeError):
+            look, (trees, *others), (text, took, rest), is_for_humans, code = json.loads(read(_place(cache)))
+            within = (Tree(folder, tuple(endings), frozenset(skipped)) for folder, endings, skipped in trees)
+            if Basis(tuple(within), *others).look().digest == look:
                 now = f"{time.perf_counter() - began:.2f} s" if took else ""
                 encoding = sys.stdout.encoding if is_for_humans else "utf-8"
                 _print(f"{text}{now}{rest}".encode(encoding, "backslashreplace"))
