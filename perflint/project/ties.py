@@ -17,7 +17,6 @@ from perflint.analysis.links import (
     OF_IMPORTS,
     Context,
     HotCall,
-    Likelihood,
     Links,
     Manner,
     Says,
@@ -192,15 +191,15 @@ def _agreed(summaries: set[Summary]) -> Summary | None:
     if len(summaries) < 2:
         return next(iter(summaries), None)
     certain: dict[str, Any] = {name: all(getattr(each, name) for each in summaries) for name in _CERTAIN}
-    memory, differentiates = {each.memory for each in summaries}, {each.differentiates for each in summaries}
+    memory = {each.memory for each in summaries}
+    differentiates = [each.differentiates for each in summaries if each.differentiates is not None]
     returns = {each.returns for each in summaries}
-    may_differ = None if None in differentiates else Likelihood.POSSIBLE
     return replace(
         Summary("", returns.pop() if len(returns) == 1 else ""),
         starts=min(each.starts for each in summaries),
         loads=min(each.loads for each in summaries),
         memory=memory.pop() if len(memory) == 1 else None,
-        differentiates=differentiates.pop() if len(differentiates) == 1 else may_differ,
+        differentiates=max(differentiates) if len(differentiates) == len(summaries) else None,
         **certain,
     )
 

@@ -225,14 +225,16 @@ class Contest:
         if says(joint, race) is Outcome.FASTER:
             patch, race = whole, race.renamed(WHOLE, PATCHED)
         self._conclude(patch, chosen, race, joint)
-        return Settled(list(self._fixes.values()), patch, race)
+        self._choice = race
+        hope = self._promising(patch) if self._can_start(_PAIR) else ()
+        return Settled(list(self._fixes.values()), patch, race, hope=hope)
 
     def _promising(self, chosen: Fixes) -> Fixes:
         gain = statistics.against_original(self._choice.samples, PATCHED) if chosen else None
         wrong = {fix.name for fix in self._fixes.values()} - {*names_of(self._sound)}
         hopes = [(ratio, fixes) for ratio, fixes in self._hopes if wrong.isdisjoint(names_of(fixes))]
         ratio, fixes = max(hopes, key=lambda hope: hope[0], default=(0.0, ()))
-        return fixes if ratio > (gain.ratio if gain else SOUGHT_GAIN) else ()
+        return fixes if ratio > SOUGHT_GAIN * (gain.ratio if gain else 1.0) else ()
 
     def _can_start(self, variants: int) -> bool:
         return variants * self._each <= self.budget.left
@@ -323,11 +325,15 @@ def _without(chosen: Fixes, fixes: Fixes) -> list[FixVerdict]:
 
 
 def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fixes]]:
-    rivals = [KEPT] if KEPT in patches else ORIGINALS
+    """The patches of which it can't be told yet whether they gain more than the one that they add to; their ratios."""
+    rival = next((each for each in (KEPT, PATCHED) if each in patches), None)
+    least = {*names_of(patches[rival])} if rival else set()
     for name, fixes in patches.items():
-        more_, gain = (statistics.speedup(race.samples, before, [name]) for before in (rivals, ORIGINALS))
-        if name != KEPT and more_ and gain and says(more_, race) is Outcome.UNSURE:
-            yield gain.ratio, fixes
+        if name != rival and least <= {*names_of(fixes)}:
+            rivals = [rival] if rival else ORIGINALS
+            more_, gain = (statistics.speedup(race.samples, before, [name]) for before in (rivals, ORIGINALS))
+            if more_ and gain and says(more_, race) is Outcome.UNSURE:
+                yield gain.ratio, fixes
 
 
 def _is_decided(samples: Samples, names: Sequence[str]) -> bool:

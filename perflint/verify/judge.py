@@ -195,7 +195,9 @@ def _is_rounding(difference: Difference, error: float, drift: float, least: floa
         allowed = _NEAR_ERROR if difference.is_close else _COARSE_ERROR if difference.is_coarse else _OWN_ERROR
         return changed <= max(allowed * max(reference, EPSILON), least)
     of_kind = difference.of_kind if difference.name.startswith(DERIVED) else None
-    has_drifted = (error if of_kind is None else of_kind) <= drift and not difference.name.startswith(OPTION)
+    has_drifted = (error if of_kind is None else of_kind) <= max(drift, least) and not difference.name.startswith(
+        OPTION
+    )
     return difference.is_close or has_drifted
 
 
