@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from perflint import torch_ops
+from perflint.analysis.call_graph import handlers
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
@@ -62,9 +62,11 @@ def listed(program: Program, sync: Sync, syncs: Collection[Sync]) -> Fix | None:
         *(Replace(each.read.top, _number(each, values)) for each in alike),
     )
     title = f"copy `{first.name.id}` to the host once, in front of the loop"
-    if _is_tensor(program, first):
-        return Fix(title, Safety.EXACT, change)
-    return Fix(f"{title}, if it is one tensor", Safety.BEHAVIOUR, change)
+    if not program.value(first.name).sure:
+        return Fix(f"{title}, if it is one tensor", Safety.BEHAVIOUR, change)
+    if program.get(Shapes).shape(first.name).rank != 1 and any(handlers(program, loop)):
+        return Fix(f"{title}, if no row of it has several numbers", Safety.BEHAVIOUR, change)
+    return Fix(title, Safety.EXACT, change)
 
 
 def _is_in(program: Program, loop: ast.For, other: ast.For) -> bool:
@@ -110,27 +112,6 @@ def _arguments(program: Program, loop: ast.For) -> list[ast.expr] | None:
     call = loop.iter
     is_range = isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.range" and not call.keywords
     return call.args if is_range and isinstance(call, ast.Call) else None
-
-
-def _is_tensor(program: Program, element: _Element) -> bool:
-    graph = program.get(Flow).graph(element.name)
-    made = next(iter(graph.definitions(element.name)))
-    if not isinstance(made, Definition):
-        return False
-    if program.value(element.name).sure or (isinstance(made.source, ast.Call) and _is_of_tensor(made.source.func)):
-        return True
-    sure = (each for each in made.uses if graph.dominates(each, element.loop.iter) and not _is_guarded(program, each))
-    return any(isinstance(above := program.parent(use), ast.Attribute) and _is_of_tensor(above) for use in sure)
-
-
-def _is_guarded(program: Program, node: ast.AST) -> bool:
-    return any(isinstance(each, ast.IfExp | ast.BoolOp) for each in program.ancestors(node))
-
-
-def _is_of_tensor(node: ast.expr) -> bool:
-    """Is it an attribute that tensors have, and lists don't?"""
-    attribute = node.attr if isinstance(node, ast.Attribute) else ""
-    return attribute == "shape" or (torch_ops.of_method(attribute) is not None and not hasattr(list, attribute))
 
 
 def _stays(program: Program, element: _Element) -> bool:

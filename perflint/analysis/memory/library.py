@@ -46,7 +46,8 @@ def _is_known(name: str) -> bool:
     return libraries.is_pure(name) or name.startswith("torch.")
 
 
-def _is_display(place: Location) -> bool:
+def is_display(place: Location) -> bool:
+    """Is it a container of Python's own, made here?"""
     displays = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
     return not place.path and isinstance(place.root, displays)
 
@@ -191,7 +192,7 @@ class LibraryCalls(ABC):
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
             func.attr in FILLS | TAKES | HOLDS and (value.kind is not Kind.TENSOR or operation is None)
         ):
-            if value.kind not in _CONTAINERS and not all(map(_is_display, receiver)):  # its own method may do anything
+            if value.kind not in _CONTAINERS and not all(map(is_display, receiver)):  # its own method may do anything
                 self.write(call, receiver | self._given(call), deep=True)
             return self._of_container(call, func.attr, receiver)
         if operation is not None and value.kind is not Kind.MODULE:

@@ -264,7 +264,7 @@ def is_of_step(program: Program, write: Write) -> bool:
     names = [each for base in written for each in _names_behind(program, root_of(base))]
     is_of_module = bool(names) and all(program.value(each).kind is Kind.MODULE for each in names)
     is_of_module = is_of_module and not any(_is_made_there(program, each, write.node) for each in names)
-    return not (write.deep or write.deferred or is_of_module or steps_optimizer(program, write.node))
+    return not (write.deep or is_of_module or steps_optimizer(program, write.node))
 
 
 def _is_made_there(program: Program, name: ast.Name, node: ast.AST) -> bool:
