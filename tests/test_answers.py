@@ -12,7 +12,7 @@ import pytest
 import perflint
 from perflint.__main__ import main
 from perflint.cli import answers
-from perflint.project import CACHE
+from perflint.project import CACHE, stored
 
 PROGRAM = "import torch\nfrom other import step\n\nfor batch in torch.load('x'):\n    step(batch.cuda()).item()\n"
 SETTLED = 0.06  # seconds after which a change alters a stamp
@@ -58,14 +58,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "settings": lambda project: (project / "pyproject.toml").write_text("[tool.perflint]\nignore = ['sync']\n"),
     "nearer settings": lambda project: (project / "perflint.toml").touch(),
     "what git ignores": lambda project: (project / ".gitignore").touch(),
-    "what was measured": lambda project: _measured(project),
+    "what was measured": lambda project: stored.made(project).joinpath(stored.PROFILES).touch(),
     "damage": lambda project: next((project / CACHE / "answers").iterdir()).write_bytes(b"x" * 40),
 }
-
-
-def _measured(project: Path) -> None:
-    (project / ".perflint").mkdir()
-    (project / ".perflint/profiles.json").touch()
 
 
 @pytest.mark.parametrize("change", CHANGES)

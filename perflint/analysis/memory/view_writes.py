@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -45,7 +45,7 @@ def shown_writes(
     for write in memory.writes_by_other_parameters(source):
         others = [each for each in readers if each is not write.node]
         if write.deferred or _is_read_behind(graph, copy, write, others):
-            yield replace(write, deferred=True)
+            yield write._replace(deferred=True)
     yield from _writes_elsewhere(program, memory, copy, reading)
     if (function := program.function_of(copy)) is not None:
         callers = _Callers(memory, reading, bool(kept), {function})
@@ -80,7 +80,7 @@ class _Callers:
                 elif is_carried or _is_read_behind(graph, site, write, readers):
                     yield write
                 elif _is_read_behind(graph, site, write, passes):
-                    yield replace(write, deferred=True)
+                    yield write._replace(deferred=True)
             around = memory.program.function_of(site)
             if around is not None and around not in self.seen:
                 self.seen.add(around)
@@ -122,7 +122,7 @@ def _writes_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading:
         if function is not program.function_of(copy):
             for write in memory.points_to(node).writes:
                 if write.to.is_outside and not write.attribute and write.node is not node:
-                    yield replace(write, deferred=True)
+                    yield write._replace(deferred=True)
 
 
 def _is_carried(memory: Memory, copy: ast.Call) -> bool:
