@@ -19,6 +19,7 @@ from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of
 
 _DEPTH = 6  # of calls in calls
+_DEEP = 60  # of values, one computed of the other
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _INTEGRAL = ("int", "bool")
 CUTTING = frozenset({"detach", "data"})
@@ -122,6 +123,7 @@ class _Walk:
         self.cuts = list[ast.AST]()
         self._flow, self._modes = program.get(Flow), program.get(GradModes)
         self.seen: set[tuple[ast.AST, Calls]] = set()
+        self._depth, self._later = 0, list[tuple[ast.expr, Calls]]()
 
     def may_start(self, call: ast.Call) -> bool:
         """May a graph begin with the call: does it run a module, or what is not known?"""
@@ -133,9 +135,17 @@ class _Walk:
         """Go on from `node`, whose value has a graph."""
         if (node, calls) not in self.seen and not self._is_harmless(node):
             self.seen.add((node, calls))
+            if self._depth == _DEEP:  # beyond which Python might not go on
+                self.seen.discard((node, calls))
+                self._later.append((node, calls))
+                return
+            self._depth += 1
             parent = self.program.parent(node)
             if parent is not None:
                 self._step(parent, node, calls)
+            self._depth -= 1
+            while not self._depth and self._later:
+                self.follow(*self._later.pop())
 
     def _end(self, node: ast.AST, fate: Fate) -> None:
         self.found.append(GraphUse(node, fate))
