@@ -490,6 +490,8 @@ def test_imports_are_resolved_from_the_nearest_folder_above() -> None:
     del links["a/utils.py"]
     assert list(contexts_of(links)) == ["utils.py"]
     del links["utils.py"]
+    assert list(contexts_of(links)) == ["b/utils.py"]  # the only one of that name: the search path may name its folder
+    links["c/utils.py"] = utils
     assert contexts_of(links) == {}
 
 
@@ -998,3 +1000,11 @@ def test_one_caller_that_knows_where_a_tensor_is_is_enough(tmp_path: Path) -> No
     assert lines(check(tmp_path, "sync-in-loop")) == [("settle.py", 3)]
     write(tmp_path, script=script.format("cpu"))
     assert lines(check(tmp_path, "sync-in-loop")) == []
+
+
+def test_a_module_of_another_folder_is_found_where_no_other_has_its_name(tmp_path: Path) -> None:
+    train = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
+    write(tmp_path, src__measure__metrics=METRICS, src__bin__train=train)
+    assert ("metrics.py", 28) in lines(check(tmp_path))
+    write(tmp_path, other__metrics="")
+    assert ("metrics.py", 28) not in lines(check(tmp_path))

@@ -48,18 +48,20 @@ class _Files:
         return None
 
     def _find_module(self, folder: tuple[str, ...], name: tuple[str, ...], relative: bool) -> str | None:
-        """The file of the module called `name`, imported in `folder`: there, or from the nearest folder above."""
+        """The file of the module called `name`, imported in `folder`: there, or from the nearest folder above.
+
+        Else it is the only one of that name, the folder of which the search path may name.
+        """
         for parts, path in self._paths.get(name[-1], ()):
             if relative and parts == folder + name:
                 return path
         if relative:
             return None
-        roots = [
-            (len(root), path)
-            for parts, path in self._paths.get(name[-1], ())
-            if parts[-len(name) :] == name and folder[: len(root := parts[: -len(name)])] == root
+        places = [
+            (parts[: -len(name)], path) for parts, path in self._paths.get(name[-1], ()) if parts[-len(name) :] == name
         ]
-        return max(roots)[1] if roots else None
+        roots = [(len(root), path) for root, path in places if folder[: len(root)] == root]
+        return max(roots)[1] if roots else places[0][1] if len(places) == 1 else None
 
 
 _files_at = lru_cache(maxsize=2)(_Files)
