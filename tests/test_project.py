@@ -1005,6 +1005,6 @@ def test_one_caller_that_knows_where_a_tensor_is_is_enough(tmp_path: Path) -> No
 def test_a_module_of_another_folder_is_found_where_no_other_has_its_name(tmp_path: Path) -> None:
     train = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
     write(tmp_path, src__measure__metrics=METRICS, src__bin__train=train)
-    assert ("metrics.py", 28) in lines(check(tmp_path))
+    assert ("metrics.py", 6) in lines(check(tmp_path))
     write(tmp_path, other__metrics="")
-    assert ("metrics.py", 28) not in lines(check(tmp_path))
+    assert ("metrics.py", 6) not in lines(check(tmp_path))
