@@ -268,18 +268,6 @@ def test_a_change_in_one_file_is_seen_in_another_whatever_the_cache_holds(tmp_pa
     assert lines(check(tmp_path)) == []
 
 
-def test_a_second_run_knows_the_calls_without_following_them_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hot = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
-    write(tmp_path, metrics=METRICS, train=hot)
-    first = check(tmp_path)
-    monkeypatch.setattr("perflint.project.run.contexts_of", None)
-    second = check(tmp_path)
-    assert lines(second) == [("metrics.py", 6)]
-    assert second.contexts == first.contexts
-
-
 def test_calls_of_a_file_that_changes_during_the_run_are_not_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

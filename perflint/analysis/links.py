@@ -127,7 +127,8 @@ class Summary:
     none; None where nobody asked. `computes`: a call does nothing but compute on the device, so that a CUDA graph may
     hold it. `records`: it runs modules, and switches gradients off for none of them. `drops`: it lets go of the graph
     of its first argument, and does nothing else with that; `moves`: it takes that to the device, and gives it back.
-    `counts`: it only adds up what it is given in attributes of its object, which nothing else sets.
+    `counts`: it only adds up what it is given in attributes of its object, which nothing else sets. `keeps`: those
+    attributes of its object that it computes from its first argument, with which it and its class do nothing else.
     """
 
     target: str
@@ -145,22 +146,20 @@ class Summary:
     counts: bool = False
     repeats: bool = False
     evaluates: bool = False
+    keeps: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Does it hold nothing that a caller could use?"""
         steps = self.trains or self.repeats or self.evaluates
         return not (self.returns or steps or self.starts_processes or self.tells_effects or self.tells_of_first)
 
     @property
     def tells_of_first(self) -> bool:
-        """Does it hold what only those are told who ask what becomes of the first argument?"""
         return self.drops or self.moves
 
     @property
     def tells_effects(self) -> bool:
-        """Does it hold what only those are told who ask for effects?"""
-        return (self.memory, self.differentiates) != (None, None) or self.computes or self.counts
+        return (self.memory, self.differentiates) != (None, None) or self.computes or self.counts or bool(self.keeps)
 
     @property
     def without_effects(self) -> Summary:
@@ -170,7 +169,6 @@ class Summary:
 
     @property
     def starts_processes(self) -> bool:
-        """Are processes started, or may they be, by a call or by iterating over its result?"""
         return bool(self.starts or self.loads)
 
     @property
@@ -240,12 +238,10 @@ class Links:
 
     @property
     def queries(self) -> frozenset[str]:
-        """Every target that the file queries."""
         return frozenset(self.effect_queries).union(*self._other_queries)
 
     @property
     def effects_alone(self) -> frozenset[str]:
-        """The targets of which the file asks for effects and nothing else."""
         return frozenset(self.effect_queries).difference(*self._other_queries)
 
     @property

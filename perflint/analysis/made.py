@@ -245,7 +245,6 @@ def _is_left_out(program: Program, value: object) -> bool:
 
 
 def _is_table(program: Program, node: ast.expr) -> bool:
-    """Is it `torch.tensor([0.5])`, or the like, of numbers that are the same in each step?"""
     is_made = isinstance(node, ast.Call) and program.qualified(node.func).lower().endswith("tensor")
     return is_made and isinstance(node, ast.Call) and bool(node.args) and numbers(program, node.args[0]) is not None
 

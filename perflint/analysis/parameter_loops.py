@@ -76,7 +76,6 @@ def _kind(program: Program, loop: ParameterLoop) -> str:
 
 
 def _is_slot(target: ast.expr, own: set[str]) -> bool:
-    """Is it what a dictionary holds for the parameter?"""
     return isinstance(target, ast.Subscript) and not own.isdisjoint(path_of(target.slice).split("."))
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from perflint import torch_ops
+from perflint.analysis.call_graph import handlers
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
@@ -16,7 +16,7 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, integer, own_nodes, path_of
-from perflint.transforms.host_reads import Read, read_of
+from perflint.transforms.host_code import Read, read_of
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertBefore, Replace, expression, statement
 from perflint.transforms.rewrite import rewrite
@@ -62,9 +62,11 @@ def listed(program: Program, sync: Sync, syncs: Collection[Sync]) -> Fix | None:
         *(Replace(each.read.top, _number(each, values)) for each in alike),
     )
     title = f"copy `{first.name.id}` to the host once, in front of the loop"
-    if _is_tensor(program, first):
-        return Fix(title, Safety.EXACT, change)
-    return Fix(f"{title}, if it is one tensor", Safety.BEHAVIOUR, change)
+    if not program.value(first.name).sure:
+        return Fix(f"{title}, if it is one tensor", Safety.BEHAVIOUR, change)
+    if program.get(Shapes).shape(first.name).rank != 1 and any(handlers(program, loop)):
+        return Fix(f"{title}, if no row of it has several numbers", Safety.BEHAVIOUR, change)
+    return Fix(title, Safety.EXACT, change)
 
 
 def _is_in(program: Program, loop: ast.For, other: ast.For) -> bool:
@@ -96,7 +98,6 @@ def _parts(index: ast.expr) -> tuple[ast.expr, int | None]:
 
 
 def _counting(program: Program, index: ast.expr) -> ast.For | None:
-    """The loop over a range that counts the index, if it is around that directly."""
     found = program.get(Flow).graph(index).definitions(index) if isinstance(index, ast.Name) else ()
     made = next(iter(found), None)
     for each in program.ancestors(index):
@@ -111,29 +112,6 @@ def _arguments(program: Program, loop: ast.For) -> list[ast.expr] | None:
     call = loop.iter
     is_range = isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.range" and not call.keywords
     return call.args if is_range and isinstance(call, ast.Call) else None
-
-
-def _is_tensor(program: Program, element: _Element) -> bool:
-    """Is it surely one tensor, or used as such in front of the loop, and not a list of them?"""
-    graph = program.get(Flow).graph(element.name)
-    made = next(iter(graph.definitions(element.name)))
-    if not isinstance(made, Definition):
-        return False
-    if program.value(element.name).sure or (isinstance(made.source, ast.Call) and _is_of_tensor(made.source.func)):
-        return True
-    sure = (each for each in made.uses if graph.dominates(each, element.loop.iter) and not _is_guarded(program, each))
-    return any(isinstance(above := program.parent(use), ast.Attribute) and _is_of_tensor(above) for use in sure)
-
-
-def _is_guarded(program: Program, node: ast.AST) -> bool:
-    """May an expression around `node` leave it out?"""
-    return any(isinstance(each, ast.IfExp | ast.BoolOp) for each in program.ancestors(node))
-
-
-def _is_of_tensor(node: ast.expr) -> bool:
-    """Is it an attribute that tensors have, and lists don't?"""
-    attribute = node.attr if isinstance(node, ast.Attribute) else ""
-    return attribute == "shape" or (torch_ops.of_method(attribute) is not None and not hasattr(list, attribute))
 
 
 def _stays(program: Program, element: _Element) -> bool:
@@ -157,7 +135,6 @@ def _may_be_none(source: ast.expr | None) -> bool:
 
 
 def _copied(program: Program, elements: Collection[_Element]) -> str:
-    """What copies the numbers that are read: up to the last that is counted, where none counts from the end."""
     first = next(iter(elements))
     flat = "" if program.get(Shapes).shape(first.name).rank == 1 else ".flatten()"
     start = _start(program, first.loop)
@@ -171,7 +148,6 @@ def _copied(program: Program, elements: Collection[_Element]) -> str:
 
 
 def _start(program: Program, loop: ast.For) -> int | None:
-    """Where a range begins that counts up; None where that isn't known."""
     first, *others = _arguments(program, loop) or [loop.iter]
     counts_up = len(others) < 2 or (integer(others[1]) or 0) > 0
     return (integer(first) if others else 0) if counts_up else None

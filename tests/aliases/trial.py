@@ -9,18 +9,18 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-from perflint.analysis.links import ALONE, Context
+from perflint.analysis.links import ALONE, Context, Links
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import find
-from perflint.engine.fix import fix_text
-from perflint.engine.rule import Finding, Fix, Safety
+from perflint.engine.fix import FixResult, fix_text
+from perflint.engine.rule import Safety
 from perflint.project.ties import contexts_of
 from tests.aliases.part import FOLDER
 from tests.aliases.programs import Case, Template, empty, has_slots, rendered, simpler
@@ -45,51 +45,39 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on the fixes called exact or rounding, which they were, what differs, and what others change."""
+    """The verdict on the fixes called exact or rounding, which they were, and what differs."""
 
     verdict: Verdict
     applied: tuple[tuple[str, str], ...] = ()
     detail: str = ""
-    behaviour: str = ""
 
 
 def tried(text: str) -> Outcome:
-    """The outcome of a program."""
+    """The outcome of a program, which is run only where it is fixed."""
+    try:
+        result = _fixed(text)
+    except Exception as error:
+        return Outcome(Verdict.WRONG, detail=f"perflint fails: {_said(error.__cause__ or error)}")
+    applied = tuple(sorted({(item.finding.rule, item.fix.safety.value) for item in result.applied}))
+    if not applied:
+        return Outcome(Verdict.REFUSED if result.remaining else Verdict.SILENT)
     expected = _run(text)
     if isinstance(expected, Exception):
         return Outcome(Verdict.RAISES, detail=_said(expected))
-    try:
-        return _compared(text, expected)
-    except Exception as error:
-        return Outcome(Verdict.WRONG, detail=f"perflint fails: {_said(error.__cause__ or error)}")
-
-
-def _compared(text: str, expected: Any) -> Outcome:
-    context = _context(text)
-    if not find(text, RULES, OPTIONS, context).findings:
-        return Outcome(Verdict.SILENT)
-    behaves: list[str] = []
-
-    def kept(_: str, finding: Finding, fix: Fix) -> str:
-        if fix.safety is Safety.BEHAVIOUR:
-            behaves.append(finding.rule)
-        return "it is for another time" if fix.safety is Safety.BEHAVIOUR else ""
-
-    result = fix_text(text, RULES, OPTIONS, unsafe=True, accept=kept, context=context)
-    applied = tuple(sorted({(item.finding.rule, item.fix.safety.value) for item in result.applied}))
-    behaviour = _behaviour(text, expected, context) if behaves else ""
-    if not applied:
-        return Outcome(Verdict.REFUSED, behaviour=behaviour)
     is_rounded = any(safety != Safety.EXACT.value for _, safety in applied)
     detail = _difference(expected, _run(result.text), is_rounded)
-    return Outcome(Verdict.WRONG if detail else Verdict.SAME, applied, detail, behaviour)
+    return Outcome(Verdict.WRONG if detail else Verdict.SAME, applied, detail)
+
+
+def _fixed(text: str) -> FixResult:
+    """The program with all fixes that are called exact or rounding."""
+    accept = lambda _, __, fix: "" if fix.safety in (Safety.EXACT, Safety.ROUNDING) else "later"  # noqa: E731
+    return fix_text(text, RULES, OPTIONS, unsafe=True, accept=accept, context=_context(text))
 
 
 def fixed_text(text: str) -> str:
-    """The program with all fixes that are called exact or rounding."""
-    context = _context(text)
-    accept = lambda _, __, fix: "later" if fix.safety is Safety.BEHAVIOUR else ""  # noqa: E731
-    return fix_text(text, RULES, OPTIONS, unsafe=True, accept=accept, context=context).text
+    """The text of the program with all fixes that are called exact or rounding."""
+    return _fixed(text).text
 
 
 @cache
@@ -136,11 +124,6 @@ def _size(case: Case) -> tuple[int, ...]:
     )
 
 
-def _behaviour(text: str, expected: Any, context: Context) -> str:
-    found = _run(fix_text(text, RULES, OPTIONS, unsafe=True, context=context).text)
-    return _difference(expected, found, True) or "same"
-
-
 @cache
 def _beside(name: str) -> tuple[str, CodeType]:
     path = _BESIDE / f"{name}.py"
@@ -155,11 +138,16 @@ def _context(text: str) -> Context:
     return contexts({"program.py": text, "shared.py": _beside("shared")[0]}).get("program.py", ALONE)
 
 
+@lru_cache(maxsize=100)  # of the other file above all, which many programs tell the same
+def _links(text: str, context: Context) -> Links:
+    return find(text, RULES, OPTIONS, context).links
+
+
 def contexts(files: Mapping[str, str]) -> dict[str, Context]:
     """What the files of a project tell each other, by path, once nobody has anything new to tell."""
     known: dict[str, Context] = {}
     while True:
-        links = {path: find(text, RULES, OPTIONS, known.get(path, ALONE)).links for path, text in files.items()}
+        links = {path: _links(text, known.get(path, ALONE)) for path, text in files.items()}
         news = contexts_of(links)
         if news == known:
             return known

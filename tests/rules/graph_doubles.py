@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from perflint.runtime.checks import Checks
 from perflint.runtime.replay import flatten
+from perflint.runtime.step_replay import _TAPE, _Spent
 
 
 class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -80,7 +81,10 @@ class Double:
 
 def _given_back(known: dict[int, Any], tensor: torch.Tensor) -> Any:
     """An argument itself, or a copy of what the step made: the same one wherever it is in the result."""
-    return known.setdefault(id(tensor), tensor.detach().clone().requires_grad_(tensor.requires_grad))
+    copy = tensor.detach().clone()
+    if tensor.requires_grad:
+        (copy,) = _Spent.apply(_TAPE, [copy], [True])  # type: ignore[no-untyped-call]
+    return known.setdefault(id(tensor), copy)
 
 
 class Differentiable(Double):

@@ -178,13 +178,11 @@ def _evaluates(program: Program, place: ast.For | ast.While | ast.FunctionDef) -
 
 
 def _is_recorded(program: Program, place: ast.AST, runs: list[ast.AST]) -> bool:
-    """Do all runs of modules build graphs, at least one of them for sure? Methods that aren't known may build none."""
     recorded = set(program.effects(place, Effect.RECORDS))
     return bool(recorded) and all(each in recorded or _is_unknown_method(program, each) for each in runs)
 
 
 def _is_unknown_method(program: Program, run: ast.AST) -> bool:
-    """Is a method called where gradients are recorded, of which the code isn't known?"""
     is_method = isinstance(run, ast.Call) and program.value(run.func).kind is Kind.METHOD
     return is_method and program.grad_mode(run, callers=False) is GradMode.ON
 

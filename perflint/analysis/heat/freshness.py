@@ -52,7 +52,6 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: Set[str], d
 
 
 def _receivers(program: Program, callee: Function, node: ast.Call, given: Sequence[ast.expr]) -> set[str]:
-    """The parameters of `callee` that get one of the arguments `given`: a number of an epoch is no data by itself."""
     return {name for name, argument in program.arguments(node, callee).given.items() if argument in given}
 
 
@@ -78,7 +77,6 @@ def _computes(program: Program, node: ast.Call) -> bool:
 
 
 def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> frozenset[str]:
-    """The names that are bound to something new in each iteration."""
     fresh = seeds | {name for node in nodes if isinstance(node, ast.Call) for name in _redrawn(program, node)}
     return computed_of(nodes, fresh, partial(_is_drawn, program))
 
@@ -193,7 +191,6 @@ def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
 
 
 def _runs_model(program: Program, node: ast.AST) -> bool:
-    """Is it a call of a module, or of a method that may compute with it, or of a function of the file that does?"""
     return program.get(CallGraph).has(node, runs_module)
 
 

@@ -64,7 +64,6 @@ class Heats:
         self._functions: dict[ast.AST, _Hot] = {}
 
     def heat(self, node: ast.AST) -> Heat:
-        """How often `node` runs."""
         return self._climb(node).heat
 
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
@@ -169,7 +168,6 @@ class Heats:
         return name in STEP_METHODS and self._program.is_module(owner) and not self._trains_in_loop(function)
 
     def _trains_in_loop(self, function: Function) -> bool:
-        """Does it step an optimizer in a loop of its own? Then it is no step, but trains."""
         loops = (each for each in own_nodes(function) if isinstance(each, LOOPS))
         return any(steps_optimizer(self._program, each) for loop in loops for each in ast.walk(loop))
 
@@ -190,7 +188,6 @@ def _is_kept_by_module(program: Program, function: Function) -> bool:
 
 
 def _feeds(program: Program, loop: Loop) -> bool:
-    """Does it yield without end, as a generator of batches does?"""
     is_endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
     return is_endless and any(isinstance(each, ast.Yield) for part in loop.body for each in _unlooped(part))
 
@@ -232,7 +229,6 @@ def runs_often(program: Program, node: ast.AST) -> bool:
 
 
 def _refreshes(program: Program, node: ast.AST) -> bool:
-    """Does `node` run to refresh what an attribute keeps?"""
     return any(isinstance(each, ast.If) and _is_kept(each) for each in program.ancestors(node))
 
 
@@ -351,7 +347,6 @@ def computes_for_callers(program: Program, made: ast.expr) -> bool:
 
 
 def _looped(function: ast.FunctionDef) -> set[ast.AST]:
-    """The nodes of the function that its own loops run."""
     return {each for loop in own_nodes(function) if isinstance(loop, LOOPS) for each in ast.walk(loop)}
 
 

@@ -154,7 +154,6 @@ def _of_comparison(program: Program, call: ast.Call, name: str) -> Iterator[Sync
 
 
 def _compared(call: ast.Call) -> list[ast.expr]:
-    """What `max`, `min` or `sorted` compares."""
     keys = [keyword.value.body for keyword in call.keywords if isinstance(keyword.value, ast.Lambda)]
     return keys or [part.elt if isinstance(part, ast.GeneratorExp | ast.ListComp) else part for part in call.args]
 
@@ -213,12 +212,10 @@ def _is_copied(program: Program, call: ast.Call, owner: Value) -> bool:
 
 
 def _keeps_value(name: str) -> bool:
-    """Does the tensor go through that method on its way to the host, its values being the same?"""
     return torch_ops.does(name, "to_host") or name == "squeeze" or torch_ops.does(name, "same_shape")
 
 
 def _leaves_torch(name: str) -> bool:
-    """Is the method called on a copy on the host, and on no module?"""
     return name != "cpu" and torch_ops.does(name, "to_host")
 
 
@@ -342,7 +339,6 @@ def is_deferred(program: Program, node: ast.AST) -> bool:
 
 
 def first_reads(program: Program, found: list[Sync]) -> list[Sync]:
-    """Of several reads of the same value in one iteration, the first."""
     return [sync for sync in found if not any(is_repeated(program, earlier, sync) for earlier in found)]
 
 

@@ -241,7 +241,6 @@ class Loops:
         return self._kinds[loop]
 
     def time_loop(self, loop: Loop) -> TimeLoop | None:
-        """What is known of `loop` as a loop over time, if it is one."""
         return self._time_loops.get(loop) if self.kind(loop) is LoopKind.TIME else None
 
     def _classify(self, loop: Loop) -> LoopKind:
@@ -272,7 +271,6 @@ class Loops:
         return has_steps and not any(self.trains_in(node) and receiver_of(node, "zero_grad") is None for node in nodes)
 
     def _is_whole_epoch(self, node: ast.AST) -> bool:
-        """Is it a call of a function of this file that trains in a loop of steps of its own, and only there?"""
         function = self._program.callee(node)
         return function is not None and self._may_train and not self.trains_once(function) and self._has_steps(function)
 
@@ -374,6 +372,5 @@ class Loops:
 
 
 def _is_written_out(walked: ast.expr) -> bool:
-    """Is it a list of constants, such as sizes to try out?"""
     parts = (ast.List, ast.Tuple, ast.Constant, ast.Load, ast.UnaryOp, ast.USub)
     return isinstance(walked, ast.List | ast.Tuple) and all(isinstance(each, parts) for each in ast.walk(walked))

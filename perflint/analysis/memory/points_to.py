@@ -28,7 +28,8 @@ from perflint.analysis.memory.locations import (
 from perflint.analysis.memory.roles import NAMESPACES, OPERATORS
 from perflint.analysis.memory.special_methods import RUNNING
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, Function, bindings_of
+from perflint.syntax.scopes import bound_names
+from perflint.syntax.walk import FUNCTIONS, Function, bindings_of, own_nodes
 from perflint.torch_ops import libraries
 
 _MOST_ROUNDS = 12
@@ -89,7 +90,6 @@ class PointsTo(ImplicitCalls):
 
     @property
     def names(self) -> Collection[str]:
-        """The variables that this scope binds."""
         return self._bindings.keys()
 
     def outer(self, name: str) -> Locations:
@@ -99,7 +99,6 @@ class PointsTo(ImplicitCalls):
         return found | (self.outside(name) if not bindings or name in self.graph.shared else NOWHERE)
 
     def returned(self) -> Locations:
-        """What this function may return, or yield, and all that can be reached from that."""
         return self.cells.reach(self._returns())
 
     def _returns(self) -> Locations:
@@ -163,8 +162,7 @@ class PointsTo(ImplicitCalls):
         if isinstance(value.node, ast.ExceptHandler):
             return frozenset({made(self.graph.scope), ANYWHERE})
         if isinstance(value.node, ast.alias | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            is_module = isinstance(self.graph.scope, ast.Module)
-            return frozenset({_outer(value.name) if is_module else made(value.node)})
+            return self._definition(value.node, value.name)
         if value.source is None:
             return NOWHERE
         if value.updates is not None:
@@ -339,6 +337,17 @@ class PointsTo(ImplicitCalls):
         if is_method or not is_only_called or node.name in self.graph.captured or decorators_of(self.program, node):
             self.kept(node, node)
 
+    def _class_body(self, node: ast.ClassDef) -> None:
+        """A class holds what its body binds."""
+        within, own = set(own_nodes(node)), self._definition(node, node.name)
+        for name in bound_names(*node.body):
+            bindings = (each for each in self._bindings.get(name, ()) if each.node in within)
+            self.cells.store(own, name, NOWHERE.union(*map(self._defined, bindings)))
+
+    def _definition(self, node: ast.AST, name: str) -> Locations:
+        """What a definition of a class or function, or an import, binds to its name."""
+        return frozenset({_outer(name) if isinstance(self.graph.scope, ast.Module) else made(node)})
+
 
 def _outer(name: str) -> Location:
     return Location(Origin.OUTER, name)
@@ -383,6 +392,7 @@ _EFFECTS: dict[type[ast.AST], Callable[..., object]] = {
     ast.Yield: lambda self, node: self.suspend(node, node.value),
     ast.YieldFrom: lambda self, node: self.suspend(node, node.value),
     ast.Await: lambda self, node: self.suspend(node, node.value),
+    ast.ClassDef: PointsTo._class_body,
     ast.FunctionDef: PointsTo._inner_function,
     ast.AsyncFunctionDef: PointsTo._inner_function,
 }

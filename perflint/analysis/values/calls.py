@@ -333,7 +333,6 @@ def _summarised(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
 
 
 def _items_of(walked: Value) -> Value:
-    """What a generator gives that hands on the items of what it is given."""
     return walked if walked.kind is Kind.LOADER else sequence_of(element_of(walked))
 
 

@@ -57,7 +57,6 @@ _ON_DEVICE = frozenset({"D", "d", "B", "b", _GUESS})
 
 
 def argument_code(value: Value) -> str:
-    """The code for an argument of a call."""
     return _code(value, _DEPTH)
 
 
@@ -77,13 +76,11 @@ def result_code(value: Value | None) -> str:
 
 
 def value_of(code: str, place: Place = Place.UNKNOWN) -> Value:
-    """The value of `code`; `place` is that of the arguments, if it is known."""
     codes = iter(code)
     return _read(next(codes, _UNKNOWN), codes, place)
 
 
 def value_at_home(code: str) -> Value:
-    """The value of `code` in a program that never leaves the host."""
     return value_of(code.translate(_AT_HOME))
 
 
@@ -165,7 +162,6 @@ def _may_be_of_project(method: str, owner: Value, node: ast.Call) -> bool:
 
 
 def receives_tensors(calls: Sequence[HotCall]) -> bool:
-    """Is there a tensor on the device among the arguments of the calls?"""
     codes = (code for call in calls for code in (call.positional, *(code for _, code in call.keywords)))
     return any(not _ON_DEVICE.isdisjoint(code) for code in codes)
 

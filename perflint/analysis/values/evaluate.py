@@ -43,8 +43,6 @@ BUILTINS = frozenset(dir(builtins))
 
 
 class Evaluator(ABC):
-    """Expressions of one file; the statements are `execute.Executor`'s, which extends this."""
-
     def __init__(self, *, default_place: Place) -> None:
         self.values: dict[ast.AST, Value] = {}
         self.callees: dict[ast.AST, FunctionInfo] = {}
@@ -64,7 +62,6 @@ class Evaluator(ABC):
         self.changes = 0  # of the classes and the star imports: everything depends on these
 
     def evaluate(self, node: ast.expr) -> Value:
-        """What is known of the value of `node` here."""
         value = self.values[node] = _EXPRESSIONS[node.__class__](self, node)
         return value
 

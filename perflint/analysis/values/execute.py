@@ -158,7 +158,6 @@ class Executor(Evaluator):
             info.receive({parameter: join_handed(values)})
 
     def _instance(self, name: str) -> Value:
-        """An instance of a class of the file that is known by now."""
         return next((each.instance for each in self.classes.values() if each.node.name == name), UNKNOWN)
 
     def _run_classdef(self, node: ast.ClassDef) -> None:

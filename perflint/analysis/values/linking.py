@@ -205,7 +205,6 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
 def _manners(
     program: Program, context: Context, reaching: Reaching, heats: Mapping[ast.Call, Heat]
 ) -> tuple[tuple[str, Manner], ...]:
-    """What is called in another manner than plainly: without gradients as the function around the call has it."""
     switches = any(word in program.text for word in SWITCHES)
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
     for node, targets in () if program.is_test else reaching:
@@ -232,7 +231,6 @@ def _manners(
 
 
 def _handed_over(program: Program) -> Iterator[str]:
-    """What the file imports and uses otherwise than to call it."""
     statements: Sequence[ast.Import | ast.ImportFrom] = program.of_type(ast.Import, ast.ImportFrom)
     imported = {alias.asname or alias.name.partition(".")[0] for each in statements for alias in each.names}
     for name in (each for each in program.of_type(ast.Name) if each.id in imported):
@@ -248,7 +246,6 @@ def _handed_over(program: Program) -> Iterator[str]:
 
 
 def _mode_given(program: Program, node: ast.Call) -> Manner:
-    """Whether the modules that a call is given are in training mode, or in evaluation mode."""
     modules = [
         each for each in arguments_of(node) if program.value(each).kind is Kind.MODULE and not is_loss(program, each)
     ]

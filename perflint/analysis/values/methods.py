@@ -76,7 +76,6 @@ def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:
 
 
 def _is_sliced(node: ast.Call) -> bool:
-    """Is it a method of `x[:, 0]`?"""
     sliced = node.func.value if isinstance(node.func, ast.Attribute) else None
     return isinstance(sliced, ast.Subscript) and spans_an_axis(sliced.slice)
 

@@ -74,31 +74,25 @@ class Value(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Is nothing known of it at all?"""
         return (self.kind is Kind.UNKNOWN and not self.name) or (self.kind is Kind.METHOD and not self.sure)
 
     @property
     def varying(self) -> Value:
-        """Another value like this one."""
         return self._replace(is_literal=False, literal=None) if self.is_literal else self
 
     @property
     def entries(self) -> dict[Constant, Value]:
-        """The known entries of a mapping."""
         return dict(zip(self.keys, self.items or (), strict=False))
 
     def with_entries(self, entries: Mapping[str, Value], *, complete: bool) -> Value:
-        """The mapping with further entries; `complete`: there are no others."""
         return mapping([*self.entries.items(), *entries.items()], complete=complete)
 
     def entry(self, key: Value) -> Value:
-        """What a mapping holds at `key`."""
         known = self.entries.get(key.literal) if key.is_literal else None
         return known or self.item or UNKNOWN
 
     @property
     def on_device(self) -> bool:
-        """Is it a tensor on the device, or likely one?"""
         return self.kind is Kind.TENSOR and self.place is Place.DEVICE
 
 
@@ -138,7 +132,6 @@ def literal(constant: Constant) -> Value:
 
 @lru_cache(maxsize=4096)
 def library(name: str) -> Value:
-    """The module, class, function or constant of a library with this qualified name."""
     return NUMBER if name in _CONSTANTS else Value(Kind.LIBRARY, name=name)
 
 
@@ -162,7 +155,6 @@ def mapping(entries: Iterable[tuple[Constant, Value]], *, complete: bool = True)
 
 
 def join_all(values: Iterable[Value]) -> Value:
-    """What is known of a value that is one of `values`; UNKNOWN for none."""
     return reduce(join, values) if (values := tuple(values)) else UNKNOWN
 
 

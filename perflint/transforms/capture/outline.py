@@ -8,23 +8,21 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import starmap
 
-from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.locations import Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
-from perflint.syntax.walk import own_nodes, reachable, receiver_of, root_of
+from perflint.syntax.walk import own_nodes
 from perflint.transforms.aliases import is_own
-from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late, only_reads
 from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
+from perflint.transforms.capture.results import ResultMemory
 from perflint.transforms.capture.scope import check_leaf, check_scope, check_tape, is_cut, is_of_step, step_name
-from perflint.transforms.host_reads import item_of
+from perflint.transforms.host_code import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
     FIT,
@@ -60,7 +58,6 @@ class Outline:
         self._stored = {each.id for each in self._stores}
         self._kept = {each.name for each in region.kept}
         self._late = {node for late in region.late for node in own_nodes(late.statement)}
-        self._is_strict = region.pure and not region.acts  # models give tensors of their own
         check_scope(program, region, self._outermost)
         self._check_writes()
         if not region.pure:
@@ -99,7 +96,6 @@ class Outline:
 
     @cached_property
     def _owner(self) -> str:
-        """What the method around calls its object; empty where there is none."""
         around = self.region.around
         if not isinstance(around, ast.FunctionDef) or not isinstance(self.program.parent(around), ast.ClassDef):
             return ""
@@ -109,7 +105,6 @@ class Outline:
         return first.arg
 
     def _is_given(self, value: Value, name: ast.Name) -> bool:
-        """Is the value bound in the innermost loop, or what may be a tensor in one around that?"""
         if not isinstance(value, Definition):
             return False
         is_tensor = self.program.value(name).kind in _OF_TENSORS or name.id in self._kept
@@ -131,20 +126,20 @@ class Outline:
             raise Blocked(f"`{name.id}` is computed on the host in each iteration: do that outside of the step", name)
 
     def _unset(self, name: str) -> ast.stmt | None:
-        """The statement before which a variable that may be unset is given `None`."""
         program, graph, around = self.program, self._graph, self._outermost
-        reads = [each for each in graph.values if isinstance(each, ast.Name) and each.id == name]
-        values = [value for each in reads if (value := graph.read(each)) is not None]
-        if not any(isinstance(one, Outer) for value in values for one in sources_of(value)):
+        reads = [each for each, values in self._reads() if any(isinstance(one, Outer) for one in values)]
+        read = next((each for each in reads if each.id == name), None)
+        if read is None:
             return None
-        stores = [each for each in reads if not isinstance(each.ctx, ast.Load)]
+        names = (each for each in graph.values if isinstance(each, ast.Name) and each.id == name)
+        stores = [each for each in names if not isinstance(each.ctx, ast.Load)]
         block = program.block_of(around)
         first = next(each for each in block if each is around or not set(stores).isdisjoint(own_nodes(each)))
         is_before = any(graph.runs_after(first, each) for each in stores if each not in own_nodes(first))
         is_local = isinstance(program.function_of(around), ast.FunctionDef) and not graph.is_shared(name)
         is_local = is_local and not re.search(r"\b(Name|UnboundLocal)Error\b", program.text)
         if is_before or not is_local or isinstance(around, ast.FunctionDef) or any(map(_is_deleted, stores)):
-            raise Blocked(f"`{name}` may not be set yet: give it a value in front of the loop in any case", reads[0])
+            raise Blocked(f"`{name}` may not be set yet: give it a value in front of the loop in any case", read)
         return first
 
     @cached_property
@@ -155,7 +150,6 @@ class Outline:
 
     @cached_property
     def results(self) -> list[str]:
-        """The variables that the region sets and that are read after it, in order."""
         found = {each.id for each in self._behind}
         deleted = [node.id for node in own_nodes(self._outermost) if isinstance(node, ast.Name) and _is_deleted(node)]
         found.update(name for name in deleted if name in self._stored)
@@ -193,7 +187,6 @@ class Outline:
 
     @cached_property
     def _fetched(self) -> dict[str, tuple[str, ast.expr]]:
-        """What is fetched in front of the region, by its code."""
         found: dict[str, tuple[str, ast.expr]] = {}
         used = {each.id for each in self._names}
         for each in self.region.fetched:
@@ -206,7 +199,6 @@ class Outline:
         return found
 
     def _scale(self, number: ast.expr) -> ast.expr:
-        """A number of the host as a tensor where the other arguments lie."""
         for name in self._names:
             if name.id in self.parameters and self.program.value(name).kind is Kind.TENSOR:
                 made = "{torch}.full((), {number}, device={name}.device)"
@@ -219,7 +211,8 @@ class Outline:
     def _check_writes(self) -> None:
         """Raise Blocked where a write would miss an argument, or an alias of a result."""
         points = self.program.get(Memory).points_to(self.region.scope)
-        writes = (each for each in [*points.writes] if each.node in self.region.nodes)
+        nodes = self.region.nodes
+        writes = [each for each in [*points.writes] if each.node in nodes or (each.deferred and points.is_known)]
         inside = [each for each in writes if is_of_step(self.program, each)]
         for name, _ in self._reads():
             if name.id in self.parameters and any(each.reaches(points.of(name)) for each in inside):
@@ -227,28 +220,13 @@ class Outline:
                 if self.program.value(name).kind is not Kind.TENSOR:
                     does = "is filled: make it right in front of the loop, empty"
                 raise Blocked(f"`{name.id}`, of which a graph has a copy, {does}", name)
-        for name in (each for each in self._stores if each.id in self.results):
-            places = points.held(self._graph.values[name])
-            is_filled = self.region.pure and self.program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING)
-            parts = points.cells.reach(places) - places if is_filled else frozenset()
-            made = [*places, *(each for each in parts if not each.is_outside)]
-            for write in [*points.writes]:  # asking what is written may evaluate more of them
-                is_inside = write.node in self.region.nodes or steps_optimizer(self.program, write.node)
-                if write.is_in_sight and not is_inside and write.reaches(made):
-                    raise Blocked(f"`{name.id}` is written to behind the step: write to a copy there", write.node)
-            is_outside = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in places)
-            holds_others = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts)
-            if holds_others and not all(map(self._is_own_memory, self._added_to(name))):
-                raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
-            is_unknown = self._is_strict and not points.is_known and not self._is_own_memory(name)
+        memory, set_ = ResultMemory(self.program, self.region), self._stores
+        for name in (each for each in set_ if each.id in self.results):
             reads = [each for each in self._behind if each.id == name.id]
             is_behind = name.id not in self.parameters and self._late.isdisjoint(reads)
             is_only_read = is_behind and all(only_reads(self.program, each) for each in reads)
-            is_given = (
-                is_outside and self._is_view(name) and not self._is_part_of_output(name, [self._graph.values[name]])
-            )
-            if is_unknown or (is_given and not is_only_read):
-                raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
+            others = [each for each in set_ if each.id in self.results and each.id != name.id]
+            memory.check(name, others, is_only_read=is_only_read)
         for late in self.region.late:
             for tensor in late.tensors:
                 later = (each for each in inside if self._graph.runs_after(each.node, late.statement))
@@ -256,72 +234,8 @@ class Outline:
                     raise Blocked("it reads what the step writes to after that: read a copy", tensor)
                 is_made = points.of(tensor) and is_own(self.program, self.region.around, tensor)
                 values = list(self._graph.definitions(tensor)) if isinstance(tensor, ast.Name) else []
-                if not (is_made or self._is_own_memory(tensor) or self._is_part_of_output(tensor, values)):
+                if not (is_made or memory.is_own(tensor) or memory.is_part_of_output(tensor, values)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
-
-    def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
-        """What the region appends to a list, or the list where it is filled otherwise."""
-        for use in (each for each in self._names if each.id == name.id and each in self.region.nodes):
-            call = self.program.parent(self.program.parent(use) or use)
-            is_empty = isinstance(use.ctx, ast.Store) and isinstance(self.program.statement_of(use), ast.Assign)
-            if receiver_of(call, "append") is use and isinstance(call, ast.Call) and len(call.args) == 1:
-                yield call.args[0]
-            elif not is_empty:
-                yield use
-
-    def _is_own_memory(self, node: ast.expr) -> bool:
-        for each in reachable([node], self._bases):
-            if isinstance(each, ast.Call):
-                is_computed = not self._is_strict or entry_of(self.program, each) is not None
-            else:
-                is_computed = isinstance(each, ast.Name | ast.BinOp | ast.UnaryOp)
-            if not is_computed or (each not in self.region.nodes and each is not node):
-                return False
-        return True
-
-    def _bases(self, node: ast.expr) -> Iterator[ast.expr]:
-        if isinstance(node, ast.Name):
-            for value in self._graph.definitions(node):
-                is_whole = isinstance(value, Definition) and self._is_inside(value) and value.updates is None
-                source = value.source if isinstance(value, Definition) and is_whole else None
-                yield source or ast.Constant(None)
-        elif isinstance(node, ast.Call):
-            entry = entry_of(self.program, node)
-            if entry is not None and (entry.does("view") or entry.does("keeping")):
-                is_method = isinstance(node.func, ast.Attribute) and not self.program.qualified(node.func)
-                yield node.func.value if isinstance(node.func, ast.Attribute) and is_method else ast.Constant(None)
-
-    def _is_view(self, name: ast.Name) -> bool:
-        for value in reachable([self._graph.values[name]], self._names_of):
-            source = value.source if isinstance(value, Definition) and self._is_inside(value) else None
-            entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
-            is_part = isinstance(source, ast.Subscript | ast.Attribute)
-            if is_part or self._may_hand_back(source) or (entry is not None and entry.does("view")):
-                return True
-        return False
-
-    def _may_hand_back(self, source: ast.expr | None) -> bool:
-        """Is it a call of a function, here or in another file, that may return a view of what it is given?"""
-        if not isinstance(source, ast.Call) or entry_of(self.program, source) is not None:
-            return False
-        return self.program.callee(source) is not None or self.program.value(source.func).kind is Kind.LIBRARY
-
-    def _names_of(self, value: Value) -> Sequence[Value]:
-        source = value.source if isinstance(value, Definition) else None
-        entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
-        if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute) and entry and entry.does("keeping"):
-            source = source.func.value
-        return list(self._graph.definitions(source)) if isinstance(source, ast.Name) else []
-
-    def _is_part_of_output(self, node: ast.expr, values: Sequence[Value]) -> bool:
-        """Is it a part of a call's result, `model(x).loss`, that is differentiated?"""
-        sources = [each.source if isinstance(each, Definition) and self._is_inside(each) else None for each in values]
-        parts = [each for each in sources if isinstance(each, ast.Attribute | ast.Subscript)]
-        calls = (each for each in self.region.nodes if isinstance(each, ast.Call) and runs_backward(self.program, each))
-        names = {each.id for call in calls for each in ast.walk(call.func) if isinstance(each, ast.Name)}
-        roots = [each for each in map(root_of, parts) if isinstance(each, ast.expr)]
-        is_new = len(roots) == len(values) > 0 and all(map(self._is_own_memory, roots))
-        return is_new and getattr(node, "id", "") in names
 
     # -- the program
 

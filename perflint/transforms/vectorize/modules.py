@@ -6,7 +6,9 @@ import ast
 from dataclasses import dataclass
 
 from perflint import torch_ops
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.dispatch import Modules, as_built, may_be_hooked
+from perflint.analysis.memory.special_methods import SpecialMethods
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
@@ -136,7 +138,6 @@ def module_built(program: Program, node: ast.expr | None) -> Module | None:
 
 
 def invariant(scope: Scope, node: ast.expr) -> Invariant:
-    """The value of what may be computed once; raises Blocked."""
     check_invariant(scope, node)
     return scope.invariant(node)
 
@@ -148,6 +149,16 @@ def check_invariant(scope: Scope, *nodes: ast.expr) -> None:
             raise Blocked(f"{shown(scope.program, part)} may give another result each time", part)
         if isinstance(part, _CLOSED):
             raise Blocked("other code may run in each step", part)
+        if isinstance(part, ast.Attribute) and _runs_property(scope.program, part):
+            raise Blocked(f"{shown(scope.program, part)} is a property that may do more than read", part)
+
+
+def _runs_property(program: Program, node: ast.Attribute) -> bool:
+    """May reading an attribute run a property of the file that writes to something, or draws random numbers?"""
+    getters = program.get(SpecialMethods).getters.get(node.attr, ()) if isinstance(node.ctx, ast.Load) else ()
+    called = (each for getter in getters for each in ast.walk(getter) if isinstance(each, ast.Call))
+    writes = any(program.get(Memory).summary(each).writes for each in getters)
+    return writes or any((found := operation(program, each)) and found.does.does("random") for each in called)
 
 
 def _is_pure(scope: Scope, node: ast.Call) -> bool:

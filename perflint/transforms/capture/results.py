@@ -1,0 +1,147 @@
+"""Whose memory the variables hold that a step sets: what it gives are copies, which share memory with nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition, Value
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.library import is_display
+from perflint.analysis.memory.locations import Location, Locations, Origin
+from perflint.analysis.program import Program
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import reachable, receiver_of, returned_values, root_of
+from perflint.transforms.capture.calls import entry_of
+from perflint.transforms.capture.region import Region
+from perflint.transforms.rewrite import Blocked
+
+
+class ResultMemory:
+    """The memory of what a region gives."""
+
+    def __init__(self, program: Program, region: Region) -> None:
+        self.program, self.region = program, region
+        self._graph = program.get(Flow).graph(region.scope)
+        self._points = program.get(Memory).points_to(region.scope)
+        self._is_strict = region.pure and not region.acts  # models give tensors of their own
+
+    def check(self, name: ast.Name, others: Sequence[ast.Name], *, is_only_read: bool) -> None:
+        """Raise Blocked where it matters that what `name` holds behind the region is a copy, and that `others` are."""
+        points, value = self._points, self._graph.values[name]
+        places = points.held(value)
+        is_filled = self.region.pure and self.program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING)
+        containers = places if is_filled else frozenset(each for each in places if is_display(each))
+        parts = points.cells.reach(containers) - containers
+        holds_others = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts)
+        if holds_others and not all(map(self.is_own, self._added_to(name))):
+            raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
+        is_view = self._is_view(name)
+        is_given = is_view and any(map(self._was_there, places)) and not self.is_part_of_output(name, [value])
+        is_unknown = self._is_strict and not points.is_known and not self.is_own(name)
+        if is_unknown or (is_given and not is_only_read):
+            raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
+        is_shared = is_given or any(self._may_share(value, self._graph.values[each]) for each in others)
+        made = [*places, *(each for each in parts if not each.is_outside)]
+        for write in [*points.writes]:  # asking what is written may evaluate more of them
+            is_inside = write.node in self.region.nodes or steps_optimizer(self.program, write.node)
+            may_matter = write.is_in_sight or (is_view and is_shared)
+            if may_matter and not is_inside and write.reaches(made):
+                raise Blocked(f"`{name.id}` may be written to behind the step: write to a copy there", write.node)
+
+    def _was_there(self, place: Location) -> bool:
+        """Was it there before the region: known to be, and not just possible for lack of knowledge?"""
+        is_made = place.root in self.region.nodes and not place.is_outside
+        return not is_made and place.origin is not Origin.ANYWHERE
+
+    def _may_share(self, one: Value, other: Value) -> bool:
+        """May the variables with these values share memory? Parts of what one call gives are told apart in there."""
+        if not isinstance(one, Definition) or not isinstance(other, Definition) or one.source is not other.source:
+            return _meet(self._points.held(one), self._points.held(other))
+        call = one.source
+        if not isinstance(call, ast.Call):
+            return True
+        callee, steps = self.program.callee(call), (one.steps, other.steps)
+        if callee is None or not all(len(each) == 1 and isinstance(each[0], int) for each in steps):
+            return entry_of(self.program, call) is None
+        points, places = self.program.get(Memory).points_of(callee), (one.steps[0], other.steps[0])
+        for given in returned_values(callee):
+            parts = given.elts if isinstance(given, ast.Tuple) else []
+            found = [points.of(parts[at]) for at in places if isinstance(at, int) and at < len(parts)]
+            if len(found) < 2 or _meet(*found):
+                return True
+        return False
+
+    def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
+        """What the region appends to a list, or the list where it is filled otherwise."""
+        names = (each for each in self.region.nodes if isinstance(each, ast.Name) and each in self._graph.values)
+        for use in (each for each in names if each.id == name.id):
+            call = self.program.parent(self.program.parent(use) or use)
+            is_empty = isinstance(use.ctx, ast.Store) and isinstance(self.program.statement_of(use), ast.Assign)
+            if receiver_of(call, "append") is use and isinstance(call, ast.Call) and len(call.args) == 1:
+                yield call.args[0]
+            elif not is_empty:
+                yield use
+
+    def is_own(self, node: ast.expr) -> bool:
+        for each in reachable([node], self._bases):
+            if isinstance(each, ast.Call):
+                is_computed = not self._is_strict or entry_of(self.program, each) is not None
+            else:
+                is_computed = isinstance(each, ast.Name | ast.BinOp | ast.UnaryOp)
+            if not is_computed or (each not in self.region.nodes and each is not node):
+                return False
+        return True
+
+    def _bases(self, node: ast.expr) -> Iterator[ast.expr]:
+        if isinstance(node, ast.Name):
+            for value in self._graph.definitions(node):
+                is_whole = isinstance(value, Definition) and self._is_inside(value) and value.updates is None
+                source = value.source if isinstance(value, Definition) and is_whole else None
+                yield source or ast.Constant(None)
+        elif isinstance(node, ast.Call):
+            entry = entry_of(self.program, node)
+            if entry is not None and (entry.does("view") or entry.does("keeping")):
+                is_method = isinstance(node.func, ast.Attribute) and not self.program.qualified(node.func)
+                yield node.func.value if isinstance(node.func, ast.Attribute) and is_method else ast.Constant(None)
+
+    def _is_view(self, name: ast.Name) -> bool:
+        for value in reachable([self._graph.values[name]], self._names_of):
+            source = value.source if isinstance(value, Definition) and self._is_inside(value) else None
+            entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
+            is_part = isinstance(source, ast.Subscript | ast.Attribute)
+            if is_part or self._may_hand_back(source) or (entry is not None and entry.does("view")):
+                return True
+        return False
+
+    def _may_hand_back(self, source: ast.expr | None) -> bool:
+        """Is it a call of a function, here or in another file, that may return a view of what it is given?"""
+        if not isinstance(source, ast.Call) or entry_of(self.program, source) is not None:
+            return False
+        return self.program.callee(source) is not None or self.program.value(source.func).kind is Kind.LIBRARY
+
+    def _names_of(self, value: Value) -> Sequence[Value]:
+        source = value.source if isinstance(value, Definition) else None
+        entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
+        if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute) and entry and entry.does("keeping"):
+            source = source.func.value
+        return list(self._graph.definitions(source)) if isinstance(source, ast.Name) else []
+
+    def is_part_of_output(self, node: ast.expr, values: Sequence[Value]) -> bool:
+        """Is it a part of a call's result, `model(x).loss`, that is differentiated?"""
+        sources = [each.source if isinstance(each, Definition) and self._is_inside(each) else None for each in values]
+        parts = [each for each in sources if isinstance(each, ast.Attribute | ast.Subscript)]
+        calls = (each for each in self.region.nodes if isinstance(each, ast.Call) and runs_backward(self.program, each))
+        names = {each.id for call in calls for each in ast.walk(call.func) if isinstance(each, ast.Name)}
+        roots = [each for each in map(root_of, parts) if isinstance(each, ast.expr)]
+        is_new = len(roots) == len(values) > 0 and all(map(self.is_own, roots))
+        return is_new and getattr(node, "id", "") in names
+
+    def _is_inside(self, value: Value) -> bool:
+        return isinstance(value, Definition) and value.node in self.region.nodes
+
+
+def _meet(some: Locations, others: Locations) -> bool:
+    return any(one.may_be(other) for one in some for other in others)
