@@ -117,9 +117,11 @@ class Modules:
 
     def named(self, path: str, place: str, name: str) -> str:
         """What the file at `path` may call the class at `place`; empty where it could not import it."""
-        dotted = ".".join((*_module_path(place), name))
-        known = path == place or [*self.definitions(path, dotted)] == [(place, name)]
-        return name if path == place else dotted if known else ""
+        if path == place:
+            return name
+        parts = (*_module_path(place), name)
+        dotted = (".".join(parts[start:]) for start in range(len(parts) - 2, -1, -1))  # the shortest is no library's
+        return next((each for each in dotted if [*self.definitions(path, each)] == [(place, name)]), "")
 
     def imported(self, path: str, names: Iterable[str]) -> set[str]:
         return {place for name in names if (place := self._files.imported(path, name)) not in (path, None)}
