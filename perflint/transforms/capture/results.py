@@ -44,7 +44,7 @@ class ResultMemory:
         is_unknown = self._is_strict and not points.is_known and not self.is_own(name)
         if is_unknown or (is_given and not is_only_read):
             raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
-        is_shared = is_given or any(self._may_share(value, self._graph.values[each]) for each in others)
+        is_shared = is_given or any(self._may_share(name, each) for each in others)
         made = [*places, *(each for each in parts if not each.is_outside)]
         for write in [*points.writes]:  # asking what is written may evaluate more of them
             may_matter = write.is_in_sight or (is_view and is_shared)
@@ -64,8 +64,13 @@ class ResultMemory:
         is_made = place.root in self.region.nodes and not place.is_outside
         return not is_made and place.origin is not Origin.ANYWHERE
 
-    def _may_share(self, one: Value, other: Value) -> bool:
-        """May the variables with these values share memory? Parts of what one call gives are told apart in there."""
+    def _may_share(self, name: ast.Name, beside: ast.Name) -> bool:
+        """May both variables share memory? Parts of what one call gives are told apart in there."""
+        one, other = self._graph.values[name], self._graph.values[beside]
+        if not self._points.is_known:
+            start: list[ast.expr] = [name]
+            names = {each.id for each in reachable(start, self._bases) if isinstance(each, ast.Name)}
+            return beside.id in names or not self.is_own(name)
         if not isinstance(one, Definition) or not isinstance(other, Definition) or one.source is not other.source:
             return _meet(self._points.held(one), self._points.held(other))
         call = one.source
