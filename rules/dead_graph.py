@@ -90,28 +90,14 @@ def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
         with contextlib.suppress(Blocked):
             promises[program.statement_of(each.run)] = (each, *_promise(program, each))
     here = block.index(program.statement_of(found.run))
-    first = here - len([*itertools.takewhile(promises.__contains__, reversed(block[:here]))])
-    group = [*itertools.takewhile(promises.__contains__, block[first:])]
+    group = [*itertools.takewhile(promises.__contains__, reversed(block[:here]))][::-1]
+    group += itertools.takewhile(promises.__contains__, block[here:])
     made = [promises[each] for each in group]
-    behind = _quiet_body(program, block[first + len(group) :])
-    kept = [*group, *behind]
-    quiet = api.statement("with {no}():\n    {kept}", no=api.of_torch(program, "no_grad", found.run), kept=kept)
     drops = [drop for each, _, _ in made for drop in _without_detach(program, each)]
-    old = (*group, *block[first + len(group) :][: bool(behind)])
-    change = api.rewrite(program, api.ReplaceStatements(old, (quiet,)), *drops)
+    change = api.rewrite(program, api.under_no_grad(program, group), *drops)
     worst = max((each for _, each, _ in made), key=list(Safety).index)
     provisos = dict.fromkeys(each for _, _, each in made)
     return Fix(f"run it under `with torch.no_grad():`{''.join(provisos)}", worst, change)
-
-
-def _quiet_body(program: Program, behind: list[ast.stmt]) -> list[ast.stmt]:
-    """What the next statement runs without gradients, if that is all it does."""
-    block = behind[0] if behind else None
-    if not isinstance(block, ast.With) or len(block.items) != 1 or block.items[0].optional_vars is not None:
-        return []
-    call = block.items[0].context_expr
-    is_quiet = isinstance(call, ast.Call) and program.value(call.func).name == "torch.no_grad"
-    return block.body if is_quiet else []
 
 
 def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
