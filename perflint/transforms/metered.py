@@ -89,6 +89,8 @@ def _uses_of(program: Program, call: ast.Call, meter: ast.Name) -> tuple[Definit
         raise Blocked(f"`{meter.id}` is not one meter of this function")
     uses = [each for each in occurrences(scope, meter.id) if isinstance(each, ast.Name) and each != made.node]
     uses = [each for each in uses if made in graph.definitions(each)]
+    if "inference_mode" in program.text and sum(_is_told(program, each) for each in uses) > 1:
+        raise Blocked(f"`{meter.id}` may be updated inside and outside of inference mode")
     for use in uses:
         if (
             not isinstance(use.ctx, ast.Load)
