@@ -15,10 +15,17 @@ from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.memory.library import ARRAYS
 from perflint.analysis.program import Program
 from perflint.analysis.values.codes import named_functions
-from perflint.analysis.values.dtypes import FLOAT, INTEGER, has_no_axes, number_kind
+from perflint.analysis.values.dtypes import INTEGER, has_no_axes, number_kind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Function, path_of, receiver_of
-from perflint.transforms.accumulate import FLOAT_FORMATS, check_real, has_doubles, is_in_string, shows_as_float
+from perflint.transforms.accumulate import (
+    FLOAT_FORMATS,
+    check_real,
+    has_doubles,
+    is_in_string,
+    reads_alike,
+    shows_as_float,
+)
 from perflint.transforms.collected import ANY_SHAPE, kept_until, shape_of_one
 from perflint.transforms.host_code import is_output, read_of
 from perflint.transforms.operations import Replace, expression
@@ -44,7 +51,7 @@ def metered(program: Program, sync: Sync) -> Fix:
     if not kept or not read.is_scalar:
         raise Blocked("")
     check_real(program, read.base)
-    if (kind := number_kind(program, read.base)) == INTEGER:
+    if number_kind(program, read.base) == INTEGER:
         raise Blocked(f"`{meter.id}` would count in floats")
     loop = next((each for each in program.ancestors(call) if isinstance(each, LOOPS)), None)
     if loop is None:
@@ -67,8 +74,8 @@ def metered(program: Program, sync: Sync) -> Fix:
     safety, title = Safety.ROUNDING, f"have `{meter.id}` add up on the device"
     if varies:
         safety, title = Safety.BEHAVIOUR, f"{title}{ANY_SHAPE}"
-    elif kind != FLOAT and wrapped:
-        safety, title = Safety.BEHAVIOUR, f"{title}, if it is given floats"
+    elif not all(reads_alike(program, each) for each in wrapped):
+        safety, title = Safety.BEHAVIOUR, f"{title}, where what it was given nothing for is 0.0 and not 0"
     made_floats = [Replace(each, expression("float({read})", read=each)) for each in wrapped]
     return Fix(title, safety, rewrite(program, read.replaced(suffix), *made_floats))
 
