@@ -478,6 +478,8 @@ def test_imports_are_resolved_from_the_nearest_folder_above() -> None:
     del links["a/utils.py"]
     assert list(contexts_of(links)) == ["utils.py"]
     del links["utils.py"]
+    assert list(contexts_of(links)) == ["b/utils.py"]  # the only one of that name: the search path may name its folder
+    links["c/utils.py"] = utils
     assert contexts_of(links) == {}
 
 
@@ -928,3 +930,69 @@ def test_what_another_file_gives_is_known_to_be_a_mask(tmp_path: Path) -> None:
     assert lines(check(tmp_path, "sync-in-loop")) == [("hard.py", 9)]
     write(tmp_path, mining=mining.replace("(labels.cuda() > 0) | ({0})", "labels.cuda().argmax(1)"))
     assert lines(check(tmp_path, "sync-in-loop")) == []
+
+
+def test_a_script_trains_by_what_a_subclass_does_of_a_method_that_passes(tmp_path: Path) -> None:
+    base = "class Base:\n    def optimize(self):\n        pass\n"
+    model = "import torch\nfrom base import Base\n\n\nclass {0}(Base):\n    def optimize(self):\n        {1}\n"
+    trains = "self.net(self.data).sum().backward()"
+    build = "def build(settings):\n    from model import Model as M\n    return M(settings)\n"
+    script = (
+        'import torch\nfrom build import build\n\nif __name__ == "__main__":\n    model = build(torch.device("cuda"))\n'
+        "    for _ in range(10):\n        model.optimize()\n"
+    )
+    write(tmp_path, base=base, model=model.format("Model", trains), build=build, script=script)
+    assert lines(check(tmp_path, "precision-left")) == [("script.py", 7)]
+    write(tmp_path, other=model.format("Other", "self.net(self.data)"))
+    assert lines(check(tmp_path, "precision-left")) == []
+
+
+def test_a_module_with_a_trial_of_its_own_is_not_the_script_that_trains(tmp_path: Path) -> None:
+    net = (
+        "import torch\n\n\nclass Net:\n    def teach(self, batch):\n        self.net(batch.cuda()).sum().backward()\n"
+        '\n\nif __name__ == "__main__":\n    print(Net())\n'
+    )
+    script = (
+        "import torch\nfrom net import Net\n\nnet = Net()\nfor batch in torch.load('data'):\n    net.teach(batch)\n"
+    )
+    write(tmp_path, net=net, script=script)
+    assert lines(check(tmp_path, "precision-left")) == [("script.py", 6)]
+
+
+def test_a_function_of_another_file_evaluates_in_the_loop_that_calls_it(tmp_path: Path) -> None:
+    detect = (
+        "import torch\n\n\ndef detect(model, picture):\n    with torch.{0}():\n"
+        "        found = model(torch.from_numpy(picture).cuda())\n    return found.cpu()\n"
+    )
+    script = (
+        "import torch\nfrom detect import detect\n\n\ndef main(model, paths, read):\n    for path in paths:\n"
+        "        print(detect(model, read(path)))\n"
+    )
+    write(tmp_path, detect=detect.format("no_grad"), script=script)
+    assert lines(check(tmp_path, "sync-in-loop")) == [("detect.py", 7)]
+    write(tmp_path, detect=detect.format("enable_grad"))
+    assert lines(check(tmp_path, "sync-in-loop")) == []
+
+
+def test_one_caller_that_knows_where_a_tensor_is_is_enough(tmp_path: Path) -> None:
+    settle = (
+        "def settle(rows, name):\n    for row in rows:\n        if name == 'first' and row[0] != 0:\n"
+        "            row[1] = 0\n"
+    )
+    script = (
+        "import torch\nfrom settle import settle\n\n\ndef main(model, loader):\n    for rows in loader:\n"
+        "        rows = rows.{0}()\n        settle(rows, 'first')\n        settle(model.unknown(rows), 'last')\n"
+        "        with torch.no_grad():\n            model(rows)\n"
+    )
+    write(tmp_path, settle=settle, script=script.format("cuda"))
+    assert lines(check(tmp_path, "sync-in-loop")) == [("settle.py", 3)]
+    write(tmp_path, script=script.format("cpu"))
+    assert lines(check(tmp_path, "sync-in-loop")) == []
+
+
+def test_a_module_of_another_folder_is_found_where_no_other_has_its_name(tmp_path: Path) -> None:
+    train = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
+    write(tmp_path, src__measure__metrics=METRICS, src__bin__train=train)
+    assert ("metrics.py", 6) in lines(check(tmp_path))
+    write(tmp_path, other__metrics="")
+    assert ("metrics.py", 6) not in lines(check(tmp_path))

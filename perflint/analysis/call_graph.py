@@ -49,6 +49,13 @@ def is_abstract(function: Function) -> bool:
     return name == "NotImplementedError" and not any(isinstance(node, ast.If) for node in own_nodes(function))
 
 
+def says_nothing(function: Function) -> bool:
+    """Does its body say nothing of what it does: `pass` and texts, or that subclasses do it?"""
+    body = function.body if isinstance(function.body, list) else [function.body]
+    said = (each.value if isinstance(each, ast.Expr) else each for each in body)
+    return is_abstract(function) or all(isinstance(each, ast.Pass | ast.Constant) for each in said)
+
+
 def overridden(program: Program, node: ast.Call) -> Iterator[str]:
     """The method that is called on an object of this file's own class, which subclasses elsewhere may override."""
     owner = program.value(node.func).owner

@@ -119,8 +119,9 @@ class Summary:
 
     `target` names it as a `HotCall` does. `returns` encodes what it returns (see `values.codes`), empty if unknown;
     `trains`: a call does one step of training; `draws`: on data that it fetches itself; `repeats`: it trains in a loop
-    of such steps. `starts`: a call starts processes; `loads`: iterating over the result, or over an object of the
-    class, does. `memory`: what a call does with each of its parameters, and with nothing else that its caller could
+    of such steps; `evaluates`: it runs a model once, without gradients. `starts`: a call starts processes; `loads`:
+    iterating over the result, or over an object of the class, does.
+    `memory`: what a call does with each of its parameters, and with nothing else that its caller could
     know; None where that is unknown.
     `differentiates`: a call takes gradients, or asks for some; POSSIBLE where it may, or would notice that there are
     none; None where nobody asked. `computes`: a call does nothing but compute on the device, so that a CUDA graph may
@@ -144,12 +145,13 @@ class Summary:
     moves: bool = False
     counts: bool = False
     repeats: bool = False
+    evaluates: bool = False
     keeps: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        trains = self.trains or self.repeats
-        return not (self.returns or trains or self.starts_processes or self.tells_effects or self.tells_of_first)
+        steps = self.trains or self.repeats or self.evaluates
+        return not (self.returns or steps or self.starts_processes or self.tells_effects or self.tells_of_first)
 
     @property
     def tells_of_first(self) -> bool:
@@ -163,7 +165,7 @@ class Summary:
     def without_effects(self) -> Summary:
         """The summary for who doesn't ask for effects."""
         told = self.target, self.returns, self.trains, self.draws, self.starts, self.loads
-        return Summary(*told, drops=self.drops, moves=self.moves, repeats=self.repeats)
+        return Summary(*told, drops=self.drops, moves=self.moves, repeats=self.repeats, evaluates=self.evaluates)
 
     @property
     def starts_processes(self) -> bool:

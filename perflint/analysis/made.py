@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
+from perflint.analysis.arrays import is_of_sizes
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
@@ -21,6 +22,7 @@ from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_n
 
 _BY_SHAPE = frozenset({"expand_as", "view_as", "reshape_as"})
 _COUNTING = frozenset({"builtins.range", "builtins.reversed"})
+_OF_ARRAYS = frozenset(f"torch.{name}" for name in "from_numpy tensor as_tensor Tensor FloatTensor LongTensor".split())
 _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
 
 
@@ -101,6 +103,8 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
 def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
     """What a call makes of numbers, if it takes no tensor but a wrapped one."""
     name = program.qualified(call.func)
+    if name in _OF_ARRAYS and is_of_sizes(program, call.args[0] if len(call.args) == 1 else call):
+        return Made(call, "", "constant")
     if name.startswith("torch.") and name.endswith("Tensor") and name.count(".") == 1:
         is_sized = len(call.args) > 1 or (call.args and _is_size(program, call.args[0]))  # several are sizes
         return Made(call, "", "constant") if is_sized else None

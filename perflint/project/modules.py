@@ -45,17 +45,17 @@ class _Files:
         return None
 
     def _find_module(self, folder: tuple[str, ...], name: tuple[str, ...], relative: bool) -> str | None:
+        # Where nothing above the importing file has it, the search path may name the folder of the only one there is.
         for parts, path in self._paths.get(name[-1], ()):
             if relative and parts == folder + name:
                 return path
         if relative:
             return None
-        roots = [
-            (len(root), path)
-            for parts, path in self._paths.get(name[-1], ())
-            if parts[-len(name) :] == name and folder[: len(root := parts[: -len(name)])] == root
+        places = [
+            (parts[: -len(name)], path) for parts, path in self._paths.get(name[-1], ()) if parts[-len(name) :] == name
         ]
-        return max(roots)[1] if roots else None
+        roots = [(len(root), path) for root, path in places if folder[: len(root)] == root]
+        return max(roots)[1] if roots else places[0][1] if len(places) == 1 else None
 
 
 _files_at = lru_cache(maxsize=2)(_Files)
@@ -117,9 +117,11 @@ class Modules:
 
     def named(self, path: str, place: str, name: str) -> str:
         """What the file at `path` may call the class at `place`; empty where it could not import it."""
-        dotted = ".".join((*_module_path(place), name))
-        known = path == place or [*self.definitions(path, dotted)] == [(place, name)]
-        return name if path == place else dotted if known else ""
+        if path == place:
+            return name
+        parts = (*_module_path(place), name)
+        dotted = (".".join(parts[start:]) for start in range(len(parts) - 2, -1, -1))  # the shortest is no library's
+        return next((each for each in dotted if [*self.definitions(path, each)] == [(place, name)]), "")
 
     def imported(self, path: str, names: Iterable[str]) -> set[str]:
         return {place for name in names if (place := self._files.imported(path, name)) not in (path, None)}

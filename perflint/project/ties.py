@@ -28,7 +28,7 @@ from perflint.project.cache import Outline
 from perflint.project.modules import NAMESAKES, Modules, last
 from perflint.syntax.walk import reachable
 
-_CERTAIN = ("trains", "draws", "computes", "records", "drops", "moves", "counts", "repeats")
+_CERTAIN = ("trains", "draws", "computes", "records", "drops", "moves", "counts", "repeats", "evaluates")
 _LIKELY = "d"  # the guess itself, which answers no query about it
 
 
@@ -172,6 +172,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
             if summary is not None and (
                 summary.trains
                 or summary.repeats
+                or summary.evaluates
                 or summary.tells_effects
                 or summary.returns == LOADERS
                 or (summary.tells_of_first and target in each.first_queries)

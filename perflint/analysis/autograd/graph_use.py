@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import KNOWN, Effects, differentiates, runs_module
+from perflint.analysis.autograd.effects import KNOWN, Effects, asks_for_gradients, differentiates, runs_module
 from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, Fate, GradMode, GraphUse
@@ -18,7 +18,9 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of
 
+_LEAVES = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _DEPTH = 6  # of calls in calls
+_DEEP = 60  # of values, one computed of the other
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _INTEGRAL = ("int", "bool")
 CUTTING = frozenset({"detach", "data"})
@@ -55,9 +57,19 @@ def _walked(program: Program, place: ast.AST) -> _Walk:
         walk.follow(place, ())
         return walk
     for node in own_nodes(place):
-        if isinstance(node, ast.Call) and walk.may_start(node):
+        if (isinstance(node, ast.Call) and walk.may_start(node)) or _is_leaf(program, node):
+            assert isinstance(node, ast.expr)
             walk.follow(node, ())
     return walk
+
+
+def _is_leaf(program: Program, node: ast.AST) -> bool:
+    """Is it a tensor that is made to get gradients, or a parameter of a module: what is computed of it has a graph?"""
+    if isinstance(node, ast.Call):
+        return asks_for_gradients(node) or program.qualified(node.func) in _LEAVES
+    if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        return False
+    return program.value(node.value).kind is Kind.MODULE and program.value(node).kind is Kind.TENSOR
 
 
 def cuts(program: Program, place: ast.expr) -> list[ast.AST]:
@@ -117,6 +129,7 @@ class _Walk:
         self.cuts = list[ast.AST]()
         self._flow, self._modes = program.get(Flow), program.get(GradModes)
         self.seen: set[tuple[ast.AST, Calls]] = set()
+        self._depth, self._later = 0, list[tuple[ast.expr, Calls]]()
 
     def may_start(self, call: ast.Call) -> bool:
         if runs_module(self.program, call) or self.program.get(Effects).of(call, Effect.RUNS_MODULE):
@@ -126,9 +139,17 @@ class _Walk:
     def follow(self, node: ast.expr, calls: Calls) -> None:
         if (node, calls) not in self.seen and not self._is_harmless(node):
             self.seen.add((node, calls))
+            if self._depth == _DEEP:  # beyond which Python might not go on
+                self.seen.discard((node, calls))
+                self._later.append((node, calls))
+                return
+            self._depth += 1
             parent = self.program.parent(node)
             if parent is not None:
                 self._step(parent, node, calls)
+            self._depth -= 1
+            while not self._depth and self._later:
+                self.follow(*self._later.pop())
 
     def _end(self, node: ast.AST, fate: Fate) -> None:
         self.found.append(GraphUse(node, fate))

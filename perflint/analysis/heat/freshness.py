@@ -66,7 +66,7 @@ def steps_an_environment(program: Program, node: ast.AST) -> bool:
 
 def _computes(program: Program, node: ast.Call) -> bool:
     callee = program.value(node.func)
-    if any(summary.trains for summary in program.summaries(node)):
+    if any(summary.trains or summary.evaluates for summary in program.summaries(node)):
         return True
     if callee.kind in (Kind.MODULE, Kind.FUNCTION) or program.value(node).kind is Kind.TENSOR:
         return True

@@ -217,6 +217,7 @@ def _only_repeats(loop: Evidence) -> bool:
 
 
 _OF_CONTAINERS = CONTAINER_METHODS | {"_replace", "_asdict"}
+SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
 _TRAINING = ("backward(", ".zero_grad(", ".step(")
 
 
@@ -229,6 +230,7 @@ class Loops:
         self._time_loops: dict[ast.AST, TimeLoop] = {}
         self._trains: dict[ast.AST, bool] = {}
         self._repeats: dict[ast.AST, bool] = {}
+        self._may_evaluate = any(word in program.text for word in SWITCHES)
         self._may_train = any(word in program.text for word in _TRAINING) or program.trains_elsewhere
 
     def kind(self, loop: Loop) -> LoopKind:
@@ -251,7 +253,8 @@ class Loops:
         if isinstance(loop, ast.For) and _is_written_out(loop.iter):
             return LoopKind.OTHER
         nodes = list(self._one_iteration(loop.body))
-        is_step = any(isinstance(node, ast.Call) and self._marks_a_step(node) for node in nodes)
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        is_step = any(map(self._marks_a_step, calls)) or self._is_evaluated(calls)
         if self._is_rollout(nodes) or (self._is_epoch(nodes) if is_step else not self._is_evaluation(loop, nodes)):
             return LoopKind.OTHER
         own = [node for node in nodes if not self._is_whole_epoch(node)]  # whatever that draws for its own steps
@@ -309,9 +312,27 @@ class Loops:
 
     def _marks_a_step(self, node: ast.Call) -> bool:
         """Does `node` train, or run a model without gradients?"""
-        if self.trains_in(node):
-            return True
+        return self.trains_in(node) or self._runs_model(node)
+
+    def _runs_model(self, node: ast.Call) -> bool:
         return self._may_be_model(node) and self._program.grad_mode(node, callers=False) is GradMode.OFF
+
+    def _is_evaluated(self, calls: Sequence[ast.Call]) -> bool:
+        """Does a function evaluate a model, unless each iteration trains one first?"""
+        return any(map(self._evaluates_in, calls)) and not any(map(self._repeats_in, calls))
+
+    def _evaluates_in(self, node: ast.Call) -> bool:
+        callee = self._program.callee(node)
+        is_elsewhere = any(each.evaluates for each in self._summaries(node))
+        return is_elsewhere or (callee is not None and self.evaluates_once(callee))
+
+    def evaluates_once(self, function: Function) -> bool:
+        """Does it run a model outside of loops, without gradients?"""
+        if not self._may_evaluate:
+            return False
+        looped = {each for loop in own_nodes(function) if isinstance(loop, LOOPS) for each in own_nodes(loop)}
+        calls = (each for each in own_nodes(function) if isinstance(each, ast.Call) and each not in looped)
+        return any(map(self._runs_model, calls))
 
     def _may_be_model(self, node: ast.Call) -> bool:
         callee = self._program.value(node.func)

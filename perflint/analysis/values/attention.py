@@ -17,7 +17,7 @@ from perflint.syntax.scopes import bind
 from perflint.syntax.walk import bindings_of, integer, path_of
 
 _SCORED = frozenset(
-    "mul div add sub masked_fill where to float half type type_as view reshape unsqueeze squeeze".split()
+    "mul div add sub masked_fill where to float half type type_as contiguous view reshape unsqueeze squeeze".split()
 )
 _KEPT = frozenset("to float half type type_as contiguous transpose permute view reshape dropout".split())
 _BIASES = re.compile(r"mask|bias|rel_?pos|alibi", re.IGNORECASE)  # what functions that add them are called

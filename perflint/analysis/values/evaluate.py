@@ -12,7 +12,7 @@ from perflint import torch_ops
 from perflint.analysis.links import Summary
 from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo
 from perflint.analysis.values.hints import USUAL_NAMES, Usage, by_name
-from perflint.analysis.values.operators import arithmetic, comparison, subscript
+from perflint.analysis.values.operators import arithmetic, chosen, comparison, subscript
 from perflint.analysis.values.values import (
     GUESSED,
     NUMBER,
@@ -244,7 +244,7 @@ class Evaluator(ABC):
 
     def _ifexp(self, node: ast.IfExp) -> Value:
         self.evaluate(node.test)
-        return join(self.evaluate(node.body), self.evaluate(node.orelse))
+        return chosen(node, self.evaluate(node.body), self.evaluate(node.orelse))
 
     def _namedexpr(self, node: ast.NamedExpr) -> Value:
         value = self.evaluate(node.value)

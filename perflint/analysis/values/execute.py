@@ -22,7 +22,7 @@ from perflint.analysis.values.values import (
     Value,
     element_of,
     join,
-    join_all,
+    join_handed,
     library,
     mapping,
     parts_of,
@@ -155,8 +155,7 @@ class Executor(Evaluator):
                     may_differ = value.kind is Kind.UNKNOWN and info.name != "__init__"
                     values_of.setdefault(parameter, []).append(value._replace(sure=False) if may_differ else value)
         for parameter, values in values_of.items():
-            tensors = [value for value in values if value.kind is Kind.TENSOR]  # whatever else it may be called with
-            info.receive({parameter: join_all(tensors or values)})
+            info.receive({parameter: join_handed(values)})
 
     def _instance(self, name: str) -> Value:
         return next((each.instance for each in self.classes.values() if each.node.name == name), UNKNOWN)

@@ -276,6 +276,14 @@ def moved_by_choice(
     return moved
 
 
+def chosen(node: ast.IfExp, a: Value, b: Value) -> Value:
+    """One of two values: `x.cuda() if use_cuda else x` is on the device, wherever one is used."""
+    moved, other = (node.body, node.orelse) if a.on_device else (node.orelse, node.body)
+    is_choice = a.kind is b.kind is Kind.TENSOR and a.on_device is not b.on_device and (name := path_of(other))
+    remakes = is_choice and any(path_of(part) == name for part in ast.walk(moved))
+    return join(a, b)._replace(place=Place.DEVICE) if remakes else join(a, b)
+
+
 def _moved_alone(before: Value, a: Value, b: Value) -> Value | None:
     """What one branch makes of something unknown, which `x.cuda()` tells is a tensor, where the other leaves it."""
     alone = a if b is before else b if a is before else None

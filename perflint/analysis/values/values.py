@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, reduce
 from typing import NamedTuple
@@ -156,6 +156,14 @@ def mapping(entries: Iterable[tuple[Constant, Value]], *, complete: bool = True)
 
 def join_all(values: Iterable[Value]) -> Value:
     return reduce(join, values) if (values := tuple(values)) else UNKNOWN
+
+
+def join_handed(values: Sequence[Value]) -> Value:
+    """What is known of a parameter by what its callers hand over: a tensor, where one does, and by those who know."""
+    tensors = [value for value in values if value.kind is Kind.TENSOR]
+    known = [value for value in tensors if value.name != GUESSED]
+    made = join_all(known or tensors or values)
+    return made._replace(sure=made.sure and len(known) == len(tensors))
 
 
 def join(a: Value, b: Value) -> Value:
