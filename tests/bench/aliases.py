@@ -20,7 +20,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -82,6 +82,7 @@ def _all_trials(arguments: argparse.Namespace) -> Iterator[Trial]:
     batches = [range(start, min(start + _BATCH, last)) for start in range(arguments.first, last, _BATCH)]
     with ProcessPoolExecutor(arguments.processes) if arguments.processes > 1 else nullcontext() as pool:
         for batch in (map if pool is None else pool.map)(trials, batches, [arguments] * len(batches)):
+            print(f"\r{batch[-1].number + 1} of {last}", end="", file=sys.stderr, flush=True)
             for trial in batch:
                 if trial.outcome.verdict is Verdict.WRONG:  # at once: a run takes long
                     print(f"{trial.number}: {trial.rules} | {trial.case}: {trial.outcome.detail}", flush=True)
@@ -95,7 +96,7 @@ def report(found: Iterable[Trial]) -> int:
     refused: Counter[str] = Counter()
     needless: Counter[bool | None] = Counter()
     wrong: dict[tuple[str, str], list[Trial]] = {}
-    for trial in found:
+    for trial in _until_interrupted(found):
         verdicts[trial.outcome.verdict] += 1
         if trial.case.is_control:
             controls[trial.outcome.verdict] += 1
@@ -116,6 +117,11 @@ def report(found: Iterable[Trial]) -> int:
     for text, times in kinds.most_common():
         print(f"{times:6} {text}")
     return verdicts[Verdict.WRONG]
+
+
+def _until_interrupted(found: Iterable[Trial]) -> Iterator[Trial]:
+    with suppress(KeyboardInterrupt):
+        yield from found
 
 
 def _least(wrong: Sequence[Trial]) -> Iterator[str]:

@@ -80,7 +80,9 @@ class Double:
 
 
 def _given_back(known: dict[int, Any], tensor: torch.Tensor) -> Any:
-    """An argument itself, or a copy of what the step made: the same one wherever it is in the result."""
+    """An argument or parameter itself, or a copy of what the step made: the same one wherever it is in the result."""
+    if isinstance(tensor, torch.nn.Parameter):
+        return tensor
     copy = tensor.detach().clone()
     if tensor.requires_grad:
         (copy,) = _Spent.apply(_TAPE, [copy], [True])  # type: ignore[no-untyped-call]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import KNOWN, Effects, differentiates, runs_module
+from perflint.analysis.autograd.effects import KNOWN, Effects, asks_for_gradients, differentiates, runs_module
 from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, Fate, GradMode, GraphUse
@@ -18,6 +18,7 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of
 
+_LEAVES = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _DEPTH = 6  # of calls in calls
 _DEEP = 60  # of values, one computed of the other
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
@@ -56,9 +57,19 @@ def _walked(program: Program, place: ast.AST) -> _Walk:
         walk.follow(place, ())
         return walk
     for node in own_nodes(place):
-        if isinstance(node, ast.Call) and walk.may_start(node):
+        if (isinstance(node, ast.Call) and walk.may_start(node)) or _is_leaf(program, node):
+            assert isinstance(node, ast.expr)
             walk.follow(node, ())
     return walk
+
+
+def _is_leaf(program: Program, node: ast.AST) -> bool:
+    """Is it a tensor that is made to get gradients, or a parameter of a module: what is computed of it has a graph?"""
+    if isinstance(node, ast.Call):
+        return asks_for_gradients(node) or program.qualified(node.func) in _LEAVES
+    if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        return False
+    return program.value(node.value).kind is Kind.MODULE and program.value(node).kind is Kind.TENSOR
 
 
 def cuts(program: Program, place: ast.expr) -> list[ast.AST]:

@@ -155,8 +155,9 @@ class Calls(LibraryCalls):
         )
         for to, deep, attribute, is_late in dict.fromkeys(written):  # many are to the same here
             self.write(node, to, deep=deep, attribute=attribute, deferred=is_late)
-        for place, name, what in summary.keeps:
-            self.cells.store({place} if name == VARIABLE else mapped(place), name, mapped(what))
+        for place, name, values in summary.keeps:
+            kept = frozenset().union(*map(mapped, values))
+            self.cells.store({place} if name == VARIABLE else mapped(place), name, kept)
         own = frozenset({made(node)})
         self.cells.store(own, ANY, frozenset().union(*map(mapped, summary.holds)))
         returned = {each for each in summary.returns if each.is_outside}

@@ -179,6 +179,9 @@ class LibraryCalls(ABC):
         value = self.program.value(func.value)
         receiver = self.of(func.value)
         operation = torch_ops.of_method(func.attr)
+        drawn = torch_ops.of_distribution(func.attr) if value.name == "distribution" and value.sure else None
+        if drawn is not None:
+            return self._operation(call, drawn)
         if func.attr in GRADING:
             self.write(call, [GRADIENTS], deep=True)
         if func.attr == "step" and self._may_step(call, value):

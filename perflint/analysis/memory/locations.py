@@ -131,7 +131,7 @@ class MemorySummary:
     returns: Locations = NOWHERE
     holds: Locations = NOWHERE
     writes: frozenset[Write] = frozenset()
-    keeps: frozenset[tuple[Location, str, Location]] = frozenset()
+    keeps: frozenset[tuple[Location, str, Locations]] = frozenset()
     is_generator: bool = False
 
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition, Value
+from perflint.analysis.ir.graph import Definition, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.library import is_display
 from perflint.analysis.memory.locations import Location, Locations, Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import reachable, receiver_of, returned_values, root_of
+from perflint.syntax.walk import children, reachable, receiver_of, returned_values, root_of
+from perflint.transforms.aliases import is_made_in
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.region import Region
 from perflint.transforms.rewrite import Blocked
@@ -33,7 +34,8 @@ class ResultMemory:
         points, value = self._points, self._graph.values[name]
         places = points.held(value)
         is_filled = self.region.pure and self.program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING)
-        containers = places if is_filled else frozenset(each for each in places if is_display(each))
+        made_here = frozenset(each for each in places if is_display(each) and each.root in self.region.nodes)
+        containers = places if is_filled else made_here
         parts = points.cells.reach(containers) - containers
         holds_others = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts)
         if holds_others and not all(map(self.is_own, self._added_to(name))):
@@ -43,21 +45,33 @@ class ResultMemory:
         is_unknown = self._is_strict and not points.is_known and not self.is_own(name)
         if is_unknown or (is_given and not is_only_read):
             raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
-        is_shared = is_given or any(self._may_share(value, self._graph.values[each]) for each in others)
+        is_shared = is_given or any(self._may_share(name, each) for each in others)
         made = [*places, *(each for each in parts if not each.is_outside)]
         for write in [*points.writes]:  # asking what is written may evaluate more of them
-            is_inside = write.node in self.region.nodes or steps_optimizer(self.program, write.node)
             may_matter = write.is_in_sight or (is_view and is_shared)
-            if may_matter and not is_inside and write.reaches(made):
+            if steps_optimizer(self.program, write.node):
+                may_matter = is_given or self._steps_own(write.node)
+            if may_matter and write.node not in self.region.nodes and write.reaches(made):
                 raise Blocked(f"`{name.id}` may be written to behind the step: write to a copy there", write.node)
+
+    def _steps_own(self, call: ast.AST) -> bool:
+        """Is it the step of an optimizer made by the iteration, which may step what that made?"""
+        optimizer = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+        places = self._points.of(optimizer) if optimizer is not None else ()
+        return any(is_made_in(self._graph, self.region.around, each) for each in places)
 
     def _was_there(self, place: Location) -> bool:
         """Was it there before the region: known to be, and not just possible for lack of knowledge?"""
         is_made = place.root in self.region.nodes and not place.is_outside
         return not is_made and place.origin is not Origin.ANYWHERE
 
-    def _may_share(self, one: Value, other: Value) -> bool:
-        """May the variables with these values share memory? Parts of what one call gives are told apart in there."""
+    def _may_share(self, name: ast.Name, beside: ast.Name) -> bool:
+        """May both variables share memory? Parts of what one call gives are told apart in there."""
+        one, other = self._graph.values[name], self._graph.values[beside]
+        if not self._points.is_known:
+            start: list[ast.expr] = [name]
+            names = {each.id for each in reachable(start, self._bases) if isinstance(each, ast.Name)}
+            return beside.id in names or not self.is_own(name)
         if not isinstance(one, Definition) or not isinstance(other, Definition) or one.source is not other.source:
             return _meet(self._points.held(one), self._points.held(other))
         call = one.source
@@ -108,11 +122,12 @@ class ResultMemory:
                 yield node.func.value if isinstance(node.func, ast.Attribute) and is_method else ast.Constant(None)
 
     def _is_view(self, name: ast.Name) -> bool:
-        for value in reachable([self._graph.values[name]], self._names_of):
-            source = value.source if isinstance(value, Definition) and self._is_inside(value) else None
+        start: list[ast.expr] = [name]
+        for source in reachable(start, self._choices):
             entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
             is_part = isinstance(source, ast.Subscript | ast.Attribute)
-            if is_part or self._may_hand_back(source) or (entry is not None and entry.does("view")):
+            shares = entry is not None and entry.shares
+            if is_part or self._may_hand_back(source) or shares:
                 return True
         return False
 
@@ -122,12 +137,19 @@ class ResultMemory:
             return False
         return self.program.callee(source) is not None or self.program.value(source.func).kind is Kind.LIBRARY
 
-    def _names_of(self, value: Value) -> Sequence[Value]:
-        source = value.source if isinstance(value, Definition) else None
-        entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
-        if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute) and entry and entry.does("keeping"):
-            source = source.func.value
-        return list(self._graph.definitions(source)) if isinstance(source, ast.Name) else []
+    def _choices(self, node: ast.expr) -> Sequence[ast.expr]:
+        """What may be the value of an expression as it is."""
+        if isinstance(node, ast.Name):
+            is_read = isinstance(node.ctx, ast.Load)
+            values = self._graph.definitions(node) if is_read else sources_of(self._graph.values[node])
+            found = (each for each in values if isinstance(each, Definition) and self._is_inside(each))
+            return [each.source for each in found if each.source is not None]
+        if isinstance(node, ast.Call):
+            entry = entry_of(self.program, node) if isinstance(node.func, ast.Attribute) else None
+            return [node.func.value] if entry and entry.does("keeping") else []  # type: ignore[attr-defined]
+        if isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr | ast.Tuple | ast.List):
+            return [each for each in children(node) if isinstance(each, ast.expr)]
+        return []
 
     def is_part_of_output(self, node: ast.expr, values: Sequence[Value]) -> bool:
         """Is it a part of a call's result, `model(x).loss`, that is differentiated?"""

@@ -178,7 +178,9 @@ def _may_be_another(scope: Scope, call: ast.Call, whole: ast.expr) -> bool:
     if not isinstance(whole, ast.Name) or scope.flow.graph(call).is_shared(whole.id):
         return True
     bound = (each.node for each in graph.values.values() if isinstance(each, Definition) and each.name == whole.id)
-    changed = (each.node for each in points.writes if isinstance(each.node, ast.Call) and each.to in points.of(whole))
+    changed = (
+        each.node for each in points.writes if isinstance(each.node, ast.Call) and each.reaches(points.of(whole))
+    )
     return any(node in scope.facts.inside or graph.reaches(call, node, avoiding=loop) for node in (*bound, *changed))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences
 from perflint.analysis.memory.aliases import Memory
@@ -78,18 +79,19 @@ def _append(scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.s
 
 def check_apart(scope: Scope, names: list[str]) -> None:
     """Raise Blocked where a step's result is kept twice and may be written to after the loop."""
-    loop, within = scope.facts.loop, scope.graph.is_within
-    points = scope.program.get(Memory).points_to(loop)
+    program, loop, within = scope.program, scope.facts.loop, scope.graph.is_within
+    points = program.get(Memory).points_to(loop)
     lists = [(each, found[1]) for each in scope.draft.lists if (found := appended(each.statement)) is not None]
     bound = ([each for each in scope.graph.bindings[name] if within(each.node, loop)] for name in names)
     named = [_locations(scope, each) for each in bound]
     kept = [*(points.of(element) for _, element in lists), *named]
     shown = [*(points.of(element) for each, element in lists if not _is_only_joined(scope, each.path)), *named]
-    written = {write.to for write in points.writes if not within(write.node, loop)}
-    for places, holders in ((written, kept), (points.escaping(), shown)):
-        for place in places:
+    later = [each for each in [*points.writes] if not (within(each.node, loop) or steps_optimizer(program, each.node))]
+    for holders, is_changed in ((kept, lambda place: any(each.reaches([place]) for each in later)),
+                                (shown, points.escaping().__contains__)):  # fmt: skip
+        for place in frozenset().union(*holders):
             is_made_here = isinstance(place.root, ast.AST) and within(place.root, loop)
-            if is_made_here and sum(place in each for each in holders) > 1:
+            if is_made_here and sum(place in each for each in holders) > 1 and is_changed(place):
                 raise Blocked("what a step made is kept twice, and may be changed in place after the loop", loop)
 
 
