@@ -235,8 +235,9 @@ class Program(Module, ABC):
     def keeps_elsewhere(self, node: ast.Call) -> frozenset[str]:
         """The attributes of its object in which a method of another file keeps its first argument, and nowhere else."""
         self.asked.effects.update(self.targets(node))
-        found = [each.keeps for each in self.summaries(node)]
-        return frozenset().union(*found) if all(found) else frozenset()
+        found = [self._facts.summaries.get(each) for each in self.targets(node)]
+        kept = [each.keeps for each in found if each is not None and each.keeps]
+        return frozenset().union(*kept) if len(kept) == len(found) else frozenset()
 
     @property
     def may_drop_elsewhere(self) -> bool:
