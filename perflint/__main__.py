@@ -47,7 +47,15 @@ def _folder() -> list[str]:
 
 
 def _known(argv: list[str]) -> Callable[[], None] | None:
-    """The program that is asked for by words that asked for one before: it starts without the command line's import."""
+    """The program that is asked for by words that asked for one before: it starts without the command line's import.
+
+    What was checked before is answered at once.
+    """
+    if argv[1:2] == ["check"]:
+        from perflint.cli.answers import answer
+
+        if (code := answer()) is not None:
+            sys.exit(code)
     if argv[1:2] != ["run"]:
         return None
     from perflint.shim.plan import find

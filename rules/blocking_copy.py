@@ -44,11 +44,13 @@ that host; `tests/gpu/measure.py`); the training of pytorch/examples' `mnist`: 1
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint import api
 from perflint.api import Batch, Blocked, Finding, Fix, Move, Options, Program, Rule, Safety
 
+_LEFT_ALONE = re.compile(r"\.prepare\(|\bmps\b")
 _OWN = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 
 
@@ -59,10 +61,9 @@ class BlockingCopy(Rule):
     triggers = (".to(", ".cuda(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        if program.is_test or ".prepare(" in program.text or "mps" in program.text:
+        if program.is_test or _LEFT_ALONE.search(program.text):
             return
-        loops = program.of_type(ast.For)
-        is_given = any(isinstance(each, ast.For) and program.value(each.iter).pinned for each in loops)
+        is_given = any(program.value(each).pinned for each in program.of_type(ast.Name, ast.Attribute))
         if not is_given and "pin_memory" not in program.text and "non_blocking" not in program.text:
             return
         moves = [move for call in program.of_type(ast.Call) if (move := api.move(program, call)) is not None]

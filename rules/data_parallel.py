@@ -45,7 +45,7 @@ from perflint.api import Finding, Options, Program, Rule, Severity
 
 _WRAPPERS = re.compile(r"torch\.nn\.(parallel\.(data_parallel\.)?)?(DataParallel|data_parallel)")
 _TRAINS = re.compile(r"backward\(|\.zero_grad\(|optimizer\.step\(|\.train\(")
-_EVALUATES = re.compile(r"\.eval\(|no_grad|inference_mode")
+_EVALUATES = re.compile(r"\.eval\(\)(?!\))|no_grad|inference_mode")  # not of a part that is given on
 _OTHERS = re.compile(r"DistributedDataParallel|\bDDP\b|\bAccelerator\(|FullyShardedDataParallel")
 
 

@@ -199,6 +199,8 @@ def _batches_stay_on_host(program: Program, loader: LoaderCall) -> bool:
         return False
     if any(program.value(each).kind is Kind.LOADER for each in api.returned_values(around)):
         return False
+    if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in api.own_nodes(around)):
+        return False
     calls = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Call)]
     return all(_is_host_call(program, call) for call in calls)
 

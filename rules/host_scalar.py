@@ -2,12 +2,12 @@
 
 ## What it does
 
-Reports `torch.tensor(number, device=device)`, `x.new_tensor(number)`, and `torch.tensor(number).to(device)` or
-`.cuda()`, in the same line or later, in every step, beside a model that a loop runs, and where a function collates:
-*scalar*; *list* is one number, `[number] * n`, `list(range(n))` or numbers that don't change, such as constants, given
-to `torch.LongTensor` and the like, too. Left alone is what stands in for something that is
-missing (`return torch.tensor(0.0)` beside another return, an assignment under an `if` that doesn't ask for a setting, a
-branch of a conditional expression), what an object keeps, and tests.
+Reports `torch.tensor(number, device=device)`, `x.new_tensor(number)`, `x.new([number])`, and
+`torch.tensor(number).to(device)` or `.cuda()`, in the same line or later, in every step, beside a model that a loop
+runs, and where a function collates: *scalar*; *list* is one number, `[number] * n`, `list(range(n))` or numbers that
+don't change, such as constants, given to `torch.LongTensor` and the like, too. Left alone is what stands in for
+something that is missing (`return torch.tensor(0.0)` beside another return, an assignment under an `if` that doesn't
+ask for a setting, a branch of a conditional expression), what an object keeps, and tests.
 
 ## Why it is slow
 
@@ -50,6 +50,7 @@ from perflint import api
 from perflint.api import Finding, Numbers, Options, Program, Rule
 
 _MAKERS = frozenset({"torch.tensor", "torch.as_tensor"})
+_METHODS = frozenset({"new_tensor", "new"})
 _TYPE = re.compile(r"torch\.[A-Z]?[a-z]*Tensor")  # of the host; of a list they make a tensor, of a number a size
 
 
@@ -57,7 +58,7 @@ class HostScalar(Rule):
     """Tensors made of Python's numbers, at places that run in every step."""
 
     group = "sync"
-    triggers = ("tensor(", "Tensor(")
+    triggers = ("tensor(", "Tensor(", ".new(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         for call in () if program.is_test else program.of_type(ast.Call):
@@ -82,11 +83,12 @@ def _is_hot(program: Program, call: ast.Call) -> bool:
 
 def _numbers(program: Program, call: ast.Call) -> Numbers | None:
     name = program.qualified(call.func)
-    is_method = not name and isinstance(call.func, ast.Attribute) and call.func.attr == "new_tensor"
-    if not call.args or not (is_method or name in _MAKERS or _TYPE.fullmatch(name)):
+    method = getattr(call.func, "attr", "") if not name else ""
+    if not call.args or not (method in _METHODS or name in _MAKERS or _TYPE.fullmatch(name)):
         return None
     found = api.numbers(program, call.args[0])
-    return None if found is not None and found.is_scalar and _TYPE.fullmatch(name) else found
+    is_size = method == "new" or _TYPE.fullmatch(name)
+    return None if found is not None and found.is_scalar and is_size else found
 
 
 def _is_moved(program: Program, call: ast.Call) -> bool:
@@ -94,7 +96,7 @@ def _is_moved(program: Program, call: ast.Call) -> bool:
     if device is not None:
         origins = api.origins(program, device)
         return program.value(call).on_device and not all(getattr(each, "value", "") == "cpu" for each in origins)
-    if getattr(call.func, "attr", "") == "new_tensor":
+    if getattr(call.func, "attr", "") in _METHODS:
         return program.value(call).on_device
     return api.moved_at_once(program, call) is not None or api.moved_later(program, call) is not None
 

@@ -47,6 +47,7 @@ from perflint import api
 from perflint.api import Blocked, Finding, Fix, Made, Move, Options, Program, Rule
 
 _COUNTING = frozenset({"builtins.range", "builtins.enumerate"})
+_INSTEAD = ("write `torch.empty`, or `torch.full`", "it draws where the tensors are of which the distribution is made")
 _OTHER_NAMES = ("byte", "char")  # casts to types of other names: uint8, int8
 
 
@@ -91,7 +92,7 @@ def _fix(program: Program, move: Move, made: Made) -> Fix:
     obstacles = [
         (move.tensor in move.call.args, f"`{program.segment(move.call.func)}` moves it: make it on the device there"),
         (made.is_apart, f"it is made in line {made.call.lineno}: `device=` belongs there"),
-        (not made.name, f"`{program.segment(made.call.func)}` takes no device: write `torch.empty`, or `torch.full`"),
+        (not made.name, f"`{program.segment(made.call.func)}` takes no device: {_INSTEAD[made.kind == 'random']}"),
         ("requires_grad" in given, "the tensor on the host is the leaf that gets the gradient"),
         (made.kind == "range" and not counts, "it isn't known to hold integers; of others, the last bits differ there"),
         (move.casts or any(each[-6:] == "Tensor" for each in names), "it is converted to another type on its way"),

@@ -47,7 +47,7 @@ from perflint import api
 from perflint.api import Blocked, Finding, Fix, Options, Program, Rule, Safety, Says, Severity
 
 _EXACT = re.compile(
-    r"torch\.float64|\.double\b(?!\(\) */)"  # but a count for a quotient
+    r"torch\.float64|(?<!\.detach\(\))\.double\b(?!\(\) */)"  # but a figure, or a count for a quotient
     r"|\bphysics|\bpinns?\b|odeint|gpytorch|botorch|\bpyro\b|hessian|cholesky|molecul|quantum",
     re.IGNORECASE,
 )
@@ -75,7 +75,9 @@ class PrecisionLeft(Rule):
                 continue
             if is_elsewhere and program.is_said(Says.FORMATS):  # whatever it imports, it trains by some of that
                 return
-            if is_elsewhere or api.loops_around(program, call) or api.runs_often(program, call):
+            by = program.hot_by(call)  # in another file, if that runs the steps
+            is_own = api.runs_often(program, call) and not (by is not None and by.file)
+            if is_elsewhere or is_own or api.loops_around(program, call):
                 fixes, blocked = api.tried(_fix, program)
                 message = "training multiplies float32 matrices without the device's tensor cores"
                 yield self.finding(api.call_span(program, call), message, kind="float32", fixes=fixes, blocked=blocked)

@@ -268,18 +268,6 @@ def test_a_change_in_one_file_is_seen_in_another_whatever_the_cache_holds(tmp_pa
     assert lines(check(tmp_path)) == []
 
 
-def test_a_second_run_knows_the_calls_without_following_them_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hot = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
-    write(tmp_path, metrics=METRICS, train=hot)
-    first = check(tmp_path)
-    monkeypatch.setattr("perflint.project.run.contexts_of", None)
-    second = check(tmp_path)
-    assert lines(second) == [("metrics.py", 6)]
-    assert second.contexts == first.contexts
-
-
 def test_calls_of_a_file_that_changes_during_the_run_are_not_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -490,6 +478,8 @@ def test_imports_are_resolved_from_the_nearest_folder_above() -> None:
     del links["a/utils.py"]
     assert list(contexts_of(links)) == ["utils.py"]
     del links["utils.py"]
+    assert list(contexts_of(links)) == ["b/utils.py"]  # the only one of that name: the search path may name its folder
+    links["c/utils.py"] = utils
     assert contexts_of(links) == {}
 
 
@@ -868,3 +858,141 @@ def test_what_an_environment_steps_with_is_read_and_computed_in_every_step(
 ) -> None:
     write(tmp_path, acting=ACTING, playing=PLAYING)
     assert [line for name, line in lines(check(tmp_path, rule)) if name == "acting.py"] == found
+
+
+AGENT = """\
+import torch
+from torch import nn
+
+
+class {name}:
+    def __init__(self):
+        self.net = nn.Linear(4, 4).cuda()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def update(self, batch, step):
+        loss = self.net(batch.cuda()).square().{reduced}()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+"""
+ROUNDS = """\
+import torch
+
+
+def rounds(agent, memory, count):
+    for step in range(count):
+        agent.update(memory.sample(), step)
+"""
+
+
+def test_an_agent_of_one_of_several_classes_trains_in_the_loop_of_another_file(tmp_path: Path) -> None:
+    scripts = "from {0} import {1}\nfrom rounds import rounds\n\n\ndef train(memory):\n    rounds({1}(), memory, 10)\n"
+    write(
+        tmp_path,
+        first=AGENT.format(name="First", reduced="mean"),
+        second=AGENT.format(name="Second", reduced="sum"),
+        rounds=ROUNDS,
+        run_first=scripts.format("first", "First"),
+    )
+    assert lines(check(tmp_path)) == [("first.py", 15)]
+    write(tmp_path, run_second=scripts.format("second", "Second"))
+    assert lines(check(tmp_path)) == [("first.py", 15), ("second.py", 15)]
+
+
+def test_a_loop_of_steps_that_a_subclass_elsewhere_defines_is_one_of_steps(tmp_path: Path) -> None:
+    base = (
+        "import torch\n\n\nclass Runner:\n    def epoch(self, loader, done):\n        while done < len(loader):\n"
+        "            loss = self._step(loader)\n            print(loss.cuda().item())\n            done += 1\n\n"
+        "    def _step(self, loader):\n        raise NotImplementedError\n"
+    )
+    step = (
+        "import torch\nfrom base import Runner\n\n\nclass Plain(Runner):\n    def _step(self, loader):\n"
+        "        loss = self.net(self.take(loader)).mean()\n        loss.{0}()\n        return loss\n"
+    )
+    write(tmp_path, base=base, plain=step.format("backward"))
+    assert lines(check(tmp_path)) == [("base.py", 8)]
+    write(tmp_path, plain=step.format("abs"))
+    assert lines(check(tmp_path)) == []
+
+
+def test_what_another_file_gives_is_known_to_be_a_mask(tmp_path: Path) -> None:
+    mining = (
+        "import torch\n\n\ndef mine(loss, labels):\n    loss = loss.cuda()\n    return (labels.cuda() > 0) | ({0})\n"
+    )
+    loss = (
+        "import torch\nfrom torch import nn\nfrom mining import mine\n\n\nclass Hard(nn.Module):\n"
+        "    def forward(self, losses, labels):\n        chosen = mine(losses, labels)\n"
+        "        return losses[chosen].mean()\n"
+    )
+    write(tmp_path, mining=mining.format("loss > 0.5"), hard=loss)
+    assert lines(check(tmp_path, "sync-in-loop")) == [("hard.py", 9)]
+    write(tmp_path, mining=mining.replace("(labels.cuda() > 0) | ({0})", "labels.cuda().argmax(1)"))
+    assert lines(check(tmp_path, "sync-in-loop")) == []
+
+
+def test_a_script_trains_by_what_a_subclass_does_of_a_method_that_passes(tmp_path: Path) -> None:
+    base = "class Base:\n    def optimize(self):\n        pass\n"
+    model = "import torch\nfrom base import Base\n\n\nclass {0}(Base):\n    def optimize(self):\n        {1}\n"
+    trains = "self.net(self.data).sum().backward()"
+    build = "def build(settings):\n    from model import Model as M\n    return M(settings)\n"
+    script = (
+        'import torch\nfrom build import build\n\nif __name__ == "__main__":\n    model = build(torch.device("cuda"))\n'
+        "    for _ in range(10):\n        model.optimize()\n"
+    )
+    write(tmp_path, base=base, model=model.format("Model", trains), build=build, script=script)
+    assert lines(check(tmp_path, "precision-left")) == [("script.py", 7)]
+    write(tmp_path, other=model.format("Other", "self.net(self.data)"))
+    assert lines(check(tmp_path, "precision-left")) == []
+
+
+def test_a_module_with_a_trial_of_its_own_is_not_the_script_that_trains(tmp_path: Path) -> None:
+    net = (
+        "import torch\n\n\nclass Net:\n    def teach(self, batch):\n        self.net(batch.cuda()).sum().backward()\n"
+        '\n\nif __name__ == "__main__":\n    print(Net())\n'
+    )
+    script = (
+        "import torch\nfrom net import Net\n\nnet = Net()\nfor batch in torch.load('data'):\n    net.teach(batch)\n"
+    )
+    write(tmp_path, net=net, script=script)
+    assert lines(check(tmp_path, "precision-left")) == [("script.py", 6)]
+
+
+def test_a_function_of_another_file_evaluates_in_the_loop_that_calls_it(tmp_path: Path) -> None:
+    detect = (
+        "import torch\n\n\ndef detect(model, picture):\n    with torch.{0}():\n"
+        "        found = model(torch.from_numpy(picture).cuda())\n    return found.cpu()\n"
+    )
+    script = (
+        "import torch\nfrom detect import detect\n\n\ndef main(model, paths, read):\n    for path in paths:\n"
+        "        print(detect(model, read(path)))\n"
+    )
+    write(tmp_path, detect=detect.format("no_grad"), script=script)
+    assert lines(check(tmp_path, "sync-in-loop")) == [("detect.py", 7)]
+    write(tmp_path, detect=detect.format("enable_grad"))
+    assert lines(check(tmp_path, "sync-in-loop")) == []
+
+
+def test_one_caller_that_knows_where_a_tensor_is_is_enough(tmp_path: Path) -> None:
+    settle = (
+        "def settle(rows, name):\n    for row in rows:\n        if name == 'first' and row[0] != 0:\n"
+        "            row[1] = 0\n"
+    )
+    script = (
+        "import torch\nfrom settle import settle\n\n\ndef main(model, loader):\n    for rows in loader:\n"
+        "        rows = rows.{0}()\n        settle(rows, 'first')\n        settle(model.unknown(rows), 'last')\n"
+        "        with torch.no_grad():\n            model(rows)\n"
+    )
+    write(tmp_path, settle=settle, script=script.format("cuda"))
+    assert lines(check(tmp_path, "sync-in-loop")) == [("settle.py", 3)]
+    write(tmp_path, script=script.format("cpu"))
+    assert lines(check(tmp_path, "sync-in-loop")) == []
+
+
+def test_a_module_of_another_folder_is_found_where_no_other_has_its_name(tmp_path: Path) -> None:
+    train = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
+    write(tmp_path, src__measure__metrics=METRICS, src__bin__train=train)
+    assert ("metrics.py", 6) in lines(check(tmp_path))
+    write(tmp_path, other__metrics="")
+    assert ("metrics.py", 6) not in lines(check(tmp_path))

@@ -49,6 +49,13 @@ def is_abstract(function: Function) -> bool:
     return name == "NotImplementedError" and not any(isinstance(node, ast.If) for node in own_nodes(function))
 
 
+def says_nothing(function: Function) -> bool:
+    """Does its body say nothing of what it does: `pass` and texts, or that subclasses do it?"""
+    body = function.body if isinstance(function.body, list) else [function.body]
+    said = (each.value if isinstance(each, ast.Expr) else each for each in body)
+    return is_abstract(function) or all(isinstance(each, ast.Pass | ast.Constant) for each in said)
+
+
 def overridden(program: Program, node: ast.Call) -> Iterator[str]:
     """The method that is called on an object of this file's own class, which subclasses elsewhere may override."""
     owner = program.value(node.func).owner
@@ -65,14 +72,12 @@ class CallGraph:
         self._known: dict[tuple[Function, HasEffect], bool] = {}
 
     def has(self, call: ast.AST, effect: HasEffect) -> bool:
-        """Has a call the effect, itself or through the function of this file that it runs?"""
         if not isinstance(call, ast.Call):
             return False
         callee = self.program.callee(call)
         return effect(self.program, call) or (callee is not None and self.reaches(callee, effect))
 
     def reaches(self, function: Function, effect: HasEffect) -> bool:
-        """Does calling `function` have the effect?"""
         key = function, effect
         if key not in self._known:
             calls = (call for each in self.reached([function]) for call in self.calls(each))
@@ -80,18 +85,15 @@ class CallGraph:
         return self._known[key]
 
     def reached(self, functions: Iterable[Function]) -> list[Function]:
-        """The functions of this file that calling `functions` may run, themselves among them."""
         return list(reachable(functions, lambda each: [one for call in self.calls(each) for one in self.callees(call)]))
 
     def calls(self, function: Function) -> Sequence[ast.Call]:
-        """The calls that running the body of `function` may make."""
         if function not in self._calls:
             nodes = (node for statement in body_of(function) for node in nodes_below(statement))
             self._calls[function] = [node for node in nodes if isinstance(node, ast.Call)]
         return self._calls[function]
 
     def callees(self, call: ast.Call) -> Sequence[Function]:
-        """The functions of this file that a call may run."""
         callee = self.program.callee(call)
         return () if callee is None else (callee,)
 
@@ -102,7 +104,6 @@ _OTHERS = frozenset(
 
 
 def handlers_in_file(program: Program, node: ast.AST) -> Iterator[ast.AST]:
-    """What may handle an error of `node`, in its function and in those of this file that lead to it."""
     blocks = program.get(_handling)
     for site in callers(program, node) if blocks else ():
         yield from _around(program, site, blocks)
@@ -150,7 +151,6 @@ def _finishing(program: Program) -> Mapping[ast.AST, Sequence[ast.AST]]:
 
 
 def _handling(program: Program) -> Mapping[ast.AST, Sequence[ast.AST]]:
-    """The statements that handle errors of their bodies, each with what does."""
     found: dict[ast.AST, list[ast.AST]] = {}
     for block in program.of_type(*TRIES):
         found[block] = [each for each in getattr(block, "handlers", ()) if not _lets_through(program, each)]

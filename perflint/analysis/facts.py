@@ -110,7 +110,6 @@ class Program(Module, ABC):
 
     @cached_property
     def starts_on_device(self) -> bool:
-        """Does it make a device the default one for tensors?"""
         return bool(_DEFAULT_DEVICE.search(self.text))
 
     def is_tried_out(self, node: ast.AST) -> bool:
@@ -166,7 +165,6 @@ class Program(Module, ABC):
         return node if isinstance(node, ast.Call) and self.qualified(node.func) in names else None
 
     def callee(self, node: ast.AST) -> Function | None:
-        """The function of this file that a call runs: the method, a class's __init__, a module's forward."""
         info = self._facts.callees.get(node)
         return info.node if info is not None else None
 
@@ -196,7 +194,7 @@ class Program(Module, ABC):
         if callee.kind is Kind.LIBRARY and callee.name.partition(".")[0] in ELSEWHERE:
             return ()
         owner = callee.owner.node if callee.owner is not None else None
-        found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ())
+        found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else (), node)
         is_object = callee.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2] != name_called(node)
         return tuple(each for each in found if not (is_object and each == callee.name))  # nobody builds it anew
 
@@ -234,9 +232,14 @@ class Program(Module, ABC):
         self.asked.effects.update(self.targets(node))
         return bool(found := [*self.summaries(node)]) and all(each.counts for each in found)
 
+    def keeps_elsewhere(self, node: ast.Call) -> frozenset[str]:
+        """The attributes of its object in which a method of another file keeps its first argument, and nowhere else."""
+        self.asked.effects.update(self.targets(node))
+        found = [each.keeps for each in self.summaries(node)]
+        return frozenset().union(*found) if all(found) else frozenset()
+
     @property
     def may_drop_elsewhere(self) -> bool:
-        """Is it known of any function of another file that it lets go of the graph of its first argument?"""
         return any(each.drops for each in self._context.summaries)
 
     def computes_elsewhere(self, target: str) -> bool:
@@ -260,7 +263,6 @@ class Program(Module, ABC):
 
     @cached_property
     def trains_elsewhere(self) -> bool:
-        """Do functions of other files train, by their summaries?"""
         return any(summary.trains or summary.repeats for summary in self._context.summaries)
 
     def call_sites(self, function: Function | None) -> Sequence[ast.Call]:
@@ -278,7 +280,6 @@ class Program(Module, ABC):
         return callee is function or (is_derived and getattr(callee, "name", "") == getattr(function, "name", None))
 
     def default(self, parameter: ast.arg) -> ast.expr | None:
-        """The parameter's default, if it has one."""
         function = self.function_of(parameter)
         return defaults_of(function).get(parameter.arg) if function is not None else None
 
@@ -292,7 +293,6 @@ class Program(Module, ABC):
         ]
 
     def class_of(self, function: Function | None) -> ClassInfo | None:
-        """The class of which `function` is a method."""
         info = self._facts.functions.get(function) if function is not None else None
         return info.owner if info is not None else None
 

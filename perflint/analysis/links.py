@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from operator import attrgetter
 
-_OF_TENSORS = frozenset("DdHhT")
+_OF_TENSORS = frozenset("DdBbHhT")
 LOADERS = "L"  # what a class of loaders "returns" that hands on to torch's what it is given
 _OF_LOADERS = frozenset(f"lp{LOADERS}0123456789")
 
@@ -119,14 +119,16 @@ class Summary:
 
     `target` names it as a `HotCall` does. `returns` encodes what it returns (see `values.codes`), empty if unknown;
     `trains`: a call does one step of training; `draws`: on data that it fetches itself; `repeats`: it trains in a loop
-    of such steps. `starts`: a call starts processes; `loads`: iterating over the result, or over an object of the
-    class, does. `memory`: what a call does with each of its parameters, and with nothing else that its caller could
+    of such steps; `evaluates`: it runs a model once, without gradients. `starts`: a call starts processes; `loads`:
+    iterating over the result, or over an object of the class, does.
+    `memory`: what a call does with each of its parameters, and with nothing else that its caller could
     know; None where that is unknown.
     `differentiates`: a call takes gradients, or asks for some; POSSIBLE where it may, or would notice that there are
     none; None where nobody asked. `computes`: a call does nothing but compute on the device, so that a CUDA graph may
     hold it. `records`: it runs modules, and switches gradients off for none of them. `drops`: it lets go of the graph
     of its first argument, and does nothing else with that; `moves`: it takes that to the device, and gives it back.
-    `counts`: it only adds up what it is given in attributes of its object, which nothing else sets.
+    `counts`: it only adds up what it is given in attributes of its object, which nothing else sets. `keeps`: those
+    attributes of its object that it computes from its first argument, with which it and its class do nothing else.
     """
 
     target: str
@@ -143,32 +145,30 @@ class Summary:
     moves: bool = False
     counts: bool = False
     repeats: bool = False
+    evaluates: bool = False
+    keeps: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Does it hold nothing that a caller could use?"""
-        trains = self.trains or self.repeats
-        return not (self.returns or trains or self.starts_processes or self.tells_effects or self.tells_of_first)
+        steps = self.trains or self.repeats or self.evaluates
+        return not (self.returns or steps or self.starts_processes or self.tells_effects or self.tells_of_first)
 
     @property
     def tells_of_first(self) -> bool:
-        """Does it hold what only those are told who ask what becomes of the first argument?"""
         return self.drops or self.moves
 
     @property
     def tells_effects(self) -> bool:
-        """Does it hold what only those are told who ask for effects?"""
-        return (self.memory, self.differentiates) != (None, None) or self.computes or self.counts
+        return (self.memory, self.differentiates) != (None, None) or self.computes or self.counts or bool(self.keeps)
 
     @property
     def without_effects(self) -> Summary:
         """The summary for who doesn't ask for effects."""
         told = self.target, self.returns, self.trains, self.draws, self.starts, self.loads
-        return Summary(*told, drops=self.drops, moves=self.moves, repeats=self.repeats)
+        return Summary(*told, drops=self.drops, moves=self.moves, repeats=self.repeats, evaluates=self.evaluates)
 
     @property
     def starts_processes(self) -> bool:
-        """Are processes started, or may they be, by a call or by iterating over its result?"""
         return bool(self.starts or self.loads)
 
     @property
@@ -238,12 +238,10 @@ class Links:
 
     @property
     def queries(self) -> frozenset[str]:
-        """Every target that the file queries."""
         return frozenset(self.effect_queries).union(*self._other_queries)
 
     @property
     def effects_alone(self) -> frozenset[str]:
-        """The targets of which the file asks for effects and nothing else."""
         return frozenset(self.effect_queries).difference(*self._other_queries)
 
     @property

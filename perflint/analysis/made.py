@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
+from perflint.analysis.arrays import is_of_sizes
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.numbers import numbers
 from perflint.analysis.values.operations import Move, TorchCall, moves_first, operation
@@ -20,6 +22,7 @@ from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_n
 
 _BY_SHAPE = frozenset({"expand_as", "view_as", "reshape_as"})
 _COUNTING = frozenset({"builtins.range", "builtins.reversed"})
+_OF_ARRAYS = frozenset(f"torch.{name}" for name in "from_numpy tensor as_tensor Tensor FloatTensor LongTensor".split())
 _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
 
 
@@ -100,9 +103,14 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
 def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
     """What a call makes of numbers, if it takes no tensor but a wrapped one."""
     name = program.qualified(call.func)
+    if name in _OF_ARRAYS and is_of_sizes(program, call.args[0] if len(call.args) == 1 else call):
+        return Made(call, "", "constant")
     if name.startswith("torch.") and name.endswith("Tensor") and name.count(".") == 1:
         is_sized = len(call.args) > 1 or (call.args and _is_size(program, call.args[0]))  # several are sizes
         return Made(call, "", "constant") if is_sized else None
+    drawn = program.value(call.func).owner if name_called(call) in ("sample", "rsample") else None
+    if drawn is not None and drawn.name == "distribution" and drawn.place is Place.UNKNOWN:  # of numbers
+        return Made(call, "", "random", Safety.BEHAVIOUR)
     if name.endswith(".Variable") and len(call.args) == 1:
         return made_on_host(program, call.args[0], move, around)
     if name == "torch.normal" and keyword_of(call, "size") is not None:
@@ -205,7 +213,7 @@ def _counts(program: Program, node: ast.AST, around: tuple[ast.AST, ...] = ()) -
 
 def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
     """What is made on the host elsewhere, in every step as well, and filled with nothing but numbers before `move`."""
-    sources = program.get(Flow).assigned(node) if isinstance(node, ast.Name) else program.get(Origins).of(node)
+    sources = _assigned(program, node) if isinstance(node, ast.Name) else program.get(Origins).of(node)
     found = [each for each in sources if isinstance(each, ast.expr) and each is not node]
     made = [made_on_host(program, each, move, around) for each in found]
     first = next(filter(None, made), None)
@@ -221,8 +229,22 @@ def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[
     return replace(first, is_apart=True)
 
 
+def _assigned(program: Program, name: ast.Name) -> list[ast.expr]:
+    """The expressions that the variable may hold there, but for None, or what is given in its place."""
+    values = [each for each in program.get(Flow).graph(name).definitions(name) if not _is_left_out(program, each)]
+    definitions = [each for each in values if isinstance(each, Definition) and each.updates is None]
+    found = [each.source for each in definitions if each.source is not None and not each.steps]
+    return found if len(found) == len(values) else []
+
+
+def _is_left_out(program: Program, value: object) -> bool:
+    """Is it None, which nobody moves, or a parameter that is None unless it is given?"""
+    node = value.node if isinstance(value, Definition) else None
+    default = program.default(node) if isinstance(node, ast.arg) else getattr(value, "source", None)
+    return isinstance(default, ast.Constant) and default.value is None
+
+
 def _is_table(program: Program, node: ast.expr) -> bool:
-    """Is it `torch.tensor([0.5])`, or the like, of numbers that are the same in each step?"""
     is_made = isinstance(node, ast.Call) and program.qualified(node.func).lower().endswith("tensor")
     return is_made and isinstance(node, ast.Call) and bool(node.args) and numbers(program, node.args[0]) is not None
 

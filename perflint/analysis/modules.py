@@ -38,8 +38,6 @@ _HOST, _UNKNOWN = Placed(Place.HOST), Placed(Place.UNKNOWN)
 
 
 class Placement:
-    """Where the modules of one program are."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._flow = program.get(Flow)
@@ -104,7 +102,6 @@ class Placement:
         return self._of_attribute(node, point, depth) if isinstance(node, ast.Attribute) else _UNKNOWN
 
     def _near(self, call: ast.Call, point: ast.AST) -> bool:
-        """Are they in the same function, or is it the module's own code?"""
         return self._program.function_of(call) in (self._program.function_of(point), None)
 
     def _dominates(self, call: ast.Call, point: ast.AST) -> bool:
@@ -188,7 +185,6 @@ class Placement:
         return _last(call.func).endswith(("Parallel", "DDP", "DP", "compile"))
 
     def _is_handed_on(self, name: ast.Name, point: ast.AST) -> bool:
-        """Is the module given before `point` to what may move it: by its name, or as what is moved then?"""
         graph = self._flow.graph(point)
         calls = own_nodes(self._program.scope_of(point))
         return any(
@@ -201,13 +197,11 @@ class Placement:
         )
 
     def _is_moved(self, call: ast.Call) -> bool:
-        """Is what the call builds moved to a device at once?"""
         chain = (each for each in self._program.ancestors(call) if isinstance(each, ast.Call))
         return any(self.target(each) is Place.DEVICE for each in chain)
 
 
 def _joined(places: Iterable[Placed]) -> Placed:
-    """What holds of a module that is one of several."""
     found = list(dict.fromkeys(places))
     moved = [each for each in found if each.place is Place.DEVICE]
     if moved:
@@ -224,7 +218,6 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _last(node: ast.expr) -> str:
-    """The last name of a path, or of what it is a part of: of `args["device"]`, device."""
     if isinstance(node, ast.Subscript):
         index = node.slice
         return str(index.value) if isinstance(index, ast.Constant) else _last(node.value)
@@ -262,7 +255,6 @@ def optimized(program: Program, params: ast.expr) -> Optimized | None:
 
 
 def _parts(program: Program, node: ast.AST) -> list[ast.AST] | None:
-    """What a collection is made of; None where that isn't known."""
     if isinstance(node, ast.Name | ast.Attribute):
         found = [each for each in program.get(Origins).of(node) if each is not node]
         return [*found, *_grown(program, node)] if found else None
@@ -299,7 +291,6 @@ def _given(program: Program, call: ast.Call) -> list[ast.AST] | None:
 
 
 def _grown(program: Program, node: ast.expr) -> list[ast.AST]:
-    """What is added to the collection by methods or `+=`, wherever in the same function."""
     path, scope = path_of(node), program.scope_of(node)
     found: list[ast.AST] = []
     for each in own_nodes(scope):
@@ -311,5 +302,4 @@ def _grown(program: Program, node: ast.expr) -> list[ast.AST]:
 
 
 def _whole(node: ast.expr) -> ast.expr:
-    """The collection that a subscript takes a part of."""
     return _whole(node.value) if isinstance(node, ast.Subscript) else node

@@ -36,7 +36,8 @@ def update_of(program: Program, loop: ParameterLoop) -> str:
     kind = _kind(program, loop)
     owner = getattr(program.class_around(loop), "name", "")
     is_average = kind == "update" and _AVERAGING.search(owner) is not None
-    return kind if kind and (is_average or _walks_parameters(program, walked)) else ""
+    is_walked = kind and (is_average or _walks_parameters(program, walked) or _reads_states(program, loop))
+    return kind if is_walked else ""
 
 
 def _kind(program: Program, loop: ParameterLoop) -> str:
@@ -75,7 +76,6 @@ def _kind(program: Program, loop: ParameterLoop) -> str:
 
 
 def _is_slot(target: ast.expr, own: set[str]) -> bool:
-    """Is it what a dictionary holds for the parameter?"""
     return isinstance(target, ast.Subscript) and not own.isdisjoint(path_of(target.slice).split("."))
 
 
@@ -89,12 +89,24 @@ def _is_computed(program: Program, value: ast.expr) -> bool:
     return not _COMPUTED.isdisjoint(methods) or any(isinstance(each, ast.BinOp) for each in sources)
 
 
+def _reads_states(program: Program, loop: ParameterLoop) -> bool:
+    """Does it look up what it walks in the states of a module?"""
+    own = variables_in(loop.target) if isinstance(loop, ast.For) else set()
+    nodes = (each for part in loop.body for each in nodes_below(part)) if isinstance(loop, ast.For) else ()
+    looked_up = (each.value for each in nodes if isinstance(each, ast.Subscript) and path_of(each.slice) in own)
+    return any(getattr(each.func, "attr", "") == "state_dict" for part in looked_up for each in _tables(program, part))
+
+
+def _tables(program: Program, node: ast.expr) -> list[ast.Call]:
+    """The calls that make the dictionary that `node` may be."""
+    made = program.get(Origins).of(node) if isinstance(node, ast.Name | ast.Attribute) else []
+    calls = [each for each in made if isinstance(each, ast.Call)]
+    return [each for each in calls if getattr(each.func, "attr", program.qualified(each.func)) in _TABLES]
+
+
 def _walks_parameters(program: Program, walked: ast.expr) -> bool:
     """Does it walk parameters, by what they are called, or a dictionary that is made of them?"""
     keyed = walked.func.value if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) else walked
-    made = program.get(Origins).of(keyed) if isinstance(keyed, ast.Name | ast.Attribute) else []
-    calls = [each for each in made if isinstance(each, ast.Call)]
-    tables = [each for each in calls if getattr(each.func, "attr", program.qualified(each.func)) in _TABLES]
-    nodes = (each for part in (walked, *tables) for each in ast.walk(part))
+    nodes = (each for part in (walked, *_tables(program, keyed)) for each in ast.walk(part))
     words = [str(getattr(e, "attr", getattr(e, "id", getattr(e, "value", "")))) for e in nodes]
     return any(map(_WALKED.search, words)) and not any("emb" in word for word in words)  # embeddings have one

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perflint import __version__
-from perflint.cli import about, console, options
+from perflint import __version__, report
+from perflint.cli import about, answers, console, options
 from perflint.cli.programs import profile, run, tune, verify
 from perflint.engine import UserError, count
 from perflint.project import collect_seldom
@@ -110,6 +110,8 @@ def check(
         if write_baseline:
             return _write_baseline(result, write_baseline)
         return _add_ignores(session.less_baseline(result)[0], session)
+    if not (fixes or watch or typed["output_file"]):
+        return _check(session, typed, question=answers.asked(session, typed["config"]))
     later = console.changes(lambda: session.discover()[0].files) if watch else ()
     code = _check(session, typed, fixes=fixes)
     for _ in later:
@@ -118,7 +120,6 @@ def check(
 
 
 def _check_again(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
-    """Do the same where a file may vanish at any moment, to be seen again when it is back."""
     try:
         return _check(session, typed, fixes=fixes)
     except UserError as error:
@@ -126,12 +127,21 @@ def _check_again(session: Session, typed: dict[str, Any], *, fixes: bool) -> int
         return FAILED
 
 
-def _check(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
-    """Report what is slow, once the fixes have been written if these are asked for; the exit code."""
+def _check(
+    session: Session, typed: dict[str, Any], *, fixes: bool = False, question: answers.Question | None = None
+) -> int:
+    """Report what is slow, once the fixes have been written if these are asked for; the exit code.
+
+    An answer to the `question` is kept.
+    """
     failed = _fix(session, typed, apply=True) == FAILED if fixes else False
     result, notes = _run(session, typed)
     result, accepted = session.less_baseline(result)
-    code = _report(_measured(session, result), session, (*notes, *accepted), typed)
+    code, text = _report(_measured(session, result), session, (*notes, *accepted), typed)
+    if question and code != FAILED:
+        is_for_humans = session.settings.output_format in report.FOR_HUMANS
+        took = f"{result.seconds:.2f} s" if is_for_humans and not typed["quiet"] else ""
+        answers.keep(question, text, took, code, is_for_humans=is_for_humans)
     return FAILED if failed else code
 
 
@@ -163,7 +173,6 @@ def fix(paths: tuple[Path, ...], apply: bool, verified: bool, exit_zero: bool, *
 
 
 def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool = False) -> int:
-    """Show the fixes, or write them, and tell what became of them; the exit code."""
     from perflint.project.patch import patch_files, write_all
 
     won = session.won() if verified else None
@@ -199,7 +208,6 @@ def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str,
 
 
 def _measured(session: Session, result: RunResult) -> RunResult:
-    """`result` with what verifications have measured of its fixes, and profiles of its findings."""
     from perflint.project.stored import PROFILES, VERDICTS, nearest
 
     root = session.settings.root
@@ -217,9 +225,8 @@ def _measured(session: Session, result: RunResult) -> RunResult:
     return result
 
 
-def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: dict[str, Any]) -> int:
-    from perflint import report
-
+def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: dict[str, Any]) -> tuple[int, str]:
+    """Print the report, which is returned with the exit code."""
     name, file = session.settings.output_format, typed["output_file"]
     render = report.render_statistics if typed["statistics"] else report.render
     text = render(name, result, _style(typed, notes, to_file=bool(file)))
@@ -227,14 +234,14 @@ def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: 
         console.write_file(file, text)
         if not typed["quiet"]:
             click.echo(f"{count(len(result.diagnostics), 'finding')}: {file}", err=True)
-    elif name in ("full", "concise"):
+    elif name in report.FOR_HUMANS:
         console.show(text)
     else:
         console.emit(text.encode())
     _tell_defects(entry.problem for entry in result.problems)
     if result.problems:
-        return FAILED
-    return FOUND if result.diagnostics and not typed["exit_zero"] else CLEAN
+        return FAILED, text
+    return FOUND if result.diagnostics and not typed["exit_zero"] else CLEAN, text
 
 
 def _write_baseline(result: RunResult, path: Path) -> int:
@@ -256,7 +263,6 @@ def _add_ignores(result: RunResult, session: Session) -> int:
 
 
 def _tell_problems(result: RunResult) -> int:
-    """Print a line for each file that could not be checked; the exit code that goes with these."""
     from perflint.report.places import problem_place
 
     for file in result.problems:
@@ -278,7 +284,6 @@ def _show_diffs(patches: Sequence[Patch], typed: dict[str, Any]) -> None:
 
 
 def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *, written: bool) -> int:
-    """Print what became of `patches`; the exit code that goes with it."""
     from perflint.cli.session import fix_report
 
     # What standard output holds is a diff, or the filtered program; a report stands beside it.
@@ -290,7 +295,6 @@ def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *
 
 
 def _tell_defects(problems: Iterable[Problem | None]) -> None:
-    """Print where each defect of perflint's own came to light."""
     for traceback in sorted({problem.traceback for problem in problems if problem and problem.traceback}):
         console.show(traceback, err=True)
 

@@ -34,7 +34,6 @@ def wants_color(choice: str, *, err: bool = False) -> bool:
 
 
 def width() -> int | None:
-    """The width of standard output in columns; None where it is not a terminal."""
     import shutil
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -84,11 +83,7 @@ def _writing() -> Iterator[None]:
 
 
 def changes(find: Callable[[], Sequence[Path]], every: float = 0.5) -> Iterator[None]:
-    """One for each change of the files that `find` returns, from now on until an interrupt.
-
-    Looks every so many seconds, and less often where looking takes long. What vanishes is waited for, as long as
-    nothing else is left: editors may rename a file as they save it.
-    """
+    """One for each change of the files that `find` returns, until an interrupt, looked for every so many seconds."""
     return _changes(find, _stamps(find()), every)
 
 
@@ -112,7 +107,6 @@ def _stamps(paths: Sequence[Path]) -> dict[Path, int]:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a report to the file at `path`; UserError where it can't be."""
     try:
         path.write_bytes(text.encode())
     except OSError as error:

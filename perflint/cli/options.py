@@ -40,7 +40,6 @@ def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def documents() -> dict[str, str]:
-    """The documents of perflint, which are markdown, by their names."""
     from importlib.resources import files
 
     found = sorted((files("perflint") / "docs").iterdir(), key=lambda each: each.name)
@@ -136,10 +135,6 @@ def check_environment(command: str) -> None:
 
 
 def overrides(typed: Mapping[str, Any]) -> dict[str, object]:
-    """The settings among the options of a command, by key; what was not typed is left to the configuration.
-
-    Raises click.BadParameter for one that cannot be read.
-    """
     given: dict[str, object] = {}
     for key in _SETTINGS:
         value = typed.get(key.replace("-", "_"))

@@ -84,9 +84,14 @@ class Session:
     def reads_stdin(self) -> bool:
         return self.paths == (STDIN,)
 
+    @property
+    def folder(self) -> Path:
+        """The folder that holds all paths."""
+        return _folder(self.paths)
+
     def discover(self) -> tuple[Discovery, tuple[str, ...]]:
         """The files of the session; and lines about what was left out, where these are asked for."""
-        discovery = in_project(discover(self.paths, self.settings), project_around(_folder(self.paths)), self.settings)
+        discovery = in_project(discover(self.paths, self.settings), project_around(self.folder), self.settings)
         if not self.verbose:
             return discovery, ()
         left_out = (f"{path}: {reason}" for path, reason in discovery.skipped)
@@ -103,7 +108,6 @@ class Session:
         return check_files(self._stdin(), self.settings, edits=edits, held={self.stdin_name: data})
 
     def _stdin(self) -> Discovery:
-        """Standard input as a file of the project in which it has its name, if it has one."""
         alone = Discovery((self.stdin_name,))
         if self.stdin_name == UNNAMED:
             return alone

@@ -69,12 +69,6 @@ class _Session:
 
 
 class VerifySession(_Session):
-    """One verification, of which the report goes to the file `report`.
-
-    `trials` chooses what is tried as well; fixes promise no less than is `allowed`, and what each class of promise
-    gains is told `by_class`.
-    """
-
     def __init__(
         self,
         name: str,
@@ -168,14 +162,12 @@ class VerifySession(_Session):
 
 
 def _can_cover(course: Course, root: Path) -> bool:
-    """Whether processes may see the program's folders through a cover, which is tried."""
     probe = [sys.executable, "-m", cover.__name__, str(course.guardian.folder / "probe")]
     roots = cover.outermost((str(course.program.folder), str(root)))
     return sys.platform == "linux" and not subprocess.run([*probe, *roots], capture_output=True, check=False).returncode
 
 
 def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:
-    """All that the program can import, which is noted."""
     name = program.name.partition(":")[0] if program.kind is Kind.CALL else program.name
     is_module = program.kind is not Kind.SCRIPT
     start, words = program.folder, launched(program.arguments)
@@ -183,8 +175,6 @@ def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:
 
 
 class ProfileSession(_Session):
-    """One profile, of which the page goes to the file `page`."""
-
     @property
     def page(self) -> Path:
         return self.root / FOLDER / _PAGE

@@ -28,8 +28,6 @@ class Position:
 
 @dataclass(frozen=True)
 class PlacedEdit:
-    """An edit of the user's file: replace what stands between `start` and `end` by `text`."""
-
     start: Position
     end: Position
     text: str
@@ -51,8 +49,6 @@ MAX_BYTES = 256_000_000
 
 
 class Unreadable(Exception):
-    """A file that cannot be checked, and why."""
-
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
         self.problem = Problem(message, line)

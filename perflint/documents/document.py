@@ -38,7 +38,6 @@ class Document:
 
     @property
     def skipped(self) -> str:
-        """Why the file holds no program; empty where it does."""
         return self.notebook.skipped if self.notebook else ""
 
     @property
@@ -57,11 +56,9 @@ class Document:
         return Position(cell.index, local, *self.unit(cell.index).position(local), self._program.position(offset)[0])
 
     def at_line(self, line: int) -> Position:
-        """The place in the file, or in a cell of it, where a line of the program begins."""
         return self.position(self._program.line_start(min(max(line, 1), self._program.line_count)))
 
     def placed(self, edit: Edit) -> PlacedEdit:
-        """`edit` of `text` as an edit of the file, or of a cell of it."""
         if self.notebook:
             edit = self.notebook.within_cell(edit)
         return PlacedEdit(self.position(edit.start), self.position(edit.end), edit.text)
@@ -77,7 +74,6 @@ class Document:
         return f"line {place.line} of cell {place.cell}"
 
     def unit(self, cell: int | None) -> Source:
-        """The user's own text of the file, or of a cell."""
         return self._units[cell]
 
     @cached_property
@@ -105,11 +101,9 @@ class Document:
         return data
 
     def changed_to(self, text: str) -> Document:
-        """This document with its program changed to `text`; raises Unwritable."""
         return decode(self.path, self.encode(text))
 
     def refusal(self, text: str) -> str:
-        """Why the file's program cannot be changed to `text`; empty where it can."""
         try:
             self.encode(text)
         except (Unwritable, Unreadable) as error:
@@ -124,7 +118,6 @@ class Document:
 
 
 def read(path: Path) -> Document:
-    """The document in the file at `path`; raises Unreadable."""
     return decode(str(path), read_bytes(path))
 
 

@@ -49,7 +49,6 @@ def cell_language(source: str) -> str:
 
 
 def cell_magic_line(source: str) -> str:
-    """The cell magic that a cell begins with, with its arguments; empty without one."""
     magic = _CELL_MAGIC.match(source)
     return source[magic.start(1) :].partition("\n")[0] if magic else ""
 

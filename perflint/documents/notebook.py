@@ -40,12 +40,10 @@ class Cell:
 
     @property
     def end(self) -> int:
-        """Where its text ends in the program."""
         return self.start + len(self.source)
 
     @property
     def newline(self) -> str:
-        """How its lines end, and in the program the last one and that of its marker."""
         return _newline(self.source)
 
 
@@ -68,7 +66,6 @@ class Notebook:
         return [cell.start for cell in self.cells]
 
     def locate(self, offset: int) -> tuple[Cell, int]:
-        """The cell of the character at `offset` of the program, and its offset in that cell's text."""
         cell = self.cells[max(bisect.bisect_right(self._starts, offset) - 1, 0)]
         return cell, min(max(offset - cell.start, 0), len(cell.source))
 
@@ -86,7 +83,6 @@ class Notebook:
 
     @property
     def left_out(self) -> Iterator[str]:
-        """What of its Python cells is no Python, each with its cell and line."""
         for cell in self.cells:
             yield from (f"cell {cell.index}:{line} `{text}`" for line, text in magics.left_out(cell.source))
 
@@ -213,7 +209,6 @@ def _newline(source: str) -> str:
 
 
 def _syntax_error(source: str) -> str:
-    """Where and why a cell is not Python; empty where it is."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

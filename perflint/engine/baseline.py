@@ -56,7 +56,6 @@ def write(path: Path, result: RunResult) -> int:
 
 
 def read(path: Path) -> Baseline:
-    """The baseline in the file at `path`; UserError where there is none or it is no baseline."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["version"] != VERSION:

@@ -60,7 +60,6 @@ def selected_rules(selection: Selection) -> tuple[Rule, ...]:
 
 
 def check_selectors(selectors: Iterable[str]) -> None:
-    """Raise UnknownRule, with the nearest known word, for a selector that selects nothing."""
     for selector in selectors:
         if message := unknown(selector):
             raise UnknownRule(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,16 +22,26 @@ from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.syntax.source import Source
 from perflint.transforms.capture.obstacles import computed
 from perflint.transforms.host_code import counted
+from perflint.transforms.metered import kept
 
 TORCH_MARKS = (
     # A program that uses torch names it, or a library that wraps it, or does what is done to its modules and tensors.
     *("torch", "lightning", "accelerate", "transformers", "diffusers", "timm", "ignite", "fastai", "monai", "cuda"),
     *("backward", "zero_grad", "no_grad", "state_dict", "DataLoader", "dataloader", "num_workers", "detach", "nn."),
+    "train(",
 )
 
 
+_OTHERS = re.compile(r"^\s*(import|from) (chainer|jax|jittor|keras|mindspore|mxnet|oneflow|paddle|tensorflow)\b", re.M)
+
+
 def _may_use_torch(text: str) -> bool:
-    return any(mark in text for mark in TORCH_MARKS)
+    return any(mark in text for mark in TORCH_MARKS) and not _is_of_others(text)
+
+
+def _is_of_others(text: str) -> bool:
+    """Is it a program of another framework, whose tensors have methods of the same names?"""
+    return "torch" not in text and bool(_OTHERS.search(text))
 
 
 def can_fire(rules: Sequence[Rule], text: str) -> tuple[Rule, ...]:
@@ -91,11 +102,19 @@ def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], conte
 
 def _links(program: Program, context: Context) -> Links:
     counting = counted(program, context.asked)  # asks other files itself
+    keeping = kept(program, context.asked)
     links = links_of(program, context) if _concerns(program.text, context) else links_without_torch(program)
     computing = computed(program, context.asked) if context.asked else frozenset[str]()
-    if counting | computing:
-        told = (replace(each, computes=each.target in computing, counts=each.target in counting)
-                for each in links.summaries)  # fmt: skip
+    if counting | computing | keeping.keys():
+        told = (
+            replace(
+                each,
+                computes=each.target in computing,
+                counts=each.target in counting,
+                keeps=keeping.get(each.target, ()),
+            )
+            for each in links.summaries
+        )
         links = replace(links, summaries=tuple(told))
     return links
 
@@ -123,7 +142,8 @@ def _examine(
         with _blamed("", FILE_FAULTS):
             program = Program(text, context)
         findings: set[Finding] = set()
-        for rule in rules if receives_tensors(context.calls) else can_fire(rules, text):
+        is_given = receives_tensors(context.calls) and not _is_of_others(text)
+        for rule in rules if is_given else can_fire(rules, text):
             with _blamed(rule.name, TOO_LARGE):
                 findings.update(rule.check(program, options.get(rule.name, {})))
     if "volatile=" in text:
@@ -132,7 +152,6 @@ def _examine(
 
 
 def _concerns(text: str, context: Context) -> bool:
-    """Does the program handle tensors: by its words, or because other files call it with some?"""
     return _may_use_torch(text) or receives_tensors(context.calls) or bool(context.asked)
 
 
@@ -280,7 +299,6 @@ def _digest(text: str) -> str:
 
 
 def _frame(unit: Source, first: int, last: int) -> tuple[int, tuple[str, ...]]:
-    """The number of the first line of the frame around the lines `first` to `last`, and its lines."""
     start = max(first - FRAME_CONTEXT, 1)
     stop = min(last, first + FRAME_LIMIT - 1) + FRAME_CONTEXT
     lines = (unit.line_text(line).rstrip("\r\n") for line in range(start, min(stop, unit.line_count) + 1))

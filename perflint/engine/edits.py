@@ -46,7 +46,6 @@ def _fitted(text: str, edit: Edit) -> str:
 
 
 def _newline_before(text: str, offset: int) -> str:
-    """What ends the line before the one at `offset`: the cells of a notebook may differ in that."""
     end = 1 + max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset))
     if end:
         return "\r\n" if text.endswith("\r\n", 0, end) else text[end - 1]
@@ -82,7 +81,6 @@ def collide(text: str, fix: Fix, other: Fix) -> bool:
 
 
 def _meet(text: str, fix: Fix, other: Fix) -> bool:
-    """Whether the lines from the first edit of one to its last reach into those of the other."""
     (start, end), (first, last) = (_reach(text, each) for each in (fix, other))
     return start <= last and first <= end
 
@@ -152,7 +150,6 @@ def _moved(ours: Sequence[str], theirs: Sequence[str], changed: Sequence[Opcode]
 
 
 def _once(lines: Sequence[str], among: Sequence[int]) -> dict[str, int]:
-    """The lines that are once among these places, and where."""
     counts = Counter(lines[place] for place in among)
     return {lines[place]: place for place in among if lines[place] and counts[lines[place]] == 1}
 
@@ -178,7 +175,6 @@ class Lines(SequenceMatcher[Line]):
 
 
 def _anchors(ours: Sequence[Line], theirs: Sequence[Line]) -> list[tuple[int, int]]:
-    """Places of lines that each text has once: as many as come in the same order in both."""
     counts, others = Counter(ours), Counter(theirs)
     places = {line: place for place, line in enumerate(theirs) if others[line] == 1}
     pairs = [(place, places[line]) for place, line in enumerate(ours) if counts[line] == 1 and line in places]

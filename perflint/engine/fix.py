@@ -22,8 +22,6 @@ _NEWLINE = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True)
 class Comment:
-    """A comment at the characters [start, end) of a program."""
-
     start: int
     end: int
     text: str
@@ -232,7 +230,6 @@ def _flaw_of(text: str, batch: Sequence[Applied]) -> str:
 
 
 def _touched(text: str, fix: Fix) -> list[Comment]:
-    """The comments in `text` that edits of `fix` replace, also in part."""
     return [
         comment
         for comment in comments(text)

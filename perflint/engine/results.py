@@ -69,8 +69,6 @@ def _internal_problem(error: BaseException) -> Problem:
 
 @dataclass(frozen=True)
 class PlacedFix:
-    """A fix of the user's file; without edits where nobody asked for them."""
-
     title: str
     safety: Safety
     edits: tuple[PlacedEdit, ...] = ()
@@ -79,7 +77,6 @@ class PlacedFix:
 
     @property
     def is_safe(self) -> bool:
-        """Is it applied without being asked for?"""
         return is_safe(self.safety, self.requires, self.assumes)
 
 
@@ -153,7 +150,6 @@ class RunResult:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """Every diagnostic of the run, sorted by path and place."""
         return tuple(diagnostic for file in self.files for diagnostic in file.diagnostics)
 
     @property

@@ -26,8 +26,6 @@ _LAYOUT = {*(tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, to
 
 @dataclass(frozen=True)
 class _Name:
-    """One name in a pragma's brackets, at the characters [start, end) of the text."""
-
     text: str
     start: int
     end: int

@@ -46,7 +46,6 @@ _MODULE = "torch.nn.modules.module"
 
 
 def join() -> None:
-    """Take part in a profile as the environment orders."""
     run = Path(os.environ[RUN])
     keep_sockets(run)
     orders: Orders = pickle.loads((run / ORDERS).read_bytes())
@@ -56,8 +55,6 @@ def join() -> None:
 
 
 class Agent:
-    """The profiler's part of one process of the user's."""
-
     def __init__(self, orders: Orders, run: Path) -> None:
         self._orders, self._run = orders, run
         self._users = Users(orders.libraries)
@@ -70,7 +67,6 @@ class Agent:
         self._modules = _Calls(self.steps)
 
     def watch(self, torch: ModuleType) -> None:
-        """Count steps from now on, and what its loaders do."""
         self.steps.watch()
         self._owners.watch()
         Workers(self._users, self._run).watch()
@@ -146,7 +142,6 @@ class Recording:
         next(self._course, None)
 
     def end(self) -> None:
-        """Keep what has been recorded of the steps so far."""
         if getgeneratorstate(self._course) == GEN_CLOSED:
             return
         self._stop()
@@ -167,7 +162,6 @@ class Recording:
         self._lines.stop()
 
     def _steps(self, timed: int, traced: int) -> Generator[None, None, None]:
-        """What is done at the beginning and, behind each `yield`, as another step is done."""
         record, owners = self._record, self._owners
         owners.fetches.clear()
         owners.optimizers.clear()
@@ -196,7 +190,6 @@ class Recording:
         self._end_operations(OPERATION_STEPS + 1)
 
     def _has_settled(self, begin: int, end: int) -> bool:
-        """Whether a step waited for batches as timed ones did: a loader gets ahead while a profiler starts."""
         fetches, timed = self._owners.fetches, self._record.timed
         steps = [(timed[0], timed[-1])]
         usual, last = waited(steps, fetches) / (len(timed) - 1), waited([(begin, end)], fetches)
@@ -297,7 +290,6 @@ class _Calls:
 
 
 def _of_rank(path: str, rank: int) -> str:
-    """The file of a rank: the first one's is `path` itself."""
     place = Path(path)
     return str(place.with_name(f"{place.stem}.{rank}{place.suffix}")) if rank else path
 
@@ -312,7 +304,6 @@ def _settings(torch: Any) -> dict[str, str]:
 
 
 def _bandwidth(torch: Any) -> float:
-    """The peak of the device's memory in bytes/s, as the driver tells; 0 if it doesn't."""
     if not torch.cuda.is_initialized():
         return 0.0
     device = torch.cuda.get_device_properties(torch.cuda.current_device())

@@ -47,7 +47,6 @@ class Users:
         return known
 
     def files(self) -> list[str]:
-        """The files of the user's that modules have been loaded from."""
         modules = [each for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
         names = {object.__getattribute__(each, "__dict__").get("__file__") for each in modules}  # lazy ones stay so
         return sorted(name for name in names if isinstance(name, str) and name.endswith(".py") and self._is_users(name))
@@ -233,13 +232,11 @@ class Facts:
 
 
 def _parts(module: Any) -> Iterator[tuple[str, Any]]:
-    """The modules that a method finds in its own one, by the names that it has for them."""
     if isinstance(module, sys.modules["torch"].nn.Module):
         yield from ((f"self.{name}", each) for name, each in [*module._modules.items()][:_MOST_PARTS])
 
 
 def _described(value: Any) -> str:
-    """A value in words: `float32 tensor of rank 3 on cuda:0`, or the class of a module, a loss or an optimizer."""
     torch = sys.modules["torch"]
     kind = type(value)
     if isinstance(value, torch.Tensor):
@@ -271,7 +268,6 @@ class Owners:
         self._fetching = threading.local()
 
     def watch(self) -> None:
-        """Note from now on where loaders and optimizers are made."""
         from torch.optim.optimizer import (
             Optimizer,
             register_optimizer_step_post_hook,
@@ -329,7 +325,6 @@ class Workers:
         self._lines: Lines | None = None
 
     def watch(self) -> None:
-        """Measure from now on, in this process if it is a worker, and in those that are forked."""
         from torch.utils.data import get_worker_info
         from torch.utils.data._utils import fetch
 

@@ -121,7 +121,6 @@ def _waits(record: Record, timed: Sequence[Window], traced: Sequence[Window]) ->
 
 
 def _ticks(record: Record) -> Counter[int]:
-    """How much is noted at each node: lines, operations, and calls, which CUPTI takes longer for."""
     host = Host(record)
     ticks = Counter[int](record.at)
     ticks.update(host.node(each.begin) for each in record.ops)
@@ -131,8 +130,6 @@ def _ticks(record: Record) -> Counter[int]:
 
 
 class Host:
-    """Where the main thread was at any moment."""
-
     def __init__(self, record: Record) -> None:
         self._times, self._at = record.times, record.at
         self._owned = sorted([*record.fetches, *record.optimizers])
@@ -140,19 +137,16 @@ class Host:
         self.fetches = sorted(record.fetches)
 
     def node(self, moment: int) -> int:
-        """The node of the line that the thread was at; 0 if that isn't known."""
         place = bisect_right(self._times, moment) - 1
         return self._at[place] if place >= 0 else 0
 
     def owner(self, moment: int) -> Place:
-        """Where the loader or optimizer was made that was at work."""
         place = bisect_right(self._begins, moment) - 1
         if place >= 0 and moment < self._owned[place].end:
             return self._owned[place].path, self._owned[place].line
         return NOBODY
 
     def lines(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The parts of the time from `begin` to `end`, each with its node."""
         place = bisect_right(self._times, begin)
         while begin < end:
             until = min(self._times[place], end) if place < len(self._times) else end
@@ -162,7 +156,6 @@ class Host:
 
 
 def _swept(record: Record, host: Host, windows: Sequence[tuple[int, int]]) -> tuple[_Sums, _Sums]:
-    """The nanoseconds of work, and of idling, by regime, node and owner."""
     busy: _Sums = defaultdict(float)
     idle: _Sums = defaultdict(float)
     works = _work(record, host)
@@ -201,7 +194,6 @@ def _work(record: Record, host: Host) -> list[_Busy]:
 
 
 def _segments(works: Iterable[_Busy]) -> Iterator[tuple[int, int, _Busy]]:
-    """The time in which there is work, in order and without overlaps, each part with the work that counts for it."""
     pending = deque(sorted(works))
     active: list[tuple[int, int, _Busy]] = []
     now = 0
@@ -245,7 +237,6 @@ class _Reads:
         self._credits: deque[tuple[int, int]] = deque()  # nanoseconds, and when the call began
 
     def within(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The parts of the time from `begin` to `end` in which the host was in such a call."""
         return _overlapping(self.calls, begin, end)
 
     def charged(self, moment: int, nanoseconds: int) -> Iterator[tuple[int, int]]:
@@ -266,7 +257,6 @@ class _Reads:
 
 
 def _idle(idle: _Sums, host: Host, reads: _Reads, collectives: Sequence[Span], begin: int, end: int) -> None:
-    """Note what the host did while the device idled."""
     for first, last, regime in _doing(host, reads, collectives, begin, end):
         for start, until, node in host.lines(first, last):
             owner, left = host.owner(start), until - start
@@ -280,7 +270,6 @@ def _idle(idle: _Sums, host: Host, reads: _Reads, collectives: Sequence[Span], b
 def _doing(
     host: Host, reads: _Reads, collectives: Sequence[Span], begin: int, end: int
 ) -> Iterator[tuple[int, int, Regime]]:
-    """The parts of an idle time: the first of a loader's, a call's that waits, and a collective's that holds it."""
     groups = (
         (Regime.INPUT, _overlapping(host.fetches, begin, end)),
         (Regime.READS, reads.within(begin, end)),
@@ -294,7 +283,6 @@ def _doing(
 
 
 def _overlapping(spans: Sequence[Owned | Span], begin: int, end: int) -> list[tuple[int, int]]:
-    """The parts of ordered spans that lie between `begin` and `end`."""
     place = max(bisect_right(spans, begin, key=lambda each: each.begin) - 1, 0)
     found = []
     while place < len(spans) and spans[place].begin < end:

@@ -48,7 +48,6 @@ class Orders(Undoable):
 
     @property
     def needed(self) -> int:
-        """The steps of a program that is profiled: one more goes by while the profiler starts."""
         return self.warm_up + self.timed + 1 + self.steps
 
     def within(self, unit: str, number: int) -> Orders:
@@ -157,20 +156,17 @@ class Fetches(NamedTuple):
 
 
 def save(run: Path, record: Record) -> None:
-    """Write a rank's record to the folder of its run, in place of the last one; raises OSError."""
     _write(run / f"{_RECORD}{record.rank}", record)
     if record.is_complete:
         (run / f"{_DONE}{record.rank}").write_text(str(record.ranks))
 
 
 def is_complete(run: Path) -> bool:
-    """Whether all ranks have recorded all that they are to."""
     done = [file.read_text() for file in run.glob(f"{_DONE}*")]
     return bool(done) and "" not in done and len(done) >= int(done[0])
 
 
 def save_worker(run: Path, process: int, fetches: Fetches) -> None:
-    """The same of a worker."""
     _write(run / f"{_WORKER}{process}", fetches)
 
 
@@ -210,12 +206,10 @@ def usual(marks: Sequence[int], fetches: Sequence[Owned], most: float) -> list[W
 
 
 def waited(windows: Sequence[Window], fetches: Sequence[Owned]) -> int:
-    """The nanoseconds in some steps that passed in waits for batches."""
     return sum(max(0, min(each.end, end) - max(each.begin, begin)) for begin, end in windows for each in fetches)
 
 
 def mean(windows: Sequence[Window]) -> float:
-    """The nanoseconds of a step; 0 without any."""
     return sum(end - begin for begin, end in windows) / len(windows) if windows else 0.0
 
 
@@ -239,7 +233,6 @@ def keep_steps(record: Record, events: Sequence[Any], last: int) -> None:
 
 
 def keep_operations(record: Record, events: Sequence[Any], steps: int) -> None:
-    """Put the operations of so many steps into the record, with the time of their kernels; on a CPU, with their own."""
     device = sys.modules["torch"].autograd.DeviceType.CUDA
     ops = [event for event in events if event.device_type() != device and event.shapes()]
     work: dict[int, list[tuple[int, str]]] = {}  # nanoseconds and names, by the numbers of operations

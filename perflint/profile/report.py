@@ -28,7 +28,6 @@ _TERA = 1e12
 
 
 def shares(profile: Profile) -> Markup:
-    """The shares of a step, as one bar."""
     axis = Axis(0.0, 1.0)
     parts, begin = [], 0.0
     for regime in Regime:
@@ -45,7 +44,6 @@ def look(regime: str) -> str:
 
 
 def _bars(lines: Sequence[LineCost]) -> Callable[[LineCost], Markup]:
-    """A function that draws what a line costs by regimes, all lines on one scale."""
     axis = Axis(0.0, max((each.own_ms for each in lines), default=0.0) or 1.0)
 
     def draw(line: LineCost) -> Markup:
@@ -62,7 +60,6 @@ def _bars(lines: Sequence[LineCost]) -> Callable[[LineCost], Markup]:
 
 
 def _roofline(found: Roofline) -> Markup | None:
-    """The main operations by their arithmetic intensity and rate, below the roofs of the device; None without any."""
     points = [each for each in found.points if each.intensity and (each.is_counted or each.regime is Regime.MEMORY)]
     if not points:
         return None
@@ -94,7 +91,6 @@ def _roofline(found: Roofline) -> Markup | None:
 
 
 def _roofs(found: Roofline, points: Sequence[Point]) -> Mapping[str, tuple[float, float]]:
-    """For each format in use the intensity from which arithmetic is the bound, and its peak in FLOP/s."""
     if not found.peak or not found.peak.bandwidth:
         return {}
     used = {each.format for each in points if each.regime is Regime.COMPUTE}

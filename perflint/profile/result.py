@@ -137,7 +137,6 @@ def keep(project: Path, profile: Profile) -> Path:
 
 
 def _with_paths(profile: Profile, change: Callable[[str], str]) -> Profile:
-    """The profile with other paths: in the file they are relative to the project, which may be copied."""
     names = ("lines", "made", "worker_lines", "facts")
     moved: dict[str, Any] = {
         name: tuple(replace(each, path=change(each.path)) for each in getattr(profile, name)) for name in names
@@ -190,7 +189,6 @@ class Code:
 
     @classmethod
     def of(cls, path: Path, data: bytes | None = None) -> Code:
-        """Those of the file at `path`, or of its `data`; none where it can't be read or parsed."""
         ends: dict[int, int] = {}
         names: defaultdict[int, set[str]] = defaultdict(set)
         with suppress(Unreadable, OSError, SyntaxError, ValueError, RecursionError):
@@ -203,15 +201,12 @@ class Code:
         return cls(str(path), digest(data or b""), ends, {line: frozenset(each) for line, each in names.items()})
 
     def region(self, diagnostic: Diagnostic) -> range:
-        """The lines of a finding: all of the statement that it stands at the beginning of, as of a loop."""
         first, last = diagnostic.start.program_line, diagnostic.end.program_line
         return range(first, max(last, self.ends.get(first, last)) + 1)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a profile says of the findings in a file."""
-
     profile: Profile
     code: Code
 
@@ -220,7 +215,6 @@ class Costs:
         return {each.line: each for each in self.profile.lines if each.path == self.code.path}
 
     def of(self, diagnostic: Diagnostic) -> float | None:
-        """The milliseconds of a step that its fix can save at most; None if its code did not run in those steps."""
         group = rules_by_name()[diagnostic.rule].group if diagnostic.rule in rules_by_name() else ""
         region = range(diagnostic.start.program_line, diagnostic.end.program_line + 1)
         owned = [each for each in self.profile.made if each.path == self.code.path and each.line in region]

@@ -161,7 +161,6 @@ def _point(operation: Operation, record: Record, steps: int) -> Point:
 
 
 def _format(operation: Operation, settings: Mapping[str, str]) -> str:
-    """The number format of the arithmetic: single precision may be TF32 by torch's settings."""
     name = next((_FORMATS[each] for each in operation.types if each in _FORMATS), "")
     setting = settings.get("conv" if "conv" in operation.name else "matmul", "highest")
     return (
@@ -288,7 +287,6 @@ _FORMULAS: dict[str, Callable[[Shapes, Sequence[Any]], float]] = {
 
 
 def _in_order(given: Sequence[Any], first: int) -> Sequence[Any]:
-    """The arguments of a library's convolution, whose padding, stride and dilation begin at `first`, in our order."""
     padding, stride, dilation, *_ = (*given[first:], None, None, None)
     return (None, None, None, stride, padding, dilation, False) if len(given) > first + 2 else ()
 

@@ -109,7 +109,6 @@ def _wait(process: subprocess.Popen[Any], folder: Path, tell: Tell, manner: Mann
 
 
 def _interrupt(process: subprocess.Popen[Any], patience: float) -> bool:
-    """Have the program end by Ctrl-C, or else by force."""
     with suppress(KeyboardInterrupt):
         for number in (signal.SIGINT, signal.SIGTERM):
             with suppress(ProcessLookupError, PermissionError):
@@ -125,7 +124,6 @@ def _interrupt(process: subprocess.Popen[Any], patience: float) -> bool:
 
 
 def _libraries() -> tuple[str, ...]:
-    """The folders of Python, of what is installed, torch among it, and of perflint."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     folders = {sysconfig.get_path(name) for name in names} | {*site.getsitepackages(), site.getusersitepackages()}
     torch = find_spec("torch")
@@ -144,7 +142,6 @@ _MOST = 2000  # lines that are kept
 
 
 def profile_of(program: str, records: Sequence[Record], workers: Sequence[Fetches]) -> Profile | None:
-    """The profile of a program; None where no step was traced."""
     divisions = {record.rank: divide(record) for record in records if len(record.marks) > 1}
     if not divisions:
         return None
@@ -215,7 +212,6 @@ class _Costs(dict[Place, LineCost]):
         return made
 
     def add(self, place: Place, regime: str, seconds: float, *, called: bool = False) -> None:
-        """Add to what the line costs itself, or to what it does with those that are `called`."""
         costs = self[place].total if called else self[place].own
         costs[regime] = costs.get(regime, 0.0) + seconds * 1e3
 
@@ -240,7 +236,6 @@ def line_costs(record: Record, division: Division) -> tuple[LineCost, ...]:
 
 
 def _chain(nodes: Sequence[Node], node: int) -> Iterator[Node]:
-    """The lines from that of a node outwards."""
     while node > 0:
         yield nodes[node]
         node = nodes[node].parent
@@ -278,7 +273,6 @@ def made_costs(division: Division) -> tuple[LineCost, ...]:
 
 
 def worker_lines(workers: Iterable[Fetches]) -> tuple[LineCost, ...]:
-    """What lines cost in the workers of loaders, in milliseconds of a batch, the dearest first."""
     looked = [each for each in workers if each.by_node]
     sums = _Costs()
     for each in looked:

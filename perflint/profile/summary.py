@@ -50,7 +50,6 @@ class Report:
 
     @cached_property
     def measured(self) -> Sequence[Diagnostic]:
-        """The findings whose code ran in the profiled steps, the dearest first."""
         known = [each for each in self.result.diagnostics if each.cost]
         return sorted(known, key=lambda each: -(each.cost.ms if each.cost else 0.0))
 
@@ -60,7 +59,6 @@ class Report:
 
     @cached_property
     def unexplained(self) -> Sequence[LineCost]:
-        """The lines that cost much and that no finding is about, the dearest first."""
         covered = {
             (path, line)
             for each in self.measured
@@ -148,7 +146,6 @@ class Report:
         return Advice("nothing", f"no finding costs {100 * _LEAST:.0f} % of a step")
 
     def _is_stall(self, line: LineCost) -> bool:
-        """Whether a line keeps the host at work that launches hardly anything."""
         return line.launches <= 1 and line.host_ms >= max(_STALL * self.profile.step_ms, _LEAST_STALL)
 
     @property
@@ -172,7 +169,6 @@ def finding_place(finding: Diagnostic) -> str:
 
 
 def shown(path: str) -> str:
-    """A path as it is shown: from the working directory, if it lies below that."""
     relative = os.path.relpath(path)
     return path if relative.startswith(os.pardir) else relative
 
@@ -250,6 +246,5 @@ def _findings(report: Report, style: Style) -> Iterator[str]:
 
 
 def _is_about_input(diagnostic: Diagnostic) -> bool:
-    """Is the rule of a finding one about how data reach the program?"""
     rule = rules_by_name().get(diagnostic.rule)
     return rule is not None and rule.group == "data"

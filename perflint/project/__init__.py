@@ -13,7 +13,7 @@ from math import ceil
 from pathlib import Path
 
 CACHE = ".perflint_cache"
-_MARKS = ("perflint.toml", "pyproject.toml", "setup.py", "setup.cfg", ".git", ".hg")
+MARKS = ("perflint.toml", "pyproject.toml", "setup.py", "setup.cfg", ".git", ".hg")
 _TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# This file marks a cache of perflint's, see https://bford.info/cachedir/\n"
@@ -26,7 +26,7 @@ def project_of(folder: Path) -> Path:
 
 
 def is_marked(folder: Path) -> bool:
-    return any((folder / name).exists() for name in _MARKS)
+    return any((folder / name).exists() for name in MARKS)
 
 
 def project_around(folder: Path) -> Path:

@@ -20,7 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perflint.analysis.links import NONE, Context, Links
+from perflint.analysis.links import NONE, Links
 from perflint.analysis.values.device_use import imported_names
 from perflint.documents import NOTEBOOK
 from perflint.engine.results import FileResult
@@ -97,20 +97,11 @@ def decode(path: str, payload: str) -> FileResult:
     return replace(result, path=path, diagnostics=tuple(replace(each, path=path) for each in result.diagnostics))
 
 
-def encode_contexts(contexts: Mapping[str, Context]) -> str:
-    return _dumps(contexts)
-
-
-def decode_contexts(payload: str) -> dict[str, Context]:
-    return {path: reader(Context)(content) for path, content in json.loads(payload).items()}
-
-
 def _dumps(content: object) -> str:
     return json.dumps(content, separators=(",", ":"), default=_values)
 
 
 def _values(each: Any) -> list[Any]:
-    """The fields of a dataclass, in their order; a place in a file is not told twice."""
     return ["" if field.name == "path" else getattr(each, field.name) for field in fields(each)]
 
 
@@ -143,14 +134,6 @@ class Keys:
 def in_context(key: bytes, context: str) -> bytes:
     """The key of a file that has `key` by itself, where its result also depends on `context`."""
     return blake2b(context.encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest() if context else key
-
-
-def key_of_all(keys: Mapping[str, bytes]) -> bytes:
-    """The key of what depends on all the files of a run; `keys` has the key of each by path."""
-    digest = blake2b(digest_size=16, person=b"run")
-    for path, key in sorted(keys.items()):
-        digest.update(f"{path}\0".encode("utf-8", "surrogatepass") + key)
-    return digest.digest()
 
 
 def keys_for(rules: Sequence[Rule], options: Mapping[str, Options], source: bytes, *, edits: bool = False) -> Keys:
@@ -240,7 +223,6 @@ def source_digest(rules: Sequence[Rule]) -> bytes:
 
 
 def source_folders(rules: Sequence[Rule]) -> set[str]:
-    """The folders of the outermost packages, and those of the rules' modules, which may lie outside of these."""
     folders = {str(Path(__file__).parents[1])}
     for rule in rules:
         module = sys.modules[type(rule).__module__]

@@ -97,7 +97,6 @@ def of_program(
 
 @cache
 def is_installed(name: str) -> bool:
-    """Whether this Python has a module, by its outermost name, where packages are installed."""
     with suppress(ValueError, ImportError):
         spec = PathFinder.find_spec(name, [each for each in sys.path if Path(each).name in INSTALLED])
         return bool(spec and spec.origin)
@@ -109,7 +108,6 @@ def _is_source(path: Path) -> bool:
 
 
 def _joined(top: Path) -> Iterator[Path]:
-    """The folders of Python's path for what is no installed package: those that the user has joined to it."""
     joined = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     links = (Path(each) for each in sys.path if each)  # of packages that are installed as links
     folders = (*joined, *(each for each in links if each.is_relative_to(top)))
@@ -198,7 +196,6 @@ class _Walk:
                     yield from (place for place in places if place.is_relative_to(self._top) and place.is_dir())
 
     def _run_by_name(self, path: Path, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Path]]:
-        """The scripts that a module may run as processes of their own, or by what is read from their files."""
         documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         texts = (_text(node) for node in nodes if id(node) not in documented)
         for word in dict.fromkeys(word for text in texts for word in text.split() if word.endswith(".py")):
@@ -218,7 +215,6 @@ class _Walk:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """All statements, without their expressions."""
     pending: list[ast.AST] = [tree]
     for node in pending:
         for part in _PARTS:
@@ -247,7 +243,6 @@ def _is_importer(function: ast.expr) -> bool:
 
 
 def _are_known(nodes: Iterable[ast.AST]) -> bool:
-    """Whether the names of all imported modules stand in the text."""
     calls = (node for node in nodes if isinstance(node, ast.Call) and _is_importer(node.func))
     return all(node.args and _text(node.args[0]) for node in calls)
 

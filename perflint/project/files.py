@@ -26,7 +26,8 @@ ENVIRONMENT_MARK = "pyvenv.cfg"  # what `python -m venv` and virtualenv put into
 class Discovery:
     """The files of a run, sorted; what was left out and why; what could not be looked at and why.
 
-    `around` are the other files of the project at `top`, which tell something of these.
+    `around` are the other files of the project at `top`, which tell something of these; `passed_over` is all that was
+    left out there.
     """
 
     files: tuple[Path, ...]
@@ -34,6 +35,7 @@ class Discovery:
     unreadable: tuple[tuple[Path, str], ...] = ()
     around: tuple[Path, ...] = ()
     top: Path | None = None
+    passed_over: frozenset[Path] = frozenset()
 
     def name(self, path: Path) -> str:
         """What a file is called in the project, if there is one: it does not depend on the working directory."""
@@ -67,11 +69,13 @@ def in_project(found: Discovery, top: Path, settings: Settings) -> Discovery:
     """
     placed = replace(found, top=top)
     names = {placed.name(path) for path in found.files}
-    others = discover([top], settings, may_be_empty=True).files
+    whole = discover([top], settings, may_be_empty=True)
+    others = whole.files
     if len(others) > _MOST and not is_marked(top):
         folders = {os.path.realpath(each.parent) for each in found.files}
         others = tuple(each for each in others if os.path.realpath(each.parent) in folders)
-    return replace(placed, around=tuple(each for each in others if placed.name(each) not in names))
+    around = tuple(each for each in others if placed.name(each) not in names)
+    return replace(placed, around=around, passed_over=frozenset(path for path, _ in whole.skipped))
 
 
 def forced_out(path: Path, settings: Settings) -> str:
@@ -172,7 +176,6 @@ class _Search:
             self.skipped.append((Path(shown), "not a regular file"))
 
     def _enter(self, folder: Path, names: set[str], layers: list[Layer]) -> list[Layer]:
-        """The layers inside `folder`; a repository inside another one answers to its own ignore files alone."""
         if not self._gitignore:
             return layers
         if ".git" in names:
@@ -185,7 +188,6 @@ class _Search:
 
 
 def _is(what: Callable[[], bool]) -> bool:
-    """False also for a symbolic link that leads nowhere or back to itself."""
     try:
         return what()
     except OSError:
@@ -256,10 +258,6 @@ class Layer:
 
 
 def layer(patterns: Iterable[str], base: Path, source: str) -> Layer:
-    """The layer of `patterns` below the absolute folder `base`.
-
-    Raises ValueError for a pattern that is not one.
-    """
     others = [line for line in patterns if line.strip() and not line.startswith("#")]
     names: list[str] = []
     suffixes: list[str] = []
@@ -284,7 +282,6 @@ def git_layer(file: Path, base: Path) -> Layer | None:
 
 
 def git_layers_above(folder: Path, root: Path) -> list[Layer]:
-    """The ignore files which apply to `folder` from above it: from its repository's top, or else from `root`, down."""
     lineage = (folder, *folder.parents)
     top = next((each for each in lineage if (each / ".git").exists()), root)
     above = [each for each in reversed(lineage) if each.is_relative_to(top)]

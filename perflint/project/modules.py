@@ -21,8 +21,6 @@ def last(target: str) -> str:
 
 
 class _Files:
-    """The modules by their names, whatever is in them: found once for all the rounds of a run."""
-
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for path in paths:
@@ -34,7 +32,6 @@ class _Files:
         self.definition = cache(self._find_definition)
 
     def _find_imported(self, path: str, name: str) -> str | None:
-        """The file of the module, or of the nearest package around it, which the file at `path` imports by `name`."""
         folder, parts, relative = _resolved(path, name)
         places = (self._module(folder, parts[:length], relative) for length in range(len(parts), 0, -1))
         return next((place for place in places if place is not None), None)
@@ -48,18 +45,17 @@ class _Files:
         return None
 
     def _find_module(self, folder: tuple[str, ...], name: tuple[str, ...], relative: bool) -> str | None:
-        """The file of the module called `name`, imported in `folder`: there, or from the nearest folder above."""
+        # Where nothing above the importing file has it, the search path may name the folder of the only one there is.
         for parts, path in self._paths.get(name[-1], ()):
             if relative and parts == folder + name:
                 return path
         if relative:
             return None
-        roots = [
-            (len(root), path)
-            for parts, path in self._paths.get(name[-1], ())
-            if parts[-len(name) :] == name and folder[: len(root := parts[: -len(name)])] == root
+        places = [
+            (parts[: -len(name)], path) for parts, path in self._paths.get(name[-1], ()) if parts[-len(name) :] == name
         ]
-        return max(roots)[1] if roots else None
+        roots = [(len(root), path) for root, path in places if folder[: len(root)] == root]
+        return max(roots)[1] if roots else places[0][1] if len(places) == 1 else None
 
 
 _files_at = lru_cache(maxsize=2)(_Files)
@@ -101,11 +97,9 @@ class Modules:
         return [self._inherited(self._origin(place)) for place in self.definitions(path, target)]
 
     def answering(self, path: str, target: str) -> Sequence[tuple[str, str]]:
-        """As `reached`, but also the methods for which it does not matter who calls them."""
         return self.methods(target[1:]) if target.startswith("?") else self.reached(path, target)
 
     def _origin(self, place: tuple[str, str]) -> tuple[str, str]:
-        """Where a function is defined that modules may hand on to each other."""
         for _ in range(_HANDS):
             path, name = place
             first, dot, rest = name.partition(".")
@@ -118,18 +112,18 @@ class Modules:
         return place
 
     def methods(self, name: str) -> Sequence[tuple[str, str]]:
-        """The methods of this name, where it says something of the class."""
         methods = self._methods.get(name, ())
         return methods if len(methods) <= NAMESAKES else ()
 
     def named(self, path: str, place: str, name: str) -> str:
         """What the file at `path` may call the class at `place`; empty where it could not import it."""
-        dotted = ".".join((*_module_path(place), name))
-        known = path == place or [*self.definitions(path, dotted)] == [(place, name)]
-        return name if path == place else dotted if known else ""
+        if path == place:
+            return name
+        parts = (*_module_path(place), name)
+        dotted = (".".join(parts[start:]) for start in range(len(parts) - 2, -1, -1))  # the shortest is no library's
+        return next((each for each in dotted if [*self.definitions(path, each)] == [(place, name)]), "")
 
     def imported(self, path: str, names: Iterable[str]) -> set[str]:
-        """The other files of the modules which the file at `path` imports by these names."""
         return {place for name in names if (place := self._files.imported(path, name)) not in (path, None)}
 
     def starred(self, links: Mapping[str, Links]) -> dict[str, dict[str, str]]:
@@ -139,7 +133,6 @@ class Modules:
         return {path: {name: min(places) for name, places in each.items() if places} for path, each in found.items()}
 
     def _inherited(self, place: tuple[str, str]) -> tuple[str, str]:
-        """Where the method is defined which a class at `place` has, if need be from a base."""
         path, name = place
         owner, _, method = name.partition(".")
         if place in self._defined or not method:
@@ -165,7 +158,6 @@ def _starred(links: Links) -> Iterator[str]:
 
 
 def _by_alias(links: Links) -> Mapping[str, Sequence[str]]:
-    """What a module hands on, by the name that it has there."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for alias, target in links.hands_on:
         found[alias].append(target)

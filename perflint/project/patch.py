@@ -39,8 +39,6 @@ Choice = Callable[[RunResult], Mapping[str, frozenset[Place]]]  # what is wanted
 
 @dataclass(frozen=True)
 class Unfixed:
-    """A defect that the patch leaves, at its place in a file, and why."""
-
     rule: str
     start: Position
     message: str
@@ -70,7 +68,6 @@ class Patch:
         return self.before != self.after
 
     def write(self) -> None:
-        """Change the file, all or nothing; raises Unwritable."""
         if self.document is not None and self.changed:
             self.document.write(self.after)
 
@@ -147,7 +144,6 @@ def _unfixed(document: Document, finding: Finding, reason: str) -> Unfixed:
 
 
 def _as_it_was(document: Document, text: str, finding: Finding, reason: str) -> Unfixed:
-    """A defect that was found in `text`, which was made of the document, at its place there."""
     lines, now, before = line_map(text, document.text), Source(text), Source(document.text)
 
     def cited(match: re.Match[str]) -> str:
@@ -222,7 +218,6 @@ def patch_files(
 
 
 def write_all(patches: Sequence[Patch]) -> tuple[tuple[Patch, ...], tuple[str, ...]]:
-    """Write the files that `patches` change; the patches that are in force now, and why the others are not."""
     outcomes = [(patch, _write(patch)) for patch in patches]
     return tuple(patch for patch, error in outcomes if not error), tuple(error for _, error in outcomes if error)
 

@@ -19,14 +19,11 @@ from perflint.project.cache import (
     Cache,
     Keys,
     decode,
-    decode_contexts,
     decode_links,
     decode_outline,
     encode,
-    encode_contexts,
     encode_outline,
     in_context,
-    key_of_all,
     keys_for,
     source_digest,
 )
@@ -52,25 +49,19 @@ class Task:
 
     @property
     def surroundings(self) -> str:
-        """What the result depends on beside the file; empty for nothing."""
         return repr(self.context) if self.context else ""
 
     def read(self) -> bytes:
-        """The content of the file; raises Unreadable."""
         return read_bytes(Path(self.path)) if self.held is None else self.held
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A file's result, encoded, and the key to remember it under: none where it might be another the next time."""
-
     payload: str
     key: bytes | None = None
 
 
 class _Work(Protocol):
-    """Something that is done with each of many files, and remembered."""
-
     def key(self, task: Task, data: bytes) -> bytes | None:
         """The key of the result for a file that holds `data`; None where nothing is remembered."""
 
@@ -90,7 +81,6 @@ class Linker:
         return in_context(self.keys.key(task.path, data), "outline" if self.in_outline else task.surroundings)
 
     def __call__(self, task: Task) -> Checked:
-        """Read the file; one that can't be read has no links."""
         from perflint.documents.document import decode
         from perflint.engine.check import links_in
 
@@ -122,7 +112,6 @@ class Checker:
         return in_context(self.keys[task.rules].key(task.path, data), task.surroundings)
 
     def __call__(self, task: Task) -> Checked:
-        """Read the file and check it; whatever goes wrong is its result."""
         from perflint.engine.check import check_bytes  # here, because a run whose files are all known does without
 
         try:
@@ -154,7 +143,6 @@ class _Seen:
     key: bytes | None
 
     def in_context(self, context: Context) -> _Seen:
-        """The same file, which stood alone so far, in its `context`."""
         task = replace(self.task, context=context)
         return replace(self, task=task, key=in_context(self.key, task.surroundings) if self.key else None)
 
@@ -203,28 +191,12 @@ class _Run:
     def check_all(
         self, tasks: Mapping[str, Task], around: Mapping[str, Task], progress: Progress | None
     ) -> tuple[dict[str, Checked], Contexts, list[FileResult]]:
-        """The results and contexts by name, and the files `around` at which we failed."""
+        """The results and contexts by name, and the files `around` at which we failed.
+
+        Each file is checked by itself, then again, until a fixpoint, where its context has changed.
+        """
         seen = {name: _look(self.checker, task) for name, task in tasks.items()}
         beside = {name: _look(self.linker, task) for name, task in around.items()}
-        keys = {name: each.key for name, each in (*seen.items(), *beside.items()) if each.key}
-        whole = key_of_all(keys) if 1 < len(seen) + len(beside) == len(keys) else None
-        if whole and self.cache and (known := self.cache.load([whole])):
-            contexts = with_seen(decode_contexts(known[whole]), _paths(seen), self.seen)
-            tasks_in_context = {name: each.in_context(contexts.get(name, ALONE)) for name, each in seen.items()}
-            return self._do(self.checker, tasks_in_context, progress), contexts, []
-        checked, contexts, failed = self._follow_links(seen, beside, progress)
-        as_seen = all(
-            each.key == seen[name].in_context(contexts.get(name, ALONE)).key for name, each in checked.items()
-        )
-        if whole and self.cache and as_seen and not failed:
-            told = {name: replace(context, seen=()) for name, context in contexts.items()}
-            self.cache.store({whole: encode_contexts({name: each for name, each in told.items() if each})})
-        return checked, contexts, failed
-
-    def _follow_links(
-        self, seen: dict[str, _Seen], beside: dict[str, _Seen], progress: Progress | None
-    ) -> tuple[dict[str, Checked], Contexts, list[FileResult]]:
-        """Check each file by itself, then again, until a fixpoint, those whose context has changed."""
         paths = _paths({**seen, **beside})
         contexts = with_seen({}, paths, self.seen)
         checked = self._do(
@@ -233,13 +205,13 @@ class _Run:
         links = {name: decode_links(each.payload) for name, each in checked.items()}
         linked = self._outlined(beside)
         failed = _failed(linked, paths)
-        around = Surroundings({name: decode_outline(each.payload) for name, each in linked.items()}, seen)
+        surroundings = Surroundings({name: decode_outline(each.payload) for name, each in linked.items()}, seen)
         for _ in range(_ROUNDS if len(seen) + len(beside) > 1 else 0):
-            while beside and (new := around.telling(links) - {*links}):
+            while beside and (new := surroundings.telling(links) - {*links}):
                 linked = self._linked(new, beside, contexts)
                 failed |= _failed(linked, paths)
                 links |= {name: decode_links(each.payload) for name, each in linked.items()}
-            now = with_seen(contexts_of({**around.links, **links}), paths, self.seen)
+            now = with_seen(contexts_of({**surroundings.links, **links}), paths, self.seen)
             changed = [name for name in links if now.get(name, ALONE) != contexts.get(name, ALONE)]
             if not changed:
                 break

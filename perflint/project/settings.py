@@ -32,8 +32,6 @@ class Resolved:
 
 @dataclass(frozen=True)
 class _File:
-    """The table of perflint's settings in a configuration file; `prefix` is what its keys are called there."""
-
     path: Path
     table: Mapping[str, object]
     prefix: str = ""
@@ -238,7 +236,6 @@ READERS: Mapping[str, Callable[[object], object]] = {
 
 
 def read(key: str, value: object) -> object:
-    """The value of the setting `key`; ValueError says what was expected instead."""
     return READERS[key](value)
 
 

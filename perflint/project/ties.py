@@ -9,14 +9,26 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from perflint.analysis.links import LOADERS, NONE, OF_IMPORTS, Context, HotCall, Links, Manner, Says, Summary, nearest
+from perflint.analysis.links import (
+    LOADERS,
+    NONE,
+    OF_IMPORTS,
+    Context,
+    HotCall,
+    Links,
+    Manner,
+    Says,
+    Summary,
+    nearest,
+)
 from perflint.analysis.values.classes import MODULES, kind_of_base
 from perflint.project.cache import Outline
 from perflint.project.modules import NAMESAKES, Modules, last
 from perflint.syntax.walk import reachable
 
+_CERTAIN = ("trains", "draws", "computes", "records", "drops", "moves", "counts", "repeats", "evaluates")
 _LIKELY = "d"  # the guess itself, which answers no query about it
 
 
@@ -65,13 +77,11 @@ def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tu
 
 
 def _used(links: Links) -> dict[str, Manner]:
-    """How a file calls each function of others that it calls, or hands over."""
     used = dict.fromkeys((*links.cold_targets, *(each.target for each in links.calls)), Manner.CALLED)
     return used | {target: manner | used.get(target, Manner.PLAIN) for target, manner in links.manners}
 
 
 def _named(modules: Modules, targets: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-    """The functions of each file that others name, by `targets` of these."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for path, names in targets.items():
         for target in names:
@@ -82,7 +92,6 @@ def _named(modules: Modules, targets: Mapping[str, Iterable[str]]) -> dict[str, 
 
 
 def _derived(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str, ...]]:
-    """The classes with a base that is a module's, of those for which the file at each path asks."""
     asking = {path: each.module_queries for path, each in links.items() if each.module_queries}
     if not asking:
         return {}
@@ -137,7 +146,7 @@ def _weakened(call: HotCall) -> HotCall:
     """`call` with its arguments as guesses, where its target is only a guess."""
     if not call.target.startswith("?"):
         return call
-    weaker = str.maketrans("DdHhp", "gg--l")
+    weaker = str.maketrans("DdBbHhp", "gggg--l")
     keywords = tuple((name, code.translate(weaker)) for name, code in call.keywords)
     return replace(call, positional=call.positional.translate(weaker), keywords=keywords)
 
@@ -163,6 +172,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
             if summary is not None and (
                 summary.trains
                 or summary.repeats
+                or summary.evaluates
                 or summary.tells_effects
                 or summary.returns == LOADERS
                 or (summary.tells_of_first and target in each.first_queries)
@@ -178,10 +188,21 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
 
 
 def _agreed(summaries: set[Summary]) -> Summary | None:
-    """What all the `summaries` say; None where they differ."""
-    records = all(each.records for each in summaries)
-    said = {replace(each, target="", records=records) for each in summaries}
-    return said.pop() if len(said) == 1 else None
+    """What all the `summaries` say: of several functions, one of which is called, what holds of each of them."""
+    if len(summaries) < 2:
+        return next(iter(summaries), None)
+    certain: dict[str, Any] = {name: all(getattr(each, name) for each in summaries) for name in _CERTAIN}
+    memory = {each.memory for each in summaries}
+    differentiates = [each.differentiates for each in summaries if each.differentiates is not None]
+    returns = {each.returns for each in summaries}
+    return replace(
+        Summary("", returns.pop() if len(returns) == 1 else ""),
+        starts=min(each.starts for each in summaries),
+        loads=min(each.loads for each in summaries),
+        memory=memory.pop() if len(memory) == 1 else None,
+        differentiates=max(differentiates) if len(differentiates) == len(summaries) else None,
+        **certain,
+    )
 
 
 class Surroundings:
@@ -220,7 +241,6 @@ class Surroundings:
         return found
 
     def _callers(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
-        """The files that may call functions of the one at `path` of which it counts who calls them, and how."""
         functions = {*links.functions, *(name for name, _ in links.manner_queries)}
         owners = {each.partition(".")[0] for each in (*functions, *(name for name, _ in links.bases))}
         names = {*map(last, functions), *owners}
@@ -236,11 +256,9 @@ class Surroundings:
                 yield from self._using.get(f".{method}", ())
 
     def _handed_on(self, path: str) -> Iterable[str]:
-        """The files that import one which hands on what it imports itself."""
         return self._importing.get(path, ()) if self.links.get(path, NONE).hands_on else ()
 
     def _editors(self, path: str, links: Links) -> Iterator[str]:
-        """The files that import one, through others too, and name attributes of which it asks who edits them."""
         names = {form for each in links.edit_queries for form in (each, f".{each}")}
         importers = [path] if names else []
         for each in importers:
@@ -264,13 +282,11 @@ def _files_of(names: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]
 
 
 def _calls_into(path: str, links: Links, other: str, modules: Modules) -> bool:
-    """Does a file call a function of another, in code that is hot or may be?"""
     targets = {*(each.target for each in links.calls), *links.cold_targets}
     return any(place == other for target in targets for place, _ in modules.reached(path, target))
 
 
 def _bases(path: str, links: Links, modules: Modules) -> Iterator[str]:
-    """The files with the bases of classes of one."""
     for _, base in links.bases:
         if not base.startswith("@"):
             yield from (place for place, _ in modules.definitions(path, base))
@@ -319,7 +335,6 @@ def _said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) ->
 
 
 def _edited(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
-    """The attributes for which each file asks that are edited by those that import it, through others too."""
     wanted = frozenset(name for each in links.values() for name in each.edit_queries)
     gathered = _gathered({path: wanted.intersection(each.edits) for path, each in links.items()}, imports)
     found: defaultdict[str, set[str]] = defaultdict(set)
@@ -352,7 +367,6 @@ def _importers(imports: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
 
 
 def _gathered(says: Mapping[str, _Said], followed: Mapping[str, Collection[str]]) -> dict[str, _Said]:
-    """What each file says together with all from which one comes to it along the edges `followed`."""
     gathered = dict(says)
     pending = [path for path, each in says.items() if each]
     while pending:

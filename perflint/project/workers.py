@@ -38,8 +38,6 @@ def work(
 
 
 class _Worker:
-    """One process of a crew, the pipe to it and the numbers of the tasks that it holds, the one it works on first."""
-
     def __init__(self, context: BaseContext, function: Callable[[Task], Result], crew: int) -> None:
         self.connection, theirs = context.Pipe()
         self.held: deque[int] = deque()
@@ -61,7 +59,6 @@ class _Crew(Generic[Task, Result]):
         self._workers: dict[Connection, _Worker] = {}
 
     def hire(self, count: int) -> None:
-        """Start workers; fewer, if the system allows no more."""
         with suppress(OSError), _interrupts_held():
             for _ in range(count):
                 worker = _Worker(_context(), self._function, self.size)

@@ -20,6 +20,7 @@ _RENDERERS = {
     "junit": ("machine", "junit"),
 }
 FORMATS = tuple(_RENDERERS)
+FOR_HUMANS = ("full", "concise")
 WITH_EDITS = ("json", "json-lines", "sarif")  # those that tell what a fix changes
 
 

@@ -155,7 +155,6 @@ def _replacement(edit: PlacedEdit) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """`text` for a SARIF message, where `[0](x)` would be a link."""
     return re.sub(r"\[(?=[^\]]*\]\()", r"\\[", text)
 
 
@@ -206,7 +205,6 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def _hot_object(diagnostic: Diagnostic) -> dict[str, Any] | None:
-    """The loop that makes the code hot, or the function that is called in every step, which it then names."""
     by = diagnostic.hot_by
     if by is None:
         return None

@@ -32,7 +32,6 @@ def page(rule: Rule) -> str:
 
 
 def overview(rules: Iterable[Rule]) -> str:
-    """The rules by group, in markdown."""
     rules = list(rules)
     parts = ["# The rules", "`perflint explain RULE` shows one of them in full."]
     order = [*GROUPS, *sorted({rule.group for rule in rules} - {*GROUPS})]
@@ -43,7 +42,6 @@ def overview(rules: Iterable[Rule]) -> str:
 
 
 def summary(rule: Rule) -> str:
-    """What `rule` is about, in the line that opens its page."""
     return rule.page.strip().partition("\n")[0]
 
 
@@ -75,7 +73,6 @@ def as_json(rules: Iterable[Rule]) -> str:
 
 
 def as_text(rules: Iterable[Rule], width: int) -> str:
-    """The rules as an aligned table that is at most `width` columns wide."""
     import textwrap
 
     rows = [(rule.name, rule.group, str(rule.severity), summary(rule)) for rule in rules]

@@ -72,7 +72,6 @@ def _escaped(character: str) -> str:
 
 
 def code_of(problem: Problem) -> str:
-    """What stands where a rule's name would, for a file that has `problem`."""
     return UNREADABLE if problem.traceback is None else INTERNAL
 
 
@@ -107,7 +106,6 @@ def place(path: str, position: Position) -> str:
 
 
 def within(position: Position) -> str:
-    """`line:column`, after the cell where there is one."""
     cell = "" if position.cell is None else f"cell {position.cell}:"
     return f"{cell}{position.line}:{position.column}"
 
@@ -124,7 +122,6 @@ def in_cell(diagnostic: Diagnostic) -> str:
 
 
 def is_fixable(diagnostic: Diagnostic) -> bool:
-    """Whether `fix --apply` fixes it without being told to accept other results or a new dependency."""
     return any(fix.is_safe for fix in diagnostic.fixes)
 
 
@@ -143,7 +140,6 @@ def notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
 
 
 def with_notes(diagnostic: Diagnostic) -> str:
-    """The message and the notes as lines, for services that show a text beside the code."""
     return "\n".join([diagnostic.message, *(f"{label}: {text}" for label, text in notes(diagnostic))])
 
 

@@ -202,7 +202,6 @@ def code_frame(diagnostic: Diagnostic, style: Style) -> list[str]:
 
 
 def _span(diagnostic: Diagnostic, number: int, code: str, last: int) -> tuple[int, int]:
-    """The cells [begin, stop) of line `number`, which reads `code`, to underline; an empty range for none."""
     first = diagnostic.start.line
     if not first <= number <= last or (number > first and last - first >= _MOST_UNDERLINED):
         return 0, 0

@@ -24,11 +24,6 @@ _GLANCE = 0.001
 
 @dataclass(frozen=True)
 class _Flag:
-    """Whether a check has failed on the device, and what the host knows of it by now, in pinned memory.
-
-    `streams` are those on which graphs are replayed that check.
-    """
-
     failed: Tensor
     known: Tensor
     streams: set[torch.cuda.Stream] = field(default_factory=set)
@@ -72,7 +67,6 @@ class Checks:
             return bool(self._plain(valid))
 
     def _drawn(self, *given: Any, **named: Any) -> Tensor:
-        """What torch.normal computes, which reads on the host whether its deviations are valid."""
         are_tensors = len(given) == 2 and not named and all(isinstance(each, Tensor) and each.numel() for each in given)
         is_recorded = torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in given)
         is_here = self._flag is not None and threading.get_ident() == self._thread
@@ -85,14 +79,12 @@ class Checks:
         return drawn.normal_().mul_(deviation).add_(mean)
 
     def tell(self) -> None:
-        """At the end of a capture: have each replay tell the host, which doesn't wait for it."""
         if self._flag is not None and self._stream is not None and self._has_checks:
             self._flag.streams.add(self._stream)
             self._flag.known.copy_(self._flag.failed, non_blocking=True)
 
 
 def raise_failed() -> None:
-    """Raise ValueError if a replay is known to have failed a check."""
     for flag in _flags.values():
         if flag.known:
             flag.failed.zero_()

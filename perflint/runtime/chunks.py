@@ -57,14 +57,11 @@ class _Steps:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A captured run of steps, and where the host finds its tests."""
-
     graph: torch.cuda.CUDAGraph
     steps: _Steps
     verdicts: Tensor | None
 
     def replay(self) -> None:
-        """Launch the steps, and after them the copy of their tests to the host."""
         self.graph.replay()
         if self.verdicts is not None and self.steps.tests is not None:
             self.verdicts.copy_(self.steps.tests, non_blocking=True)
@@ -179,7 +176,6 @@ class LoopReplay(Capture):
         return _Steps(stacked, structure, tests, states)
 
     def _tests(self, until: Until, outputs: list[Any], stacked: Any) -> Tensor:
-        """The test of each step: all at once where vmap can, for small kernels for each step would cost as much."""
         try:
             tests: Tensor = torch.vmap(until, in_dims=self._manner.dim)(stacked)
         except CannotCapture:
@@ -200,8 +196,6 @@ class LoopReplay(Capture):
 
 
 class Result:
-    """The outputs of all steps so far, in tensors made for the greatest number of steps."""
-
     def __init__(self, steps: int, dim: int) -> None:
         self._steps, self._dim, self._count = steps, dim, 0
         self._tensors: list[Tensor] | None = None
@@ -291,7 +285,6 @@ def unpack(result: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def collect(outputs: list[Any], dim: int) -> tuple[list[Tensor], Hashable]:
-    """Stack the outputs of steps along a new dimension; return the tensors and the structure of one output."""
     structures, columns = zip(*map(flatten, outputs), strict=True)
     if len({*structures}) != 1 or not all(isinstance(leaf, Tensor) for leaves in columns for leaf in leaves):
         raise TypeError("a step's output must be tensors, in the same structure at every step")
@@ -299,7 +292,6 @@ def collect(outputs: list[Any], dim: int) -> tuple[list[Tensor], Hashable]:
 
 
 def stack(outputs: list[Any], dim: int) -> Any:
-    """Outputs of steps, stacked along a new dimension, in the structure of one of them."""
     tensors, structure = collect(outputs, dim)
     return rebuild(structure, iter(tensors))
 
@@ -325,7 +317,6 @@ def _form_of_leaf(leaf: Any) -> Hashable:
 
 
 def uses_parameter(code: CodeType, number: int) -> bool:
-    """Whether a function reads its parameter of that number."""
     if number >= code.co_argcount:
         return True
     name = code.co_varnames[number]

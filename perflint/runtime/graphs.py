@@ -222,8 +222,6 @@ def _plain(step: Step, until: Until | None, state: Any, steps: int, dim: int) ->
 
 
 class _Loop:
-    """The captures of one step function and test, or of all local functions made by the same code."""
-
     def __init__(self, function: FunctionType, test: FunctionType | None, plain: bool) -> None:
         self.records = Records(function.__qualname__)
         self.counts = uses_parameter(function.__code__, 0 if plain else 1)
@@ -231,8 +229,6 @@ class _Loop:
 
 
 class _Run:
-    """One call of graphed_loop where graphs may be used."""
-
     def __init__(self, loop: _Loop, step: Step, until: Until | None, state: Any, steps: int, manner: Manner) -> None:
         self._records = loop.records
         self._step, self._until, self._state, self._steps, self._manner = step, until, state, steps, manner

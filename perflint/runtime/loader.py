@@ -164,7 +164,6 @@ def _unfit(dataset: object, given: Mapping[str, Any]) -> str:
 
 
 def _is_in_memory(dataset: object) -> bool:
-    """Does reading it only look up what it holds, by its very type?"""
     while type(dataset) is Subset:
         dataset = dataset.dataset
     return type(dataset) in (TensorDataset, list, tuple)
@@ -187,7 +186,6 @@ def _obstacle(seen: Probe, batch: int, unsafe: bool) -> str:
 
 
 def _probed(dataset: Any, given: Mapping[str, Any]) -> Probe:
-    """What reading samples shows, each dataset's once."""
     collate = given.get("collate_fn")
     seen, others, found = _probes.get(id(dataset), (None, None, None))
     if seen is not None and seen() is dataset and others is collate and found is not None:
@@ -200,7 +198,6 @@ def _probed(dataset: Any, given: Mapping[str, Any]) -> Probe:
 
 
 def start_method(given: Mapping[str, Any]) -> str:
-    """The start method of a loader's workers, found without fixing the program's default."""
     context = given.get("multiprocessing_context")
     if isinstance(context, str):
         return context
@@ -210,7 +207,6 @@ def start_method(given: Mapping[str, Any]) -> str:
 
 
 def _unsendable(dataset: object, given: Mapping[str, Any]) -> str:
-    """Why spawned workers could not be given what they need; forked ones have it."""
     method = start_method(given)
     if method == "fork":
         return ""
@@ -250,14 +246,11 @@ def batch_size(given: Mapping[str, Any]) -> int:
 
 
 def cores() -> int:
-    """The cores of this process, among the ranks of its host."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1)
     return available_cores() // max(ranks, 1)
 
 
 class FromWorker(Exception):
-    """Stands as the cause of an error for where it came about, as far as one process can tell another."""
-
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
@@ -277,7 +270,6 @@ class AsRaised(ExceptionWrapper):
 
 
 def _sent(error: BaseException | None) -> bytes | None:
-    """`error` for another process, if it is the same there."""
     with suppress(Exception):
         data = pickle.dumps(error)
         same = pickle.loads(data)

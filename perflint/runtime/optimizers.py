@@ -25,8 +25,6 @@ _prepared: weakref.WeakKeyDictionary[Optimizer, _Prepared] = weakref.WeakKeyDict
 
 
 class _Prepared:
-    """One optimizer whose counters are on the device, with a tensor for the rate of each group that can have one."""
-
     def __init__(self, optimizer: Optimizer) -> None:
         self.rates: list[tuple[Tensor, float] | None] = []
         self.moved: set[str] = set()
@@ -46,7 +44,6 @@ def _as_before(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, An
 
 
 def prepare(optimizers: Iterable[Optimizer]) -> bool:
-    """Bring counters and rates to the device; return whether anything was brought that was not there."""
     changed = [_prepare(optimizer) for optimizer in optimizers]
     return any(changed)
 
@@ -95,7 +92,6 @@ def restore(optimizers: Iterable[Optimizer]) -> None:
 
 
 def _rate(optimizer: Optimizer, group: dict[str, Any]) -> float | None:
-    """The learning rate of a group, if it may change without a new graph and isn't on the device already."""
     rate = group.get(_RATE)
     if isinstance(rate, Tensor) and rate.is_cuda:
         return None
@@ -105,7 +101,6 @@ def _rate(optimizer: Optimizer, group: dict[str, Any]) -> float | None:
 
 
 def refresh(optimizers: Iterable[Optimizer]) -> None:
-    """Bring the rates that the user's code has changed to the device."""
     for optimizer in optimizers:
         known = _prepared.get(optimizer)
         for number, kept in enumerate(known.rates if known else ()):
@@ -120,7 +115,6 @@ def refresh(optimizers: Iterable[Optimizer]) -> None:
 
 @contextmanager
 def capturable(optimizers: Sequence[Optimizer]) -> Iterator[None]:
-    """While this lasts, prepared optimizers step in their capturable form."""
     refresh(optimizers)
     places: list[tuple[dict[str, Any], str, Any, Any]] = []
     for optimizer in optimizers:
@@ -141,7 +135,6 @@ def capturable(optimizers: Sequence[Optimizer]) -> Iterator[None]:
 
 
 def numbers(optimizers: Iterable[Optimizer]) -> list[Hashable]:
-    """All that a step takes from the groups, but the rates that are on the device."""
     found: list[Hashable] = []
     for optimizer in optimizers:
         known = _prepared.get(optimizer)
@@ -160,7 +153,6 @@ def _number(value: Any) -> Hashable:
 
 
 def addresses(optimizers: Iterable[Optimizer]) -> list[Hashable]:
-    """Where parameters and their states are; the values of states that aren't on the device."""
     found: list[Hashable] = []
     for optimizer in optimizers:
         found.append(id(optimizer))

@@ -86,7 +86,6 @@ def probe(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> Pr
 
 
 def _nested_values(value: object, depth: int = _DEPTH) -> Iterator[object]:
-    """The value, what is in it, and what its attributes hold; of long lists the first ones."""
     yield value
     if depth == 0 or isinstance(value, str | bytes | Tensor | type):
         return
@@ -101,14 +100,12 @@ def _nested_values(value: object, depth: int = _DEPTH) -> Iterator[object]:
 
 
 def _globals_of(parts: Iterable[object]) -> Iterator[object]:
-    """The global variables that the methods of the classes of `parts`, and of their bases, name."""
     for kind in {base for part in parts for base in type(part).__mro__}:
         for method in filter(isfunction, vars(kind).values()):
             yield from (method.__globals__.get(name) for name in method.__code__.co_names)
 
 
 def _state(parts: Any) -> list[tuple[object, ...]]:
-    """What shows that an object was changed: what it holds, and how much."""
     return [
         (
             id(part) if isinstance(part, Tensor) or hasattr(part, "__dict__") else _plain(part),
@@ -128,7 +125,6 @@ def _name(value: object) -> str:
 
 
 def host_rng() -> tuple[Any, ...]:
-    """The states of the host's global generators, to be compared."""
     numpy = sys.modules.get("numpy.random")
     return (
         random.getstate(),
@@ -176,7 +172,6 @@ def _reason(value: object) -> str:
 
 
 def _held(dataset: object) -> Iterator[object]:
-    """The dataset, and what it holds at any depth: in attributes, containers, closures and bound arguments."""
     found, known = [dataset], {id(dataset)}
     for each in found:  # which grows
         yield each

@@ -32,18 +32,15 @@ class Vote(enum.IntEnum):
 
 
 def several() -> bool:
-    """Whether this process is one of several that train together."""
     is_one = distributed.is_available() and distributed.is_initialized()
     return is_one and distributed.get_world_size() > 1
 
 
 def is_exchanging(module: Module) -> bool:
-    """Does it average the gradients of all ranks in its backward pass?"""
     return any(kind.__name__ == "DistributedDataParallel" for kind in type(module).__mro__)
 
 
 def refusal(module: Any) -> str | None:
-    """Why no step that calls this DistributedDataParallel can be captured."""
     name, group = type(module).__name__, module.process_group
     reasons = (
         (group is not distributed.group.WORLD, "has a group of its own"),
@@ -88,7 +85,6 @@ class Ranks:
         return self._steps >= _WARM_UP
 
     def agree(self, vote: Vote) -> Vote:
-        """What all ranks can do."""
         least = torch.tensor([int(vote)], device="cpu")
         distributed.all_reduce(least, distributed.ReduceOp.MIN, group=self._group)
         return Vote(int(least))
@@ -105,7 +101,6 @@ class Ranks:
         self._steps += 1
 
     def restore(self) -> None:
-        """Go on after a capture that failed in any rank, which may have left gradients half exchanged."""
         self.is_refused = True
         for module in list(self._modules):
             renew(module)

@@ -39,12 +39,10 @@ class Reads:
         self._computed: list[Callable[[], Hashable]] = []
 
     def names(self, space: Mapping[str, Any], read: Iterable[str]) -> None:
-        """Which names there are, and the values of those that are `read`."""
         self._spaces.append(space)
         self.items(space, read)
 
     def items(self, space: Mapping[str, Any], read: Iterable[str]) -> None:
-        """The values of some names, whatever others there are."""
         if found := tuple(read):
             self._picked.append((itemgetter(*found, found[0]), space))  # a tuple for one name, too
 
@@ -79,7 +77,6 @@ class Reads:
         self._computed.append(compute)
 
     def found(self) -> Iterator[Any]:
-        """The objects that are there now; raises one of _GONE where there is none."""
         opened = [each() for each in self._open]
         return chain(
             chain.from_iterable([pick(place) for pick, place in self._picked]),
@@ -127,7 +124,6 @@ class Glance:
             return False
 
     def forget(self) -> None:
-        """Hold nothing any more, and never again."""
         self._reads, self._anchors = None, []
 
 

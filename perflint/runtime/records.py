@@ -68,7 +68,6 @@ class Records:
         return self._scope
 
     def find(self, key: Hashable) -> Record | None:
-        """The record of a key, which counts as used."""
         record = self._records.get(key)
         if record is not None:
             self._records.move_to_end(key)
@@ -99,7 +98,6 @@ class Records:
         return result
 
     def add(self, key: Hashable, facts: Facts, objects: Iterable[object], notes: Any = None) -> bool:
-        """Remember a key that was met for the first time; False if there have been too many of them."""
         record = Record(key, facts, notes)
         records = weakref.ref(self)
 
@@ -116,7 +114,6 @@ class Records:
         return self._cost <= _PATIENCE
 
     def keep(self, record: Record, capture: Any) -> str | None:
-        """Give a record its capture and evict others over the limits; return why it can't be kept."""
         self._cost += _CAPTURE_COST
         limit = _most_bytes()
         if capture.bytes > limit:
@@ -144,7 +141,6 @@ class Records:
             self.refuse(mode, refusal.args[0])
 
     def refuse(self, mode: Hashable, reason: str) -> None:
-        """Call through from now on in this mode, and say why, once a reason."""
         if reason not in self.refused.values():
             self.warn(f"stays eager: {reason}")
         self.refused[mode] = reason
@@ -156,11 +152,9 @@ class Records:
         warnings.warn(f"perflint: {self._name} {text}", RuntimeWarning, stacklevel=2)
 
     def captures(self) -> list[Any]:
-        """The captures held now, least recently used first."""
         return [record.capture for record in list(self._records.values()) if record.capture is not None]
 
     def clear(self) -> None:
-        """Forget everything, reasons for staying eager included, and free the graphs."""
         with self.lock:
             self._records.clear()
             self.refused.clear()
@@ -196,21 +190,17 @@ class Graphed(ABC, Generic[P, R]):
 
     @property
     def graphs(self) -> int:
-        """How many graphs are held."""
         return len(self._records.captures())
 
     @property
     def bytes(self) -> int:
-        """How much device memory they hold."""
         return sum(capture.bytes for capture in self._records.captures())
 
     @property
     def eager_because(self) -> tuple[str, ...]:
-        """Why calls stay eager, each reason once."""
         return tuple(dict.fromkeys(self._records.refused.values()))
 
     def clear(self) -> None:
-        """Free all graphs and forget what was found out about the function."""
         self._records.clear()
 
 
@@ -219,5 +209,4 @@ def _most_bytes() -> int:
 
 
 def name_of(function: object) -> str:
-    """The name that warnings call a function by."""
     return getattr(function, "__qualname__", type(function).__name__)

@@ -46,12 +46,10 @@ class Unsettled(CannotCapture):
 
 
 def is_foreign(filename: str) -> bool:
-    """Whether a file is neither torch's nor this package's."""
     return not filename.startswith((_TORCH, _OURS, "<"))
 
 
 def current_line() -> str:
-    """`file.py:12`: the innermost line of the user's code that is running now."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_foreign(frame.f_code.co_filename):
         frame = frame.f_back
@@ -59,7 +57,6 @@ def current_line() -> str:
 
 
 def explain(error: BaseException) -> str:
-    """One line for the first of a chain of errors, and the user's line that it came from."""
     while error.__context__ is not None:
         error = error.__context__
     if isinstance(error, CannotCapture):
@@ -106,14 +103,12 @@ def inside() -> Iterator[None]:
 
 
 def device_refusal(walk: Walk) -> str | None:
-    """Why no graph can hold what a call reads, or be of its devices."""
     if walk.refusal or walk.devices == {torch.cuda.current_device()}:
         return walk.refusal
     return f"it uses devices {sorted(walk.devices)}, and not the current one alone"
 
 
 def check(walk: Walk) -> str | None:
-    """Why a call with these arguments and this state can't be captured at all."""
     if reason := device_refusal(walk):
         return reason
     for module in walk.modules:

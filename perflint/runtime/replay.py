@@ -28,7 +28,6 @@ LEAF = None  # the structure of a leaf
 
 
 def twin(tensor: Tensor) -> Tensor:
-    """A tensor of the same shape, strides, type and alignment, in memory of its own; its values are undefined."""
     sizes, strides = tensor.shape, tensor.stride()
     extent = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if tensor.numel() else 0
     offset = tensor.data_ptr() % 16 // tensor.element_size()
@@ -52,7 +51,6 @@ def distinct(tensor: Tensor) -> Tensor:
 
 
 def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy each source into its target, by one launch for all of a type."""
     groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         group = groups.setdefault(target.dtype, ([], []))
@@ -64,14 +62,12 @@ def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
 
 
 def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of the same values as these, and no history, in memory of their own."""
     made = [torch.empty_like(tensor) for tensor in tensors]
     copy_into(made, tensors)
     return made
 
 
 def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which everything of a device is captured."""
     if device not in _streams:
         _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     return _streams[device]
@@ -183,14 +179,11 @@ def _keep_profilers() -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a function, taken apart: `structure` and `leaves` are those of `(args, kwargs)`."""
-
     function: Callable[..., Any]
     structure: Hashable
     leaves: list[Any]
 
     def run(self, stand_ins: dict[int, Tensor]) -> Any:
-        """Call the function with some leaves replaced, by identity."""
         leaves = (stand_ins.get(id(leaf), leaf) for leaf in self.leaves)
         args, kwargs = rebuild(self.structure, leaves)
         return self.function(*args, **kwargs)
@@ -198,8 +191,6 @@ class Call:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a captured run returned. Each leaf is ("input", number), ("output", number) or ("same", value)."""
-
     structure: Hashable
     leaves: tuple[tuple[str, Any], ...]
     tensors: list[Tensor]
@@ -260,7 +251,6 @@ class Capture:
 
     @property
     def bytes(self) -> int:
-        """Device memory held: the pool of the graphs and the static tensors."""
         return self._recorder.bytes + sum(static.nbytes for static in self._statics)
 
 
@@ -331,7 +321,6 @@ def _structure(value: Any, leaves: list[Any]) -> Hashable:
 
 
 def rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
-    """The value of this structure whose leaves are the next ones of `leaves`."""
     if structure is LEAF:
         return next(leaves)
     kind = structure[0]
@@ -346,8 +335,6 @@ def rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 class _Context:
-    """The context of a pytree node, made hashable."""
-
     __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:

@@ -51,7 +51,6 @@ def later(function: Callable[..., object], *values: Any) -> None:
 
 
 def flush() -> None:
-    """Wait for all that is outstanding, and report it."""
     _reports.flush()
 
 
@@ -71,7 +70,6 @@ class _Report:
     streams: tuple[Any, Any] = field(default_factory=lambda: (sys.stdout, sys.stderr))
 
     def take(self, values: tuple[Any, ...]) -> None:
-        """Copy the values, and the defaults of the function; raises _Unknown."""
         devices = set[torch.device]()
         self.values = tuple([_snapshot(each, devices) for each in values])
         defaults = getattr(self.function, "__defaults__", None) or ()
@@ -83,7 +81,6 @@ class _Report:
         self.copies = [_recorded(device) for device in devices]
 
     def run(self) -> None:
-        """Call the function; records of logs are of the time and the function that reported them."""
         streams, make = (sys.stdout, sys.stderr), logging.getLogRecordFactory()
 
         def signed(*args: Any, **kwargs: Any) -> logging.LogRecord:
@@ -151,7 +148,6 @@ class _Reports:
         return threading.current_thread() is self._thread
 
     def finish(self) -> None:
-        """Run all, whatever some of them raise."""
         try:
             self.flush()
         finally:
@@ -233,7 +229,6 @@ def _snapshot(value: Any, devices: set[torch.device] | None) -> Any:
 
 
 def _copied(tensor: Tensor, devices: set[torch.device]) -> Tensor:
-    """A copy on the host, which the device may still have to make."""
     tensor = tensor.detach()
     if tensor.layout is not torch.strided:
         raise _Unknown
@@ -256,7 +251,6 @@ def _recorded(device: torch.device) -> torch.cuda.Event:
 
 
 def _guarded(value: object) -> tuple[str, ...]:
-    """The methods of a progress bar, or a summary writer, that show what it was told; none for other objects."""
     for base in type(value).__mro__:
         package = base.__module__.partition(".")[0]
         if package == "tqdm":
@@ -267,7 +261,6 @@ def _guarded(value: object) -> tuple[str, ...]:
 
 
 def _handlers(function: Callable[..., object]) -> Iterator[logging.Handler]:
-    """The handlers of the logs that a function names, or is bound to."""
     names = function.__code__.co_names if isinstance(function, FunctionType) else ()
     held = [function.__globals__.get(name) for name in names] if isinstance(function, FunctionType) else []
     for each in (*held, *(getattr(function, "__defaults__", None) or ())):
@@ -278,13 +271,11 @@ def _handlers(function: Callable[..., object]) -> Iterator[logging.Handler]:
 
 
 def _is_known(handler: logging.Handler) -> bool:
-    """Is it one of Python's, which only writes?"""
     module = type(handler).__module__
     return module == "logging" or (module == "logging.handlers" and isinstance(handler, logging.FileHandler))
 
 
 def _is_stream(stream: object) -> bool:
-    """Is it one that tells what it holds by methods alone, or none?"""
     return stream is None or type(stream).__module__.partition(".")[0] in _STREAM_PACKAGES
 
 

@@ -58,7 +58,6 @@ class Scene:
         return self._spread() or hindrance(self.leaves) or optim.refusal(self.optimizers)
 
     def _spread(self) -> str | None:
-        """Why it can't be captured, as its modules compute on several devices or in several processes."""
         for module in self.walk.modules:
             if not {each.__name__ for each in type(module).__mro__}.isdisjoint(_SHARDED):
                 return f"{type(module).__name__} exchanges parameters with other processes"
@@ -71,7 +70,6 @@ class Scene:
         return "several processes train together" if ranks.several() else None
 
     def read(self) -> Key:
-        """What it reads besides optimizers and gradients."""
         return self.walk.key(*switches())
 
     def gradients(self) -> list[Gradient | None]:
@@ -87,7 +85,6 @@ class Scene:
 
 
 def hindrance(leaves: Iterable[Tensor]) -> str | None:
-    """Why no step that may give gradients to these leaves can be captured now."""
     if any(leaf._backward_hooks or leaf._post_accumulate_grad_hooks for leaf in leaves):
         return "a parameter has hooks on its gradient, which a replay would not call"
     if _has_any_global_hook():  # type: ignore[no-untyped-call]
@@ -103,8 +100,6 @@ def switches() -> tuple[Hashable, ...]:
 
 
 class Gradient(NamedTuple):
-    """A gradient's identity and address, and its shape, strides and type."""
-
     place: tuple[int, int]
     form: tuple[torch.Size, tuple[int, ...], torch.dtype]
 
@@ -158,7 +153,6 @@ class _Notes(Rehearsal):  # type: ignore[no-untyped-call]
         self.read: set[int] = set()
 
     def refuse(self, reason: str) -> None:
-        """Keep the first reason, and go on: the call counts."""
         self.refusal = self.refusal or reason
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -319,7 +313,6 @@ class Recall:
         return entry.key
 
     def note(self, function: object, scene: Scene, key: Hashable, pattern: Pattern) -> None:
-        """Remember what a call reads that is about to be replayed, unless that has been of no use."""
         if not self._holds:
             if self._misses == _PATIENCE:
                 return

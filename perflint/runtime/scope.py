@@ -77,7 +77,6 @@ class Kind(NamedTuple):
 
 
 def _is_opaque(kind: type) -> bool:
-    """Whether objects of this class of a library have neither attributes nor items that Python code can read."""
     if issubclass(kind, (*_NUMBERS, *CONTAINERS)):
         return False
     return not (kind.__dictoffset__ or "__slots__" in vars(kind) or _slots(kind))
@@ -236,7 +235,6 @@ def _texts(constants: Iterable[object]) -> Iterator[str]:
 
 
 def plain_function(value: object) -> FunctionType | None:
-    """The Python function within a method, property, static method or wrapper."""
     for name in ("__func__", "fget", "func", "__wrapped__"):
         if isinstance(value, FunctionType):
             return value
@@ -246,7 +244,6 @@ def plain_function(value: object) -> FunctionType | None:
 
 
 def own(value: object, name: str) -> Any:
-    """An attribute, or None, without asking the program's `__getattr__`."""
     try:
         return object.__getattribute__(value, name)
     except AttributeError:

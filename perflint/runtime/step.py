@@ -12,14 +12,13 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import torch
 
 from perflint.runtime import optimizers as optim
-from perflint.runtime.gradients import Pool
 from perflint.runtime.ranks import Ranks, Vote, avoid_handshakes, several
 from perflint.runtime.records import Graphed, Record, Records, name_of
 from perflint.runtime.refusal import CannotCapture, Facts, Unsettled, can_capture, explain, inside, may_capture
 from perflint.runtime.replay import Call, flatten, side_stream
 from perflint.runtime.scene import Gradient, Pattern, Recall, Scene, Showed, aside, watch
 from perflint.runtime.scope import plain_function
-from perflint.runtime.step_replay import StepReplay
+from perflint.runtime.step_replay import Pool, StepReplay
 from perflint.runtime.walk import Arguments, Walk
 
 P = ParamSpec("P")
@@ -42,30 +41,16 @@ def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
             optimizer.step()
             return loss
 
-    The first calls are eager, one is captured, later ones are replayed: the Python code doesn't run then. A graph
-    belongs to the shapes, strides and types of the tensors among the arguments, to the values of the others, to the
-    addresses of parameters, buffers, gradients and optimizer states, to training mode, autocast, `requires_grad` and
-    the settings of the optimizers' groups; a batch of another shape runs eagerly until it comes a second time.
+    The first calls are eager, one is captured, later ones are replayed: the Python code doesn't run then, so that what
+    it prints or counts happens only while it isn't replayed. A graph belongs to the shapes, strides and types of the
+    tensors among the arguments, to the values of the others, to the addresses of parameters, buffers, gradients and
+    optimizer states, and to all modes and settings but learning rates. Adam and its kin step in their capturable form,
+    which differs from the usual one by rounding. Results are copies; a backward pass through one raises. One may be an
+    argument of the next call where the step detaches it before it computes gradients.
 
-    Learning rates stay the numbers that schedulers and the user's code set; Adam and AdamW read a copy on the device,
-    for other optimizers another rate is another graph. Adam and its kin step in their capturable form, which differs
-    from the usual one by rounding; their state dicts stay as they were. `.grad` is what eager mode leaves there.
-    Results are copies; a backward pass through one raises, as a second one does in eager mode. One may be an argument
-    of the next call, as the state of a recurrent model is, where the step detaches it before it computes gradients.
-
-    Stays eager, with one RuntimeWarning that says why: reads of the host (`.item()`, `if tensor:`), gradient scalers,
-    LBFGS, sparse gradients, hooks, schedulers stepped inside, attributes that are assigned, random numbers of the
-    host, whatever fails to be captured. While the user's code holds gradients of an earlier step, steps are eager.
-    Without torch.cuda the function is called unchanged.
-
-    Steps of DistributedDataParallel are captured and replayed by all ranks or by none: they vote on the host at each
-    call in which they exchange gradients. Their first 11 are eager. Other exchanges between processes, FSDP's too, stay
-    eager.
-
-    Distributions of torch.distributions have the device check their arguments: what is invalid raises ValueError as
-    soon as the host hears of it, in one of the next calls, or as the program ends.
-
-    Limits: what the function does besides computing (printing, counting) happens only while it isn't replayed.
+    What a replay would do otherwise stays eager, with one RuntimeWarning that says why; so is a step while the user's
+    code holds gradients of an earlier one, or another rank can't replay it. Without torch.cuda the function is called
+    unchanged. `perflint docs tuning` says more.
 
     Raises TypeError for generator functions, coroutines and what can't be called.
     """
@@ -90,7 +75,6 @@ class _Known:
         self.set_ups = 0
 
     def end(self) -> None:
-        """Free the graphs, as their communicators end."""
         self.records.clear()
         self.clear()
         self.ranks = None
@@ -103,8 +87,6 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Choice:
-    """How a call's step can be taken, and why not better; the record of its graph, and of which gradients that is."""
-
     vote: Vote
     reason: str = ""
     record: Record | None = None
@@ -156,7 +138,6 @@ class GraphedStep(Graphed[P, R]):
         return self._anew(call)
 
     def _recalled(self, call: Call, arguments: Arguments) -> StepReplay | None:
-        """The graph of a call, if the last calls tell which it is, and it may be replayed."""
         key = self._recall.find(call.function, arguments)
         record = self._records.find(key) if key is not None else None
         capture: StepReplay | None = record.capture if record is not None else None
@@ -179,7 +160,6 @@ class GraphedStep(Graphed[P, R]):
             return self._take(choice.vote, choice, call, scene)
 
     def _ranks(self, args: Any, kwargs: Any) -> Ranks | None:
-        """The ranks that take the step together, if the first call shows that they exchange gradients in it."""
         known = self._known
         if known.ranks is None:
             modules = self._scene(Call(self.__wrapped__, *flatten((args, kwargs)))).exchanging
@@ -187,7 +167,6 @@ class GraphedStep(Graphed[P, R]):
         return known.ranks or None
 
     def _together(self, call: Call, ranks: Ranks) -> Any:
-        """Take the step of a call as all ranks can."""
         with self._records.lock:
             arguments, is_plain = (
                 Arguments(call.structure, call.leaves),
@@ -211,7 +190,6 @@ class GraphedStep(Graphed[P, R]):
             return call.run({}) if is_plain else self._take(agreed, choice, call, scene)
 
     def _choice(self, scene: Scene) -> _Choice:
-        """How the step of a call can be taken."""
         mode = torch.is_grad_enabled()
         if reason := self._records.refused.get(mode) or scene.refusal:
             return _Choice(Vote.REFUSED, reason)
@@ -230,7 +208,6 @@ class GraphedStep(Graphed[P, R]):
         return _Choice(Vote.WATCHED)
 
     def _take(self, vote: Vote, choice: _Choice, call: Call, scene: Scene) -> Any:
-        """Take a step as it was chosen, or as other ranks have to."""
         record, pattern = choice.record, choice.pattern
         if vote is Vote.EAGER and choice.vote is vote and choice.reason:
             self._known.tell(choice.reason)
@@ -247,7 +224,6 @@ class GraphedStep(Graphed[P, R]):
         return self._replay(record.capture, call, scene)
 
     def _captured(self, record: Record, call: Call, scene: Scene) -> str | None:
-        """Capture a step, which all ranks do or none; return why it can't be."""
         reason, ranks = self._capture(record, call, scene), self._known.ranks
         if ranks and ranks.agree(Vote.REFUSED if reason else Vote.CAPTURED) is Vote.REFUSED:
             record.capture, reason = None, reason or _ELSEWHERE
@@ -260,7 +236,6 @@ class GraphedStep(Graphed[P, R]):
         return call.run({})
 
     def _eager(self, call: Call, scene: Scene) -> Any:
-        """Take a step eagerly, and remember what it showed, unless it has set something up."""
         mode, known = torch.is_grad_enabled(), self._known
         while scene.walk.scope.learn((*scene.walk.modules, *scene.walk.objects, call.function)):
             scene = self._scene(call)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +15,79 @@ from torch.autograd.function import once_differentiable
 from torch.optim import optimizer as hooks
 
 from perflint.runtime import optimizers as optim
-from perflint.runtime.gradients import Gradients, Pool, give
 from perflint.runtime.refusal import CannotCapture
 from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, launch, settle, twin
 from perflint.runtime.scene import Scene, Showed
+
+
+class Gradients:
+    """The gradients that a graph makes. They keep their memory, and lie there after each replay."""
+
+    def __init__(self, made: list[tuple[Tensor, Tensor]]) -> None:
+        self.made = made
+        self._places = [gradient.untyped_storage() for _, gradient in made]
+        self._least: list[list[int]] = []
+
+    def count(self) -> None:
+        self._least = [self._users_if(has_them) for has_them in (False, True)]
+
+    def is_held(self) -> bool:
+        users = self._users()
+        least = (self._least[leaf.grad is gradient] for leaf, gradient in self.made)
+        return any(count > each[number] for number, (count, each) in enumerate(zip(users, least, strict=True)))
+
+    def _users(self) -> list[int]:
+        count = torch._C._storage_Use_Count
+        pairs = zip(self.made, self._places, strict=True)
+        return [sys.getrefcount(made) + count(place._cdata) for (_, made), place in pairs]
+
+    def _users_if(self, has_them: bool) -> list[int]:
+        before = [leaf.grad for leaf, _ in self.made]
+        give((leaf, each if has_them else None) for leaf, each in self.made)
+        users = self._users()
+        give((leaf, gradient) for (leaf, _), gradient in zip(self.made, before, strict=True))
+        return users
+
+
+@dataclass
+class Pool:
+    """The memory of graphs that leave gradients of the same leaves: each replay drops those of the one before it.
+
+    A graph may compute where one that was captured behind it leaves its gradients: `left` are those that may be in use.
+    """
+
+    left: dict[int, Gradients] = field(default_factory=dict)
+    _handle: Any = None
+    _graphs: WeakSet[Any] = field(default_factory=WeakSet)
+    _captured: int = 0
+
+    @property
+    def handle(self) -> Any:
+        """Where the next graph computes; None while there is none, for torch gives the memory up with the last one."""
+        if not self._graphs:
+            self._handle = None
+            self.left.clear()
+        return self._handle
+
+    def add(self, graph: object, handle: Any) -> int:
+        """Note where a graph computes; return its number."""
+        self._graphs.add(graph)
+        self._handle = handle
+        self._captured += 1
+        return self._captured
+
+    def is_in_use(self, number: int) -> bool:
+        for other in [each for each in self.left if each > number]:
+            if self.left[other].is_held():
+                return True
+            del self.left[other]
+        return False
+
+
+def give(gradients: Iterable[tuple[Tensor, Tensor | None]]) -> None:
+    for leaf, gradient in gradients:
+        leaf.grad = gradient
+
 
 _TAPE = torch.empty(0, requires_grad=True)  # that there is a tape behind results
 
@@ -48,8 +119,7 @@ class StepReplay(Capture):
             after = [leaf.grad for leaf in leaves]
         finally:
             give(zip(leaves, before, strict=True))
-        self._pool, self._number = pool, pool.number()
-        pool.handle = self._recorder.pool
+        self._pool, self._number = pool, pool.add(self._graph, self._recorder.pool)
         self._recorded = [tensor.requires_grad for tensor in outcome.tensors]
         self._outcome = replace(outcome, tensors=[tensor.detach() for tensor in outcome.tensors])
         pairs = zip(leaves, before, after, strict=True)
@@ -66,7 +136,6 @@ class StepReplay(Capture):
         self._drawn = self._randomness()
 
     def is_held(self) -> bool:
-        """Whether somebody else still has a gradient that the next replay overwrites, or a view of one."""
         return self._gradients.is_held() or self._pool.is_in_use(self._number)
 
     def is_reseeded(self) -> bool:
@@ -75,7 +144,6 @@ class StepReplay(Capture):
         return seed != known or offset < last
 
     def _randomness(self) -> tuple[int, int]:
-        """The seed of the device's generator and how far it has come, where cuDNN takes its dropout from it."""
         return (self._generator.initial_seed(), self._generator.get_offset()) if self._generator else (0, 0)
 
     def _carry(self) -> None:

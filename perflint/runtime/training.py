@@ -50,7 +50,6 @@ def summed_aside(parameters: Sequence[Tensor], size: int, device: torch.device) 
 
 
 def bytes_to_sum(result: Any) -> int:
-    """How much memory all parts of all gradients take, before they are summed."""
     _, leaves = flatten(result)
     return sum(leaf.nbytes for leaf in _uses_of_leaves(each for each in leaves if isinstance(each, Tensor)))
 
@@ -60,7 +59,6 @@ def leaves_of(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _uses_of_leaves(outputs: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The tensors at the ends of the tape behind these outputs, each as often as a gradient flows into it."""
     for node in tape(output.grad_fn for output in outputs):
         for following, _ in node.next_functions:
             if type(following).__name__ == "AccumulateGrad":
@@ -68,7 +66,6 @@ def _uses_of_leaves(outputs: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def tape(ends: Iterable[Any]) -> Iterator[Any]:
-    """The nodes of the tape behind these, each once."""
     stack = [each for each in ends if each is not None]
     seen = set(stack)
     while stack:
@@ -115,7 +112,6 @@ class TrainingReplay(Capture):
         self._sort_leaves([parameter for _, parameter in parameters], [alias for alias, _ in parameters])
 
     def _sort_leaves(self, parameters: list[Tensor], aliases: list[Tensor]) -> None:
-        """Find what the outputs' gradients flow to: inputs, by number, or parameters."""
         numbers = {id(static): number for number, static in enumerate(self._statics)}
         known = {id(alias): parameter for alias, parameter in zip(aliases, parameters, strict=True)}
         self._targets = leaves_of(self._outcome.tensors)
@@ -128,7 +124,6 @@ class TrainingReplay(Capture):
 
     @property
     def busy(self) -> bool:
-        """Whether a backward pass may still need what the last forward pass left behind."""
         return self._waiting() is not None
 
     def __call__(self, inputs: list[Tensor]) -> Any:
@@ -203,14 +198,10 @@ class _Backward:
 
 
 class _Turn:
-    """One forward pass, alive as long as its backward pass may come."""
-
     number = 0
 
 
 class _Replayed(torch.autograd.Function):
-    """What stands on the caller's tape for all that was captured."""
-
     @staticmethod
     def forward(ctx: Any, replay: TrainingReplay, inputs: list[Tensor], *sources: Tensor) -> tuple[Tensor, ...]:
         ctx.replay, ctx.turn = replay, _Turn()

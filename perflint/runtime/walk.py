@@ -32,8 +32,6 @@ _PARTS_OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
 class Key:
-    """A key that is hashed once."""
-
     __slots__ = ("_hash", "parts")
 
     def __init__(self, parts: tuple[Any, ...]) -> None:
@@ -321,7 +319,6 @@ class Walk:
                 self._named(number, names, vars(owner), depth + 1)
 
     def _is_deep(self, depth: int) -> bool:
-        """Whether to go no further, which no graph is made for."""
         if depth < _DEPTH and len(self._parts) < _PARTS:
             return False
         self._refuse(f"it reads more than is followed, at `{self._name}`")
@@ -363,7 +360,6 @@ def casts_once(tensor: Tensor) -> str:
 
 
 def modes() -> tuple[Hashable, ...]:
-    """The switches of the calling thread that decide which kernels run."""
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),

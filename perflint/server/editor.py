@@ -84,8 +84,6 @@ class Workspace:
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """A document as the editor has it: its path, its bytes, and its units by cell."""
-
     path: Path
     data: bytes
     units: dict[int | None, Unit]
@@ -93,8 +91,6 @@ class _Snapshot:
 
 @dataclass(frozen=True)
 class _Written:
-    """What was found in a document, with the edits of its fixes, and its bytes with all fixes that need no asking."""
-
     checked: Checked
     fixed: bytes
 
@@ -161,7 +157,6 @@ class Editor(LanguageServer):
         return self._workspaces[root]
 
     def forget(self, uri: str) -> None:
-        """Drop a document that was closed, and what is shown in it."""
         if waiting := self._waiting.pop(uri, None):
             waiting.cancel()
         checked = self._checked.pop(uri, None)
@@ -237,7 +232,6 @@ class Editor(LanguageServer):
         return found[1].hover(found[2], place, lambda rule: page(rules_by_name()[rule])) if found else None
 
     def _found(self, uri: str) -> tuple[str, Checked, int | None] | None:
-        """The document of a unit, what was found in it if its text is still the one that was checked, and its cell."""
         for document, checked in self._checked.items():
             for cell, unit in checked.units.items():
                 if unit.uri == uri and unit.version == self.workspace.get_text_document(uri).version:
@@ -246,7 +240,6 @@ class Editor(LanguageServer):
 
 
 def _fix_all(uri: str, unit: Unit, fixed: bytes) -> list[types.CodeAction]:
-    """The action that makes `fixed` of a file, unless it is that already."""
     if fixed == "".join(unit.lines).encode():
         return []
     whole = types.Range(types.Position(0, 0), types.Position(len(unit.lines), 0))

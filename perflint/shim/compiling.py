@@ -13,7 +13,6 @@ _DESCRIPTORS = ("staticmethod", "classmethod", "property")
 
 
 def compiled(file: PatchedFile, filename: str) -> CodeType:
-    """The code of `file`; raises what compiling raises."""
     code: CodeType = compile(_tree(file), filename, "exec", dont_inherit=True)
     return code
 
@@ -56,7 +55,6 @@ def _probe(counter: str, number: int) -> ast.stmt:
 
 
 def _insert(tree: ast.Module, inserted: Sequence[tuple[ast.stmt, int, int]]) -> None:
-    """Put statements before those that begin at lines of the patched text."""
     at: dict[int, list[ast.stmt]] = {}
     for statement, line, _ in inserted:
         at.setdefault(line, []).append(statement)
@@ -84,7 +82,6 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def _tell_calls(function: ast.FunctionDef) -> None:
-    """Add the verifier's decorator to a function, below those that make a descriptor of it."""
     kinds = [isinstance(each, ast.Name) and each.id in _DESCRIPTORS for each in function.decorator_list]
     place = len(kinds) - kinds[::-1].index(True) if True in kinds else 0
     teller = ast.copy_location(ast.Name(CALL, ast.Load()), function)

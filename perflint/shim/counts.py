@@ -73,7 +73,6 @@ def change(path: str, number: int) -> str:
 
 
 def _mapped(path: Path) -> MutableSequence[int]:
-    """A zero, backed by a new file; by nothing where the run is over or the disk is full."""
     zero = bytes(_BYTES)
     try:
         with path.open("x+b") as file:
@@ -106,7 +105,6 @@ def read(run: Path, kind: str) -> list[Tallied]:
 
 
 def tallied(run: Path, kind: str) -> list[Tallied]:
-    """The same, those of one name added up, with the first remark on it."""
     found: dict[str, Tallied] = {}
     for name, times, remark, _ in read(run, kind):
         known = found.get(name, Tallied(name, 0, ""))
@@ -132,7 +130,6 @@ def count_graphs(run: Path, module: Any) -> Undo:
 
 
 def graphed(run: Path) -> Iterator[Tallied]:
-    """How often each graphed function of a run was replayed, and why if never."""
     torch = sys.modules.get("torch")
     seldom = "it was not called often enough" if not torch or torch.cuda.is_available() else "there is no device"
     return (each._replace(remark=each.remark or seldom) for each in tallied(run, _GRAPH))

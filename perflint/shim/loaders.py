@@ -146,7 +146,6 @@ def _as_without_workers(added: Mapping[str, Any], given: Mapping[str, Any]) -> M
 
 
 def made(run: Path) -> Iterator[Made]:
-    """The loaders that processes of a run made, each place and decision once."""
     loaders = [Made(*json.loads(each.name)) for each in tallied(run, LOADERS)]
     tuned = {(each.path, each.line) for each in loaders if each.note and not each.is_pending}
     return (each for each in loaders if not each.is_pending or (each.path, each.line) not in tuned)

@@ -70,7 +70,6 @@ class PatchedFile(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Names this very patch."""
         return digest(repr(self).encode("ascii", "backslashreplace"))
 
 
@@ -127,18 +126,15 @@ class Plan(NamedTuple):
 
 
 def save(plan: Plan, path: Path) -> None:
-    """Write the plan to `path` for `load`; raises OSError."""
     write(path, pickle.dumps(plan))
 
 
 def load(path: Path) -> Plan:
-    """The plan that was saved at `path`; raises one of UNREADABLE where there is none, or a damaged one."""
     plan: Plan = pickle.loads(read(path))
     return plan
 
 
 def store_of(project: Path) -> Path:
-    """Where the cache of a project keeps what is for its runs."""
     return project / CACHE / RUNS
 
 
@@ -221,15 +217,17 @@ class Basis(NamedTuple):
             seen.update((file, _stamp(file)) for file in _entry_points(folder))
         seen.update((file, _stamp(file)) for file in self.files)
         text = repr(sorted(seen.items())).encode("utf-8", "surrogatepass")
-        return Look(blake2b(text, digest_size=16).hexdigest(), tuple(set(seen.values())), time.time_ns())
+        digest = blake2b(text, digest_size=16).hexdigest()
+        return Look(digest, tuple(set(seen.values())), time.time_ns(), frozenset(seen))
 
 
 class Look(NamedTuple):
-    """A digest of the inputs' stamps, these stamps, and the time at which they were read."""
+    """A digest of the inputs' stamps, these stamps, the time at which they were read, and the paths of the inputs."""
 
     digest: str
     stamps: tuple[Stamp, ...]
     time_ns: int
+    paths: frozenset[str] = frozenset()
 
     @property
     def is_settled(self) -> bool:
@@ -238,15 +236,12 @@ class Look(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A plan, its inputs, and how they looked before they were read."""
-
     plan: Plan
     basis: Basis
     look: Look
 
     @property
     def holds(self) -> bool:
-        """Whether the plan is valid for as long as its inputs look the same."""
         return self.look.is_settled and self.basis.look().digest == self.look.digest
 
 
@@ -273,7 +268,6 @@ def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
 
 
 def below(tree: Tree) -> Iterator[tuple[str, Stamp]]:
-    """The paths in `tree` that count, with their stamps."""
     folders = [tree.folder]
     while folders:
         for entry in _entries(folders.pop()):

@@ -19,7 +19,7 @@ from perflint.engine.edits import line_map, original_line
 from perflint.engine.fix import Applied
 from perflint.engine.results import Diagnostic, PlacedFix
 from perflint.engine.rule import Edit, Rule, Safety
-from perflint.project import CACHE, figures, make_cache, stored
+from perflint.project import CACHE, MARKS, figures, make_cache, stored
 from perflint.project.cache import SUFFIXES, source_folders
 from perflint.project.closure import Closure
 from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover, info_exclude
@@ -31,8 +31,8 @@ from perflint.shim.settings import COMPILING
 
 WORKERS, PINNED = "num_workers", "pin_memory"
 # files that decide what becomes of those below them
-_MEASURED = tuple(f"{stored.FOLDER}/{name}" for name in (stored.LOADERS, stored.PROFILES))
-_ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", *_MEASURED)
+_MEASURED = tuple(f"{stored.FOLDER}/{name}" for name in (stored.LOADERS, stored.PROFILES, stored.VERDICTS))
+_ABOVE = (*MARKS, ".gitignore", *_MEASURED)
 
 
 @dataclass(frozen=True)
@@ -82,23 +82,36 @@ def _store(settings: Settings) -> Path | None:
 
 
 def _basis(project: Project, discovery: Discovery, rules: Sequence[Rule]) -> Basis:
-    sources = (Tree(folder, SUFFIXES, frozenset(_caches(folder))) for folder in sorted(source_folders(rules)))
-    skipped = frozenset(str(path) for path, _ in discovery.skipped)
     folders = [project.root] if project.closure is None else sorted(project.closure.folders)
-    trees = [Tree(str(folder), _endings(project.settings.include), skipped) for folder in folders]
-    looked_at = sorted(project.closure.looked_at) if project.closure else ()
     around = {folder for file in discovery.files for folder in file.parents if folder.is_relative_to(project.root)}
-    above = dict.fromkeys((project.start, *project.start.parents, *sorted(around)))
+    above = [*dict.fromkeys((project.start, *project.start.parents, *sorted(around)))]
+    files = [*(discovery.files if project.closure else ()), *([project.config.absolute()] if project.config else ())]
+    files += map(Path, sorted(project.closure.looked_at) if project.closure else ())
+    return basis_of(rules, project.settings, folders, [path for path, _ in discovery.skipped], above, files)
+
+
+def basis_of(
+    rules: Sequence[Rule],
+    settings: Settings,
+    folders: Iterable[Path],
+    skipped: Iterable[Path],
+    above: Sequence[Path],
+    files: Iterable[Path],
+) -> Basis:
+    """All that decides which files there are in `folders`, but for what is `skipped`, and what is found in them.
+
+    `above` are folders that may hold settings for them; `files` are read besides.
+    """
+    sources = (Tree(folder, SUFFIXES, frozenset(_caches(folder))) for folder in sorted(source_folders(rules)))
+    trees = [Tree(str(folder), _endings(settings.include), frozenset(map(str, skipped))) for folder in folders]
     nested = (Path(path).parent for tree in trees for path, _ in below(tree) if path.endswith(f"{os.sep}.git"))
-    files = [
+    found = [
         *(folder / name for folder in above for name in _ABOVE),
         *map(info_exclude, (*above, *nested)),
-        *(path / ENVIRONMENT_MARK for path, _ in discovery.skipped),
-        *(discovery.files if project.closure else ()),
-        *looked_at,
-        *([project.config.absolute()] if project.config else ()),
+        *(path / ENVIRONMENT_MARK for path in skipped),
+        *files,
     ]
-    return Basis((*sources, *trees), tuple(sys.path), tuple(map(str, files)))
+    return Basis((*sources, *trees), tuple(sys.path), tuple(map(str, found)))
 
 
 def _caches(folder: str) -> Iterator[str]:
@@ -174,7 +187,6 @@ def _known_loaders(
 
 
 def _calls(path: str, found: Sequence[Diagnostic]) -> Iterator[tuple[Diagnostic, str]]:
-    """The findings of a file, each with the text of the call that it is about."""
     if not found:
         return
     with suppress(Unreadable, OSError, SyntaxError):
@@ -196,7 +208,6 @@ def _known_loader(found: Diagnostic, call: str, figure: figures.LoaderFigure | N
 
 
 def _proves(name: str, fix: PlacedFix) -> bool:
-    """Whether the `fix` adds this argument without a proviso, which would be about the workers."""
     return _adds(name, fix) and (name == PINNED or fix.safety is not Safety.BEHAVIOUR)
 
 
@@ -254,7 +265,6 @@ def _statement(item: Applied, after: str, statements: Sequence[int]) -> int:
 
 
 def _written(text: str, edit: Edit) -> frozenset[str]:
-    """The lines that an edit alone makes."""
     start, end = text.rfind("\n", 0, edit.start) + 1, text.find("\n", edit.end) % (len(text) + 1)
     return frozenset(
         line.strip() for line in (text[start : edit.start] + edit.text + text[edit.end : end]).splitlines()

@@ -73,7 +73,6 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
 
 
 def _at(path: str, line: int, plan: Plan) -> str:
-    """A line as seen from where the run began."""
     return at_line(path, line, os.path.relpath(path, plan.start))
 
 
@@ -98,7 +97,6 @@ def _shown(times: Mapping[str, int]) -> str:
 
 
 def preview(plan: Plan) -> Iterator[str]:
-    """The lines that say what a run would change, what it would leave, and why."""
     for path, file in plan.files.items():
         for each in file.changes:
             yield f"{at_line(path, each.line)} {each.rule}: {each.title} ({each.safety})"
@@ -115,7 +113,6 @@ def preview(plan: Plan) -> Iterator[str]:
 
 
 def _expected(loader: KnownLoader, unsafe: bool) -> str:
-    """What may become of a loader, as far as its text tells."""
     workers = f"; no workers: {loader.doubt}" if loader.doubt else ""
     if unsafe:
         return f"tried out{workers.replace('no workers', 'for its text alone, no workers')}"
@@ -165,7 +162,6 @@ def _is_rank() -> bool:
 
 
 def latest(root: Path) -> tuple[Path, Plan] | None:
-    """The latest run of the project at `root` that still runs or was killed: its folder and plan."""
     found = []
     for path in _folders():
         with suppress(*UNREADABLE):
@@ -176,7 +172,6 @@ def latest(root: Path) -> tuple[Path, Plan] | None:
 
 
 def sweep() -> None:
-    """Remove old folders of runs that were killed."""
     for path in _folders():
         with suppress(OSError):
             lock = os.open(path, os.O_RDONLY)
@@ -193,7 +188,6 @@ def _folders() -> Iterator[Path]:
 
 
 def _joined(path: Path) -> int | None:
-    """A shared lock on the folder at `path`; None if it has just been removed."""
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     try:
@@ -214,7 +208,6 @@ def _joined(path: Path) -> int | None:
 
 
 def _locks(lock: int, *, alone: bool) -> bool:
-    """Lock a folder, exclusively if `alone` and it is free, else shared; return whether that succeeded."""
     try:
         import fcntl  # here: there is none on Windows
 
@@ -239,7 +232,6 @@ class Run(NamedTuple):
         return list(summary(self.shim.plan, self.folder.path))
 
     def end(self) -> None:
-        """Stop patching, here and in processes that are started from now on."""
         self.shim.uninstall()
         for name, value in self.before.items():
             if os.environ.get(name) == self.joining[name]:
@@ -277,7 +269,6 @@ def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
 
 
 def go_on(shim: Shim, folder: Path) -> None:
-    """Resume the run that this process began before it called exec."""
     _tell_at_end(Run(shim, _again(folder), {}, {}))
 
 
@@ -294,7 +285,6 @@ def _begun(program: Program, find: Callable[[], Plan]) -> Run | None:
 
 
 def _tell_at_end(run: Run) -> None:
-    """Print the summary when this process ends, also by `os._exit`."""
     end, leave = functools.cache(partial(_end, run, os.getpid())), os._exit
 
     @functools.wraps(leave)

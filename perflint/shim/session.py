@@ -60,7 +60,6 @@ class Shim:
                 watch(sys.modules[name])
 
     def uninstall(self) -> None:
-        """Stop patching; what is patched already stays so, and what others have changed since is left alone."""
         self._has_ended = True
         with suppress(ValueError):
             sys.meta_path.remove(self._finder)
@@ -68,7 +67,6 @@ class Shim:
             self._undo.pop()()
 
     def patches(self, path: str) -> bool:
-        """Whether the file at `path` is one to be patched, be it through a link of the same name."""
         if self._has_ended or os.path.basename(path) not in self._names:  # noqa: PTH119  # of each module imported
             return False
         return path in self.plan.files or os.path.realpath(path) in self.plan.files
@@ -116,16 +114,13 @@ def _compiled(file: PatchedFile, path: str, store: Path) -> CodeType:
 
 
 def plan_of(run: Path) -> Path:
-    """Where the plan of the run in this folder is kept, for its children."""
     return run / "plan"
 
 
 def environment(run: Path) -> dict[str, str]:
-    """What the children of a process need in their environment to join the run."""
     paths = [SITE, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {RUN: str(run), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def first_name() -> str:
-    """What the summary calls this process, if it is the first of a run."""
     return f"rank {os.environ.get('RANK', '0')}" if "TORCHELASTIC_RUN_ID" in os.environ else "main"

@@ -47,12 +47,10 @@ class Setting(NamedTuple):
 
 
 def starts_slowly(name: str) -> bool:
-    """Whether a setting of that name, if there is one, compiles."""
     return name in KNOWN and KNOWN[name].starts_slowly
 
 
 def watch(run: Path, names: Iterable[str], torch: Any) -> Undo:
-    """Make these settings; what takes effect is tallied in `run`."""
     return undo_all([_made(run, name, torch) for name in names])
 
 
@@ -184,7 +182,6 @@ def _channels_last(torch: Any, tally: Tally) -> Undo:
 
 
 def _shares_memory(torch: Any, weight: Any) -> bool:
-    """Is there another tensor in the memory of a parameter, or may there be one?"""
     if weight.dim() != 4 or (weight.is_cpu and weight.is_shared()):
         return True
     count = getattr(torch._C, "_storage_Use_Count", None)
@@ -291,7 +288,6 @@ class _Modules:
         self._settled = set[int]()  # numbers of modules: inner ones of those that were called, and decided ones
 
     def called(self, module: Any) -> None:
-        """Count a call of `module`, and compile it from the next one on if there were enough."""
         if id(module) in self._settled or not _is_plain_call():
             return
         calls = self._calls[module] = self._calls.get(module, 0) + 1
@@ -332,7 +328,6 @@ def _is_plain_call() -> bool:
 
 
 def _obstacle(module: Any) -> str:
-    """Why a module must not be compiled; empty if it may."""
     torch = sys.modules["torch"]
     kinds = {kind.__name__ for each in module.modules() for kind in type(each).__mro__}
     if kinds & {*_SHARDED}:
@@ -382,7 +377,6 @@ def _compile(module: Any, tally: Tally, graphs: bool) -> None:
 
 
 def _give_up(module: Any, tally: Tally, error: Exception) -> None:
-    """Run `module` eagerly from the next call on, and say so."""
     module._compiled_call_impl = None
     tally.remark(f"left eager: {error!r}")
     hooks.warn(f"leaves {type(module).__qualname__} eager: compiling it failed: {error!r}")

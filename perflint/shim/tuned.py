@@ -47,7 +47,6 @@ class Tuning:
         self._found: dict[tuple[str, int], LoaderFigure] = {}
 
     def watch(self, kind: Any) -> Undo:
-        """Time iterations over loaders of the class `kind`."""
         original = kind.__iter__
 
         @functools.wraps(original)
@@ -113,7 +112,6 @@ class Tuning:
 
 
 def described(figure: LoaderFigure) -> str:
-    """A decision, and the measurements behind it."""
     workers = count(figure.workers, "worker")
     ahead = f" with {figure.prefetch} batches each" if figure.workers and figure.prefetch != 2 else ""
     ready = f", and with {workers} one every {figure.ready_ms:.3g} ms" if figure.workers else ""
@@ -171,7 +169,6 @@ def choose(times: Times, most: int, ready: Callable[[int], float]) -> Choice:
 
 
 def _prefetch(times: Times, workers: int) -> int:
-    """Batches that each worker keeps ready, so that the slowest is made while the others are used."""
     ready = math.ceil(times.slowest / (workers * max(times.step, 1e-6)))
     return min(max(ready, _PREFETCH), _MOST_PREFETCH)
 
@@ -211,14 +208,12 @@ class Tuner:
         return batches if self.is_done else _Timed(batches, self)
 
     def add(self, batch: float, step: float) -> None:
-        """Take in how long it took to read a batch, and to do the step before it."""
         self.batches.append(batch)
         self.steps.append(step)
         if len(self.steps) >= _STEPS or sum(self.batches) + sum(self.steps) >= _ENOUGH_S:
             self.finish(_WARM_UP + 1)
 
     def finish(self, least: int = _FEWEST) -> None:
-        """Decide by what was seen, if that are `least` steps, as the end of an epoch is a time to do."""
         if self.is_done or len(self.steps) < least:
             return
         self.is_done = True

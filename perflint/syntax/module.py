@@ -61,7 +61,6 @@ class Module(Walk):
 
     @cached_property
     def is_script(self) -> bool:
-        """Does running it as a program do something?"""
         return _is_script(self.tree)
 
 

@@ -40,7 +40,6 @@ class Bound:
     is_open: bool = False
 
     def get(self, *names: str) -> ast.expr | None:
-        """The argument for the parameter of that name, or the first of these names (`dim`, `axis`) that is given."""
         return next((self.given[name] for name in names if name in self.given), None)
 
 
@@ -81,7 +80,6 @@ def parameters_of(function: Function) -> list[ast.arg]:
 
 
 def defaults_of(function: Function) -> dict[str, ast.expr]:
-    """The defaults of the parameters that have one."""
     taken = function.args
     pairs = [
         *zip(reversed((*taken.posonlyargs, *taken.args)), reversed(taken.defaults), strict=False),
@@ -108,12 +106,10 @@ def handed_on(function: Function) -> str:
 
 
 def is_static(function: Function) -> bool:
-    """Is `function` a method that is given no object?"""
     return _is_decorated(function, "staticmethod")
 
 
 def is_of_class(function: Function) -> bool:
-    """Is `function` a method that is given the class, also where it is called of an object?"""
     return _is_decorated(function, "classmethod")
 
 
@@ -132,7 +128,6 @@ def arguments_of(call: ast.Call) -> list[ast.expr]:
 
 
 def _parameter_names(callee: Function | Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the parameters that go by position, and of those that go by keyword alone."""
     return _names_in(callee.args) if isinstance(callee, FUNCTIONS) else (tuple(callee), ())
 
 
@@ -238,7 +233,6 @@ def _defaults(arguments: ast.arguments) -> list[ast.expr]:
 
 
 def used_names(definitions: Iterable[ast.stmt]) -> set[str]:
-    """The names of the module that `definitions` read, when they run or when they are called."""
     return {name for each in definitions for name in _free_names(each)}
 
 

@@ -39,7 +39,6 @@ class Source:
         return self._starts[line - 1]
 
     def line_end(self, line: int) -> int:
-        """The offset after the line break of `line`."""
         return self._starts[line] if line < len(self._starts) else len(self.text)
 
     def line_text(self, line: int) -> str:
@@ -55,7 +54,6 @@ class Source:
         )
 
     def position(self, offset: int) -> tuple[int, int]:
-        """The line and column of `offset`."""
         line = bisect.bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
@@ -103,9 +101,9 @@ Change = tuple[Edit, ...] | Callable[[], tuple[Edit, ...]]
 class Fix:
     """A patch: all of its edits are applied, or none.
 
-    `change` gives the edits when they are asked for, or is them (see `perflint.transforms.rewrite`). `requires` names
-    the distribution that the fixed program imports and the original one doesn't, if there is one. `assumes` says what a
-    run has shown and nothing proves: the fixed program asks, and does what the original one does where it isn't so.
+    `change` gives the edits when they are asked for, or is them (see `perflint.transforms.rewrite`). `requires`
+    names the distribution that the fixed program imports and the original one doesn't, if there is one. `assumes` says
+    what a run has shown and nothing proves: the fixed program asks, and does what the original one does elsewhere.
     """
 
     title: str

@@ -116,7 +116,6 @@ class Walk:
         return self._sorted[classes]  # type: ignore[return-value]
 
     def plain_loops(self) -> Sequence[PlainLoop]:
-        """The loops that don't wait for another task, in source order."""
         return self.of_type(ast.For, ast.While)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -134,7 +133,6 @@ class Walk:
         return around  # type: ignore[return-value]
 
     def scope_of(self, node: ast.AST) -> Function | ast.Module:
-        """The function or lambda that holds `node`, or else the module."""
         return self.function_of(node) or self.tree
 
     def definition_around(self, node: ast.AST) -> ast.AST | None:
@@ -219,12 +217,10 @@ def nodes_of_body(loop: Loop) -> Iterator[ast.AST]:
 
 
 def body_of(function: Function) -> Sequence[ast.stmt | ast.expr]:
-    """What runs when `function` is called: its statements, or the expression of a lambda."""
     return [function.body] if isinstance(function, ast.Lambda) else function.body
 
 
 def method_of(node: ast.AST | None, name: str) -> ast.FunctionDef | None:
-    """The method called `name` that the body of a class defines."""
     body = node.body if isinstance(node, ast.ClassDef) else []
     return next((each for each in body if isinstance(each, ast.FunctionDef) and each.name == name), None)
 
@@ -331,7 +327,6 @@ def integer(node: ast.AST | None) -> int | None:
 
 
 def is_false(node: ast.AST | None) -> bool:
-    """Is it a constant that counts as false, such as None, 0 or False?"""
     return isinstance(node, ast.Constant) and not node.value
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from perflint.torch_ops.operation import (
 )
 
 PATH = Path(__file__).with_name("torch_table.json")
+DESCRIBED = ("functions", "methods", "attributes", "distribution", "classes")  # sections of names
 
 _TRAITS = frozenset(TRAITS)
 METHODS = "torch.Tensor."  # what qualified names of methods begin with
@@ -51,7 +53,6 @@ def of_function(qualified: str) -> Operation | None:
 
 @functools.cache
 def of_method(name: str) -> Operation | None:
-    """What a method of torch.Tensor does."""
     return _operation("methods", name)
 
 
@@ -81,7 +82,6 @@ def of_name(name: str) -> Operation | None:
 
 @functools.cache
 def does(name: str, trait: Trait) -> bool:
-    """Whether the operation of that last name has the trait, be it called as a method or as a function."""
     operation = of_name(name)
     return operation is not None and operation.does(trait)
 
@@ -117,19 +117,19 @@ def public_class(qualified: str) -> str:
 
 
 def _class_text(qualified: str) -> str:
-    classes: dict[str, str] = _table()["classes"]
+    classes: dict[str, str] = table()["classes"]
     return classes.get(qualified) or classes.get(public_class(qualified), "")
 
 
 @functools.cache
 def exports(module: str) -> frozenset[str]:
     """The names which `from module import *` binds, of the modules that are usually imported so."""
-    table = _table()
-    if module not in table["exports"]:
+    known = table()
+    if module not in known["exports"]:
         return frozenset()
-    entries = (each.rpartition(".") for section in ("functions", "classes") for each in table[section])
+    entries = (each.rpartition(".") for section in ("functions", "classes") for each in known[section])
     listed = {name for head, _, name in entries if head == module and name[0] != "_"}
-    others = table["exports"][module]
+    others = known["exports"][module]
     return frozenset(name for name in listed.union(others) if name[0] != "-" and f"-{name}" not in others)
 
 
@@ -140,7 +140,7 @@ def is_exported(name: str) -> bool:
 
 @functools.cache
 def _exported() -> frozenset[str]:
-    return frozenset().union(*map(exports, _table()["exports"]))
+    return frozenset().union(*map(exports, table()["exports"]))
 
 
 def short_name(qualified: str) -> str:
@@ -149,13 +149,24 @@ def short_name(qualified: str) -> str:
 
 
 @functools.cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(PATH.read_bytes())
-    return table
+def table() -> dict[str, Any]:
+    """The sections of the table: what it says of each name, `exports` by module, and its `source`."""
+    sections = json.loads(PATH.read_bytes())
+    return {name: dict(_by_name(each)) if name in DESCRIBED else each for name, each in sections.items()}
+
+
+def _by_name(section: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each name with what is said of it: a `.name` is of the same module as the one before it."""
+    for words, names in section.items():
+        module = ""
+        for each in names.split(" "):
+            name = f"{module}{each}" if each.startswith(".") else each
+            module = name.rpartition(".")[0]
+            yield name, words
 
 
 def _operation(section: str, name: str) -> Operation | None:
-    text = _table()[section].get(name)
+    text = table()[section].get(name)
     return None if text is None else _decode(text, name)
 
 
@@ -206,6 +217,7 @@ def _decode_argument(text: str) -> Argument:
 
 
 __all__ = [
+    "DESCRIBED",
     "FALSE",
     "NONE",
     "NUMBER",
@@ -234,5 +246,6 @@ __all__ = [
     "of_name",
     "public_class",
     "short_name",
+    "table",
     "writes_in_place",
 ]

@@ -47,7 +47,6 @@ def is_pure(name: str) -> bool:
 
 
 def composes(name: str) -> bool:
-    """Does the class `name` make one callable of others?"""
     return name.startswith("torchvision.transforms.") and name.rpartition(".")[2] in _COMPOSERS
 
 

@@ -160,7 +160,6 @@ class Operation:
     variants: tuple[Variant, ...] = ()
 
     def does(self, trait: Trait) -> bool:
-        """Whether the operation has this trait."""
         return trait in self.traits
 
     @property

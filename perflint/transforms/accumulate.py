@@ -33,12 +33,12 @@ from perflint.transforms.collected import (
     last_converted,
     shape_of_one,
 )
-from perflint.transforms.host_reads import Read, item_of, read_of, way_to
+from perflint.transforms.host_code import Read, item_of, read_of, way_to
 from perflint.transforms.operations import InsertAfter, Replace, expression
 from perflint.transforms.operations import statement as statement_of
 from perflint.transforms.rewrite import Blocked, rewrite
 
-_FLOAT_FORMATS = frozenset("eEfFgG%")
+FLOAT_FORMATS = frozenset("eEfFgG%")
 _PLAIN = re.compile(r"%%|%[-+ #0-9.*]*[diueEfFgG]|\{\{|\}\}|\{[^{}:!]*:[^{}]*[eEfFgG%]\}")  # shows 0 as 0.0
 _ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
@@ -73,7 +73,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     if not read.is_scalar:
         raise Blocked("a whole tensor is copied, not one number")
     if not read.converts_to:
-        _check_real(program, read.base)
+        check_real(program, read.base)
     safety = _linear(program, read, added)
     found = accumulator_of(program, read, statement, path)
     starts = _starting_values(program, found)
@@ -120,7 +120,6 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
 
 
 def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
-    """Where a local sum is read after the loop; None where others may read it, too."""
     function = program.function_of(found.loop)
     if function is None:
         return None
@@ -144,15 +143,11 @@ def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
 
 
 def _reads_alike(program: Program, node: ast.expr) -> bool:
-    """Does whole code around it treat an integer as it does a float?"""
     read = program.parent(node)
     if isinstance(read, ast.Compare):
         return all(isinstance(each, _ORDERING) for each in read.ops)
-    if text := _template(program, node):
-        return not re.search(r"[%{]", _PLAIN.sub("", text))
-    if isinstance(read, ast.FormattedValue):
-        form = read.format_spec.values[-1:] if isinstance(read.format_spec, ast.JoinedStr) else []
-        return any(isinstance(each, ast.Constant) and str(each.value)[-1:] in _FLOAT_FORMATS for each in form)
+    if shows_as_float(program, node):
+        return True
     if isinstance(read, ast.AugAssign) and read.target is node:
         divisor = read.value
     elif isinstance(read, ast.BinOp) and read.left is node:
@@ -164,8 +159,17 @@ def _reads_alike(program: Program, node: ast.expr) -> bool:
     return isinstance(read.op, ast.Div) and is_plain
 
 
+def shows_as_float(program: Program, node: ast.expr) -> bool:
+    """Is it formatted as a float, whatever number it is?"""
+    read = program.parent(node)
+    if text := _template(program, node):
+        return not re.search(r"[%{]", _PLAIN.sub("", text))
+    form = read.format_spec if isinstance(read, ast.FormattedValue) else None
+    last = form.values[-1:] if isinstance(form, ast.JoinedStr) else []
+    return any(isinstance(each, ast.Constant) and str(each.value)[-1:] in FLOAT_FORMATS for each in last)
+
+
 def _template(program: Program, node: ast.expr) -> str:
-    """The text into which `"..." % node` or `"...".format(node)` puts it; empty for other code."""
     around = program.parent(node)
     outer = program.parent(around) if isinstance(around, ast.Tuple) else around
     if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mod) and outer.left is not node:
@@ -196,7 +200,6 @@ def _part_of_tensor(program: Program, read: Read, statement: ast.stmt, added: as
 
 
 def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
-    """The safety of doing the steps from the read to the sum on the device; raises Blocked."""
     safety = Safety.EXACT
     for step, part in way_to(program, read.top, added):
         if isinstance(step, ast.UnaryOp) and isinstance(step.op, ast.USub):
@@ -214,11 +217,11 @@ def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
             raise Blocked("it is combined with another read, and host arithmetic may fail where a device's does not")
         if program.value(other).kind is not Kind.NUMBER and receiver_of(other, "double") is None:
             raise Blocked(f"`{program.segment(other)}` is not known to be a number")
-        _check_real(program, other)
+        check_real(program, other)
     return safety
 
 
-def _check_real(program: Program, node: ast.expr) -> None:
+def check_real(program: Program, node: ast.expr) -> None:
     if may_be_complex(program, node):
         raise Blocked("the sum may be a complex number: the file computes with such")
 
@@ -246,7 +249,6 @@ def _is_small(program: Program, node: ast.expr) -> bool:
 
 
 def _starting_values(program: Program, found: Accumulator) -> list[int | float]:
-    """The literal numbers that the variable may hold when the loop starts or sets it; raises Blocked."""
     region = start_region(program, found.loop, found.path, _is_number)
     if region is None:
         raise Blocked(f"`{found.path}` is not known to start as a number")
@@ -284,11 +286,15 @@ def _conversions_inside(program: Program, found: Accumulator, convert: str, keep
 
 
 def _converted(program: Program, node: ast.Name | ast.Attribute, path: str, convert: str) -> Replace:
-    start, end = program.span(node)
-    in_string = any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node))
-    if program.text[start:end] != path or (in_string and program.text[end:].lstrip()[:1] == "="):
+    if program.segment(node) != path or is_in_string(program, node):
         raise Blocked(f"line {node.lineno} reads `{path}` inside a string")
     return Replace(node, expression(f"{convert}({{sum}})", sum=node))
+
+
+def is_in_string(program: Program, node: ast.expr) -> bool:
+    """Is its code shown, too, as in `f"{loss=}"`?"""
+    in_string = any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node))
+    return in_string and program.text[program.span(node)[1] :].lstrip()[:1] == "="
 
 
 def _follows(program: Program, node: ast.expr, found: Accumulator) -> bool:
@@ -312,13 +318,12 @@ def _check_other_additions(program: Program, found: Accumulator, statement: ast.
             or (kind == INTEGER and not _is_integer(program, value))
         ):
             raise Blocked(f"line {other.lineno} adds something else to `{found.path}`")
-        _check_real(program, value)
+        check_real(program, value)
         if isinstance(other, ast.AugAssign) and isinstance(other.op, ast.Sub):
             _check_subtracted(program, other.value)
 
 
 def _check_subtracted(program: Program, node: ast.expr) -> None:
-    """Raises Blocked where `node` may be a bool, which tensors can't subtract."""
     if not _is_no_bool(program, node):
         raise Blocked(f"`{program.segment(node)}` may be a bool, which is not subtracted from a tensor")
 
@@ -346,7 +351,6 @@ def _settles_on_cuda(program: Program) -> bool:
 
 
 def _devices(program: Program) -> Iterator[ast.expr]:
-    """The devices that tensors and modules are moved to; for `.cuda()` the call itself."""
     for call in program.of_type(ast.Call):
         if receiver_of(call, "cuda") is not None:
             yield call

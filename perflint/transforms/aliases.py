@@ -22,7 +22,6 @@ _COPY = "write to a copy, made by `.clone()`"
 
 
 def is_own(program: Program, region: ast.AST, node: ast.expr) -> bool:
-    """Is the memory of `node` made by the function, or in the same iteration of the loop, `region`?"""
     points, graph = program.get(Memory).points_to(node), program.get(Memory).graph(node)
     carried = frozenset().union(*map(points.held, graph.carried(region)))
     values = graph.definitions(root_of(node))
@@ -33,7 +32,6 @@ def is_own(program: Program, region: ast.AST, node: ast.expr) -> bool:
 
 
 def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
-    """Is it made by the function or module, or anew in each iteration of the loop, `region`?"""
     if place.is_outside or not isinstance(place.root, ast.AST):
         return False
     return isinstance(region, (*FUNCTIONS, ast.Module)) or graph.is_within(place.root, region)
@@ -123,7 +121,6 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
 
 
 def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, write: Write) -> bool:
-    """Is it a write to a container, or a direct one to a variable that the step finds as it is?"""
     if not isinstance(write.node, ast.stmt | ast.expr) or _fills(program, write.node) or _is_container(write.to):
         return True
     for name in names_of(program, points, write, called=True):

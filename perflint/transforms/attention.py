@@ -78,7 +78,6 @@ def fused_attention(program: Program, found: Attention) -> Fix:
 
 
 def _check_modules(program: Program, found: Attention) -> None:
-    """Raise Blocked where others replace the modules called in between, or see what these are given."""
     for call in (found.softmax, *found.kept):
         func = call.func if isinstance(call, ast.Call) else None
         if isinstance(func, ast.Attribute) and path_of(func.value) == "self":
@@ -89,7 +88,6 @@ def _check_modules(program: Program, found: Attention) -> None:
 
 
 def _has_rows(program: Program, found: Attention, query: ast.expr) -> bool:
-    """Have the queries surely two axes, which the kernel needs but a product doesn't?"""
     made, softmax = operation(program, found.first), operation(program, found.softmax)
     if made is not None and made.name in ("einsum", "bmm"):
         return True
@@ -98,7 +96,6 @@ def _has_rows(program: Program, found: Attention, query: ast.expr) -> bool:
 
 
 def _check_softmax(program: Program, found: Attention) -> None:
-    """Raise Blocked where the softmax may be over the queries, or casts the scores."""
     if found.axis != -1 and program.get(Shapes).shape(found.scores).rank != found.axis + 1:
         raise Blocked(f"it isn't known whether axis {found.axis} is that of the keys: -1 is", found.softmax)
     is_function = found.scores in found.softmax.args
@@ -107,14 +104,12 @@ def _check_softmax(program: Program, found: Attention) -> None:
 
 
 def _check_heads(program: Program, found: Attention, query: ast.expr) -> None:
-    """Raise Blocked where the tensors have no axis of heads: below four axes, no kernel is fused."""
     made = operation(program, found.first)
     if (made is not None and made.name == "bmm") or (program.get(Shapes).shape(query).rank or 4) < 4:
         raise Blocked("the fused kernels take four axes: give queries, keys and values one of heads, by `unsqueeze(1)`")
 
 
 def _changes(program: Program, found: Attention, gone: tuple[ast.stmt, ...], made: ast.Call) -> list[Operation]:
-    """The statements `gone` replaced by one that names what is `made`, which stands for the product."""
     last, name = program.statement_of(found.last), getattr(found.weights, "id", "")
     others = {each.id for each in ast.walk(last) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
     if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name) and last.targets[0].id not in others:
@@ -170,7 +165,6 @@ def _key(program: Program, turned: ast.expr) -> ast.expr:
 
 
 def _sizes(program: Program, query: ast.expr, key: ast.expr, turned: ast.expr) -> tuple[set[str], set[str]]:
-    """The symbols of the numbers of queries and keys, and of their size."""
     asked, keyed = (program.get(Shapes).shape(each) for each in (query, turned))
     rows, size = (-2, -1) if key is turned else (-1, -2)
     return {asked.size(-2), keyed.size(rows)}, {asked.size(-1), keyed.size(size)}
@@ -247,13 +241,11 @@ def _inverse_root(program: Program, node: ast.expr) -> ast.expr | None:
 
 
 def _is_default(program: Program, scale: ast.expr, divides: bool, sizes: set[str]) -> bool:
-    """Is it the square root of the heads' size, the kernel's default?"""
     size = _root(program, scale) if divides else _inverse_root(program, scale)
     return size is not None and program.get(Shapes).size(size) in sizes
 
 
 def _is_causal(program: Program, step: ast.AST, lengths: set[str]) -> bool:
-    """Does it set the scores to -inf where a triangle is zero, for as many queries as keys?"""
     made = operation(program, step)
     if made is None or made.name != "masked_fill" or len(made.arguments) != 2:
         return False
@@ -286,7 +278,6 @@ def _is_triangle(program: Program, node: ast.expr) -> bool:
 
 
 def _is_changed(program: Program, buffer: ast.Attribute) -> bool:
-    """May anybody do more with the buffer than compare parts, bind it, or load another in its place?"""
     attributes = program.get(Attributes)
     if not attributes.is_own(buffer) or any(each.attr in _ALL_BUFFERS for each in program.of_type(ast.Attribute)):
         return True

@@ -21,8 +21,6 @@ _BEHIND = cst.SimpleWhitespace("  ")
 
 @dataclass
 class Changes:
-    """What becomes of a statement."""
-
     replaced: ReplaceStatements | None = None
     before: list[ast.stmt] = field(default_factory=list)
     after: list[ast.stmt] = field(default_factory=list)
@@ -88,7 +86,6 @@ class Block:
         return self._above.get(line, _above(line))
 
     def _changed(self, rest: Sequence[Any], changes: Changes) -> tuple[list[Any], int]:
-        """The lines that stand for the first one, or for those that are replaced, and how many these are."""
         first = rest[0]
         start = self._trees.spans[first][0]
         self._column = start - self._trees.text.rfind("\n", 0, start) - 1
@@ -116,7 +113,6 @@ class Block:
         return lines, count
 
     def _split(self, first: Any, changes: Changes) -> None:
-        """Divide what stands above the first line between it and the statement put before it."""
         new = [*changes.before, *(changes.replaced.new if changes.replaced else ())]
         lines = list(self._leading(first))
         if first in self._moved:

@@ -39,7 +39,6 @@ class Coder:
         self.rows: dict[str, tuple[int, ...]] = {}
 
     def expression(self, node: ast.expr) -> cst.BaseExpression:
-        """The libcst node of `node`, without brackets around it."""
         found = self._of_program(node)
         if isinstance(found, cst.BaseExpression):
             return in_brackets(self.update(found))
@@ -96,7 +95,6 @@ def _text(node: ast.AST) -> str:
 
 
 def _like(node: ast.AST, number: str) -> ast.expr | None:
-    """An expression of marks that binds as `node` does, to get brackets where that needs them."""
     if not isinstance(node, _LOOSE):
         return None
     mark = ast.Name(_LIKE + number, ast.Load())
@@ -247,7 +245,6 @@ def in_brackets(node: cst.BaseExpression, *, needed: bool = False) -> cst.BaseEx
 
 
 def unbroken(node: cst.BaseExpression) -> cst.BaseExpression:
-    """`node`, in brackets if it would break off at the end of a line."""
     text = _MODULE.code_for_node(node)
     if "\n" not in text:
         return node
@@ -258,7 +255,6 @@ def unbroken(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _spaced(node: cst.Slice) -> cst.Slice:
-    """`x[a + 1 : b]`, and `x[a:b]`, as formatters write them."""
     parts = [part for part in (node.lower, node.upper, node.step) if part is not None]
     if all(isinstance(part, _SIMPLE) for part in parts):
         return node
@@ -326,7 +322,6 @@ def with_keywords(trees: Trees, old: cst.Call, call: cst.Call, given: Given) -> 
 
 
 def with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:
-    """`from module import ...` with these names, too."""
     assert not isinstance(node.names, cst.ImportStar)
     above = node.lpar.whitespace_after if isinstance(node.lpar, cst.LeftParen) else _BLANK
     fresh = [cst.ImportAlias(cst.Name(name)) for name in names]

@@ -21,7 +21,7 @@ from perflint.syntax.scopes import local_names
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of, receiver_of
 from perflint.transforms.aliases import is_own
-from perflint.transforms.host_reads import Read, read_of
+from perflint.transforms.host_code import Read, read_of
 from perflint.transforms.names import name_of_torch, of_torch, taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, statement
 from perflint.transforms.operations import statement as statement_of
@@ -94,7 +94,6 @@ def flattened(program: Program, node: ast.expr) -> str:
 
 
 def _is_left_alone(program: Program, node: ast.expr, loop: ast.AST) -> bool:
-    """Is it computed anew in each iteration, and only computed with and back-propagated?"""
     graph = program.get(Flow).graph(node)
     values = graph.definitions(node) if isinstance(node, ast.Name) else frozenset()
     made = next(iter(values)) if len(values) == 1 else None
@@ -116,7 +115,6 @@ def _only_computes(program: Program, use: ast.Name) -> bool:
 
 
 def is_new(program: Program, node: ast.expr) -> bool:
-    """Does `node` give a tensor whose memory nobody else can write to?"""
     if isinstance(node, ast.BinOp) or (isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.UAdd)):
         return program.value(node).kind is Kind.TENSOR
     if not isinstance(node, ast.Call) or any(keyword.arg == "out" for keyword in node.keywords):
@@ -144,7 +142,6 @@ def _only_steps(program: Program, write: Write) -> bool:
 
 
 def _check_list(program: Program, found: Accumulator, name: ast.Name) -> None:
-    """Raise Blocked unless the list is empty before the loop, and one line alone touches it in there."""
     graph = program.get(Flow).graph(name)
     made = [each for each in graph.definitions(name) if isinstance(each, Definition)]
     source = made[0].source if len(made) == 1 and not made[0].steps else None
@@ -207,7 +204,6 @@ def slot_store(program: Program, sync: Sync) -> Fix | None:
 
 
 def _made(program: Program, kept: ast.Name) -> Definition | None:
-    """The call that fills the tensor on the host, if the name can have no other result."""
     found = program.get(Flow).graph(kept).definitions(kept)
     made = next(iter(found)) if len(found) == 1 else None
     source = made.source if isinstance(made, Definition) and not made.steps else None
@@ -229,7 +225,6 @@ def _counts(program: Program, loop: ast.For, index: ast.Name) -> bool:
 
 
 def _check(program: Program, loop: ast.For, read: Read, kept: ast.Name, made: Definition) -> None:
-    """Raise Blocked unless all numbers are of one kind, and nobody reads the tensor before the loop ends."""
     if read.converts_to == "int":
         raise Blocked("int() cuts the value off in every iteration")
     if differs(program, read.base) or may_be_complex(program, read.base):
@@ -319,7 +314,6 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
 
 
 def last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
-    """The last statement right behind the loop, in its order, that converts its sum or list; or the loop."""
     block = program.block_of(loop)
     for each in block[block.index(loop) + 1 :]:
         if not _converts(program, each):
@@ -329,7 +323,6 @@ def last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
 
 
 def _converts(program: Program, statement: ast.stmt) -> bool:
-    """Is it `x = float(x)`, `x = torch.cat(x_parts)`, or `x = torch.stack(x).tolist()` below `if x:`?"""
     if isinstance(statement, ast.If):
         is_alone = len(statement.body) == 1 and not statement.orelse
         value = _assigned_call(statement.body[0]) if is_alone else None
@@ -351,7 +344,6 @@ def _assigned_call(statement: ast.stmt) -> ast.Call | None:
 
 
 def _converted(statement: ast.stmt, call: ast.expr | None) -> tuple[str, str]:
-    """The paths of what a statement sets and of what `call` is given besides constants, or ""."""
     if not isinstance(statement, ast.Assign) or not isinstance(call, ast.Call) or not call.args:
         return "", "?"
     rest = (*call.args[1:], *(each.value for each in call.keywords))

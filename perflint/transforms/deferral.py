@@ -15,8 +15,7 @@ from perflint.analysis.values.device_use import scripting
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, handed_over
-from perflint.transforms.host_code import is_output, name_of_library, raising, writes_streams
-from perflint.transforms.host_reads import reads_device
+from perflint.transforms.host_code import is_output, name_of_library, raising, reads_device, writes_streams
 from perflint.transforms.names import check_alone, importing, taken_around
 from perflint.transforms.operations import Operation, ReplaceStatements, apart, in_rows, new, statement, statements
 from perflint.transforms.report_body import ReportBody
@@ -54,7 +53,6 @@ def _output(program: Program, sync: Sync) -> ast.Expr:
 
 
 def _deferred(program: Program, old: ast.Expr, later: str) -> list[Operation]:
-    """What defers the call `old`: a lambda where that fits on its line, else a function."""
     assert isinstance(old.value, ast.Call)
     _check_place(program, old)
     body, call = ReportBody(program, old.value), old.value

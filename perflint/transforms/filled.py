@@ -80,7 +80,7 @@ def _wraps(program: Program, outer: ast.AST, made: ast.AST) -> bool:
 def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
     """The same tensor, filled on the device; raises Blocked."""
     to_device, number = moved_at_once(program, call), found.number
-    if getattr(call.func, "attr", "") == "new_tensor":
+    if getattr(call.func, "attr", "") in ("new_tensor", "new"):
         raise Blocked("write `new_full`, `new_zeros` or `new_ones`, which fill on the device")
     if not any(each.arg == "device" for each in call.keywords) and to_device is None:
         raise Blocked("it is moved to the device in a later line: make it there")

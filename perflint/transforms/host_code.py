@@ -1,4 +1,4 @@
-"""Tells what code of the host does: whether it only puts something out, or adds up, and whether it may raise."""
+"""Tells what code of the host does: how it reads a number, whether it only puts something out, whether it may raise."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import ast
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
@@ -19,7 +21,103 @@ from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.dtypes import INTEGER, is_integer, number_kind
 from perflint.analysis.values.numbers import is_number
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import own_nodes, path_of
+from perflint.syntax.walk import own_nodes, path_of, receiver_of
+from perflint.transforms.operations import Replace, expression
+
+_LINKS = frozenset({"detach", "cpu", "item", "numpy"})
+_CONVERSIONS = ("float", "int")
+_READS = frozenset({"item", "cpu", "numpy", *_CONVERSIONS})
+
+
+@dataclass(frozen=True)
+class Read:
+    """`top` is the value of the tensor `base` on the host; `converts_to`: by float() or int(), or neither."""
+
+    top: ast.expr
+    base: ast.expr
+    is_scalar: bool
+    converts_to: str
+
+    def replaced(self, suffix: str) -> Replace:
+        return Replace(self.top, expression(f"{{base}}{suffix}", base=self.base))
+
+
+def read_of(program: Program, sync: Sync) -> Read:
+    top: ast.expr = sync.node
+    while (above := _above(program, top)) is not None:
+        top = above
+    base, links = top, list[str]()
+    while (link := link_of(program, base)) is not None:
+        links.append(link[0])
+        base = link[1]
+    converts_to = next((name for name in ("int", "float") if name in links), "")  # float(int(x)) cuts, too
+    return Read(top, base, "item" in links or bool(converts_to), converts_to)
+
+
+def item_of(node: ast.AST) -> ast.expr | None:
+    return receiver_of(node, "item")
+
+
+def link_of(program: Program, node: ast.AST | None) -> tuple[str, ast.expr] | None:
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return node.attr, node.value
+    if not isinstance(node, ast.Call):
+        return None
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _LINKS and not node.args:
+        return node.func.attr, node.func.value
+    name = program.qualified(node.func).removeprefix("builtins.")
+    return (name, node.args[0]) if name in _CONVERSIONS and len(node.args) == 1 and not node.keywords else None
+
+
+def _above(program: Program, node: ast.expr) -> ast.expr | None:
+    parent = program.parent(node)
+    call = program.parent(parent) if isinstance(parent, ast.Attribute) else parent
+    link = link_of(program, call)
+    return call if isinstance(call, ast.Call) and link is not None and link[1] is node else None
+
+
+def way_to(program: Program, start: ast.expr, end: ast.expr) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """The expressions from `start` up to `end`, each with the part of it that leads down to `start`."""
+    child: ast.AST = start
+    while child is not end:
+        parent = program.parent(child)
+        assert parent is not None
+        yield parent, child
+        child = parent
+
+
+def reads_device(program: Program, node: ast.AST) -> bool:
+    implicit = program.get(implicit_reads)
+    return any(
+        isinstance(each, ast.expr) and (each in implicit or tensor_read(program, each) is not None)
+        for each in ast.walk(node)
+    )
+
+
+def tensor_read(program: Program, node: ast.expr) -> ast.expr | None:
+    base, reads = node, False
+    while True:
+        func = base.func if isinstance(base, ast.Call) and not base.args else None
+        if isinstance(func, ast.Attribute) and func.attr == "tolist":
+            base, reads = func.value, True
+            continue
+        link = link_of(program, base)
+        if link is None or (link[0] in _CONVERSIONS and program.value(link[1]).kind is not Kind.TENSOR):
+            return base if reads else None
+        base, reads = link[1], reads or link[0] in _READS
+
+
+def _reads_of(program: Program) -> list[Sync]:
+    return list(syncs(program))
+
+
+def implicit_reads(program: Program) -> set[ast.expr]:
+    return {sync.tensor for sync in program.get(_reads_of) if not sync.explicit}
+
+
+def waiting_reads(program: Program) -> set[ast.expr]:
+    return {sync.node for sync in program.get(_reads_of)}
+
 
 STREAMS = frozenset({"sys.stdout", "sys.stderr"})
 _LEVELS = frozenset("debug info warning warn error critical log".split())
@@ -64,7 +162,6 @@ def writes_streams(program: Program, call: ast.Call) -> bool:
 
 
 def name_of_library(program: Program, call: ast.Call) -> str:
-    """The qualified name of a function of a library; also of `sys`, where `from ... import *` brings that in."""
     path = path_of(call.func)
     is_given = path.startswith("sys.") and not any(
         each.id == "sys" and not isinstance(each.ctx, ast.Load) for each in program.of_type(ast.Name)
@@ -79,14 +176,12 @@ def is_leveled(call: ast.Call) -> bool:
 
 
 def is_log(program: Program, node: ast.expr) -> bool:
-    """Is it a variable of the module, given once, that holds a log?"""
     bindings = program.get(Flow).graph_of(program.tree).bindings
     is_global = isinstance(node, ast.Name) and len(bindings.get(node.id, ())) == 1
     return is_global and _makers(program, node) == {"logging.getLogger"}
 
 
 def _makers(program: Program, node: ast.expr) -> set[str]:
-    """The library's functions that make what `node` holds; "?" for what others make."""
     found = set[str]()
     for source in program.get(Origins).of(node):
         is_none = isinstance(source, ast.Constant) and source.value is None
@@ -121,7 +216,6 @@ def counted(program: Program, functions: Collection[str]) -> frozenset[str]:
 
 
 def _is_meter(program: Program, function: ast.AST) -> bool:
-    """Does a method only add up, in attributes of its object, numbers that it is given?"""
     if not isinstance(function, ast.FunctionDef):
         return False
     nodes = list(own_nodes(function))
@@ -142,7 +236,6 @@ def _is_meter(program: Program, function: ast.AST) -> bool:
 
 
 def _counts_itself(program: Program, node: ast.AST, method: ast.FunctionDef) -> bool:
-    """Is it a constant, or an attribute that only the method and numbers set?"""
     if not isinstance(node, ast.Attribute):
         return program.value(node).is_literal
     if program.is_edited_elsewhere(node.attr):
@@ -184,7 +277,6 @@ def _raises(program: Program, node: ast.AST) -> bool:
 
 
 def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator, right: ast.expr) -> bool:
-    """Does it divide by a possible zero, raise to a power, or format numbers as whole ones?"""
     values = [program.value(each) for each in (left, right)]
     if any(each.kind is Kind.TENSOR for each in values):
         return False
@@ -198,7 +290,6 @@ def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator,
 
 
 def _is_positive(program: Program, node: ast.expr) -> bool:
-    """Is it surely not zero: a written number, a count plus one, or the size of a batch?"""
     literal = program.value(node).literal
     if isinstance(literal, int | float):
         return literal != 0
@@ -238,7 +329,6 @@ def _is_total(name: str, arguments: int) -> bool:
 
 
 def _fails(program: Program, call: ast.Call) -> bool:
-    """Does a function of Python's raise for NaN, a number out of its range, or nothing?"""
     head, _, name = program.qualified(call.func).rpartition(".")
     if head == "math":
         is_known = all(program.value(each).is_literal for each in call.args)

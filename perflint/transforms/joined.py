@@ -67,7 +67,6 @@ class Growth:
 
 
 def growth(program: Program, statement: ast.stmt) -> Growth | None:
-    """How an assignment makes a tensor longer by one part at its end; None where it doesn't."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
         return None
     path, call = path_of(statement.targets[0]), operation(program, statement.value)
@@ -130,7 +129,6 @@ def _update(program: Program, join: ast.Call) -> _Update:
 
 
 def _first(program: Program, statement: ast.Assign, name: str) -> tuple[ast.expr | None, ast.stmt]:
-    """What the first iteration sets the name to, told by `is None`, and the whole statement."""
     value = statement.value
     if isinstance(value, ast.IfExp):
         return _chosen(value.test, value.body, value.orelse, name), statement
@@ -145,7 +143,6 @@ def _first(program: Program, statement: ast.Assign, name: str) -> tuple[ast.expr
 
 
 def _chosen(test: ast.expr, body: ast.expr, orelse: ast.expr, name: str) -> ast.expr:
-    """The branch taken while the variable is None; raises Blocked for other tests."""
     is_test = isinstance(test, ast.Compare) and path_of(test.left) == name and len(test.ops) == 1
     if isinstance(test, ast.Compare) and is_test and getattr(test.comparators[0], "value", name) is None:
         return body if isinstance(test.ops[0], ast.Is) else orelse
@@ -153,7 +150,6 @@ def _chosen(test: ast.expr, body: ast.expr, orelse: ast.expr, name: str) -> ast.
 
 
 def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
-    """Raise Blocked where other code runs in between, or in another context such as no_grad."""
     compiler = scripting(program)
     if compiler is not None or program.is_said(Says.COMPILES):
         raise Blocked("torch.jit compiles this program: it may know tensors alone", compiler)
@@ -174,7 +170,6 @@ def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
 
 
 def _check_same_each_time(program: Program, join: ast.Call, loop: Loop) -> None:
-    """Raise Blocked unless `join` is told the same in each iteration and after them."""
     stored = {each.id for each in own_nodes(loop) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
     for given in (*join.args[1:], *(each.value for each in join.keywords)):
         number = given.operand if isinstance(given, ast.UnaryOp) else given
@@ -240,8 +235,6 @@ def _check_own(
 
 
 class _Fresh(PointsTo):
-    """Takes what modules give, and the batches of loaders, to be new."""
-
     def result(self, call: ast.Call) -> Locations:
         is_ours = self.program.callee(call) is not None or self._dispatched(call)
         is_new = self.program.value(call.func).kind is Kind.MODULE and not is_ours

@@ -16,7 +16,7 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, integer, own_nodes, path_of
-from perflint.transforms.host_reads import Read, read_of
+from perflint.transforms.host_code import Read, read_of
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertBefore, Replace, expression, statement
 from perflint.transforms.rewrite import rewrite
@@ -98,7 +98,6 @@ def _parts(index: ast.expr) -> tuple[ast.expr, int | None]:
 
 
 def _counting(program: Program, index: ast.expr) -> ast.For | None:
-    """The loop over a range that counts the index, if it is around that directly."""
     found = program.get(Flow).graph(index).definitions(index) if isinstance(index, ast.Name) else ()
     made = next(iter(found), None)
     for each in program.ancestors(index):
@@ -136,7 +135,6 @@ def _may_be_none(source: ast.expr | None) -> bool:
 
 
 def _copied(program: Program, elements: Collection[_Element]) -> str:
-    """What copies the numbers that are read: up to the last that is counted, where none counts from the end."""
     first = next(iter(elements))
     flat = "" if program.get(Shapes).shape(first.name).rank == 1 else ".flatten()"
     start = _start(program, first.loop)
@@ -150,7 +148,6 @@ def _copied(program: Program, elements: Collection[_Element]) -> str:
 
 
 def _start(program: Program, loop: ast.For) -> int | None:
-    """Where a range begins that counts up; None where that isn't known."""
     first, *others = _arguments(program, loop) or [loop.iter]
     counts_up = len(others) < 2 or (integer(others[1]) or 0) > 0
     return (integer(first) if others else 0) if counts_up else None

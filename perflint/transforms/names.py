@@ -23,8 +23,6 @@ _SPEAKING = 3  # letters of a name
 
 @dataclass(frozen=True)
 class Taken:
-    """The names that stand for something already."""
-
     names: set[str]
 
     def fresh(self, name: str) -> str:
@@ -41,7 +39,6 @@ def taken_around(program: Program, node: ast.AST) -> Taken:
 
 
 def name_of_torch(program: Program) -> str:
-    """How the program calls torch; empty where it does not import it as a whole."""
     imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
     return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
 
@@ -60,7 +57,6 @@ def of_torch(program: Program, dotted: str, node: ast.AST) -> ast.expr:
 
 
 def names_in(root: ast.AST) -> Iterator[str]:
-    """The names that the code of `root` gives a value, or reads."""
     for node in ast.walk(root):
         if isinstance(node, ast.alias):
             yield (node.asname or node.name).partition(".")[0]
@@ -85,7 +81,6 @@ def check_alone(program: Program, statement: ast.stmt, *beside: ast.stmt) -> Non
 
 
 def subject_of(program: Program, node: ast.expr) -> ast.Name | None:
-    """The variable of which a call computes something: `loss` of `loss.mean()` and `np.mean(loss)`."""
     if isinstance(node, ast.Call):
         name = program.qualified(node.func)
         if not name:
@@ -148,7 +143,6 @@ def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Oper
 
 
 def _placed(program: Program, new: ast.stmt, module: str) -> Operation:
-    """Beside the imports of torch, in order; else after the imports at the top, or what precedes them."""
     head: list[ast.stmt] = []
     for each in program.tree.body:
         if not (isinstance(each, _Import) or _is_docstring(program, each)):
@@ -163,7 +157,6 @@ def _placed(program: Program, new: ast.stmt, module: str) -> Operation:
 
 
 def _group_of_torch(head: list[ast.stmt]) -> list[_Import]:
-    """The imports that stand with torch's first one, no blank line between them."""
     groups: list[list[_Import]] = []
     for each in head:
         if not isinstance(each, _Import) or (isinstance(each, ast.ImportFrom) and each.module == "__future__"):

@@ -25,8 +25,6 @@ _NOTE = "_perflint_note"
 
 @dataclass(frozen=True)
 class Replace:
-    """One expression stands in the place of another."""
-
     old: ast.expr
     new: ast.expr
 
@@ -41,16 +39,12 @@ class ReplaceStatements:
 
 @dataclass(frozen=True)
 class InsertBefore:
-    """Statements stand before another one."""
-
     statement: ast.stmt
     new: tuple[ast.stmt, ...]
 
 
 @dataclass(frozen=True)
 class InsertAfter:
-    """Statements stand after another one."""
-
     statement: ast.stmt
     new: tuple[ast.stmt, ...]
 
@@ -65,16 +59,12 @@ class AddKeywords:
 
 @dataclass(frozen=True)
 class AddName:
-    """`from module import ...` imports one name more."""
-
     statement: ast.ImportFrom
     name: str
 
 
 @dataclass(frozen=True)
 class Decorate:
-    """A definition has one more decorator, directly above it."""
-
     definition: Definition
     decorator: ast.expr
 
@@ -133,8 +123,6 @@ def is_new(node: ast.AST) -> bool:
 
 
 def derived(old: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> ast.expr:
-    """The expression `old` with other `parts` in it; what is made stands where it did."""
-
     def copied(node: Any) -> Any:
         if isinstance(node, list):
             items = [copied(each) for each in node]
@@ -169,7 +157,6 @@ def standing_for(statement: Node, old: ast.stmt, *, head: bool = False, last: in
 
 
 def located(node: Node, at: ast.expr | ast.stmt) -> Node:
-    """The new code `node`, told to stand where `at` does."""
     for each in _new_nodes(node):
         if "lineno" in each._attributes:
             ast.copy_location(each, at)

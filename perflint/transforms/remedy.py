@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,8 +21,9 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, name_called, own_nodes, recei
 from perflint.transforms.accumulate import accumulation
 from perflint.transforms.collected import slot_store
 from perflint.transforms.deferral import deferral
-from perflint.transforms.host_reads import read_of
+from perflint.transforms.host_code import read_of
 from perflint.transforms.listed import listed
+from perflint.transforms.metered import metered
 from perflint.transforms.rewrite import Blocked, Rewrite
 
 
@@ -46,7 +47,6 @@ class TrainingStep:
 
 
 def remedies(program: Program) -> list[HostRead]:
-    """The costly reads of the program."""
     found = hot_syncs(program)
     first = list(first_reads(program, found))
     at_once = {sync: fix for sync in first if (fix := listed(program, sync, found))}  # gains whatever else waits
@@ -94,8 +94,13 @@ def _is_accumulated(program: Program, repeat: Sync) -> bool:
 
 
 def _accumulation(program: Program, sync: Sync) -> Fix | None:
+    return slot_store(program, sync) or _tried(accumulation, program, sync) or _tried(metered, program, sync)
+
+
+def _tried(fix: Callable[[Program, Sync], Fix], program: Program, sync: Sync) -> Fix | None:
+    """The fix; None where it is blocked without a reason, because the read is of another kind."""
     try:
-        return slot_store(program, sync) or accumulation(program, sync)
+        return fix(program, sync)
     except Blocked as reason:
         if str(reason):
             raise
@@ -159,7 +164,6 @@ def _told(program: Program, left: Sequence[HostRead]) -> str:
 
 
 def _unknown(program: Program, read: Sync, reads: Sequence[HostRead]) -> Iterator[Sync]:
-    """The methods that read a value of unknown kind in the block of `read`: the host may wait for them."""
     known = {sync.node for each in reads for sync in (each.sync, *each.repeats)}
     block = program.block_of(program.statement_of(read.node))
     simple = (each for each in block if isinstance(each, ast.Assign | ast.AugAssign | ast.Expr))
@@ -183,7 +187,6 @@ def _line(program: Program, sync: Sync) -> int:
 
 
 def _is_near(program: Program, read: Sync, other: Sync) -> bool:
-    """Does `other` wait whenever `read` does, with only small operations launched in between?"""
     own, statement = program.statement_of(read.node), program.statement_of(other.node)
     block = program.block_of(statement)
     around = next((each for each in (own, *program.ancestors(own)) if each in block), None)
@@ -197,7 +200,6 @@ def _is_near(program: Program, read: Sync, other: Sync) -> bool:
 
 
 def _is_work(program: Program, node: ast.Call | ast.For | ast.While) -> bool:
-    """May it launch more than an operation, or keep the host busy?"""
     if not isinstance(node, ast.Call):
         return True
     if program.qualified(node.func):
@@ -248,7 +250,6 @@ _BUILTINS = {
 
 
 def _advice(program: Program, sync: Sync) -> str:
-    """What to do instead, by what the program does with the value."""
     if not sync.explicit and sync.kind in _SILENT:
         return _SILENT[sync.kind]
     if not sync.explicit and sync.kind == "print":
@@ -352,7 +353,6 @@ def _of_text(program: Program, node: ast.AST) -> str:
 
 
 def _reports(program: Program, call: ast.Call) -> bool:
-    """Does it print or log what it is given? What this file defines may do anything."""
     head = program.qualified(call.func).partition(".")[0]
     if name_called(call) not in _PRINTERS or program.callee(call) is not None:
         return False

@@ -50,7 +50,6 @@ def render(source: Source, operations: Sequence[Operation]) -> tuple[Edit, ...]:
 
 
 def _region(trees: Trees, operation: Operation) -> tuple[int, int, bool] | None:
-    """The characters that an operation changes together, and whether it changes all of them."""
     if isinstance(operation, Replace):
         return *trees.span(operation.old), False
     if not isinstance(operation, ReplaceStatements) or any(map(_keeps, operation.new)):
@@ -75,7 +74,6 @@ def _moved(operation: Operation) -> Iterator[ast.stmt]:
 
 
 def changed(source: Source, change: Callable[[cst.Module], cst.Module]) -> tuple[Edit, ...]:
-    """The edits that make the program what `change` makes of its module; raises Unrenderable."""
     trees = trees_of(source.text)
     return _edits(trees, change(trees.module))
 
@@ -107,8 +105,6 @@ def _begin(trees: Trees, line: cst.CSTNode) -> int:
 
 
 class _Rendering(cst.CSTTransformer):
-    """Makes the operations where they belong; the subtrees without any are not walked."""
-
     def __init__(self, trees: Trees, operations: Sequence[Operation]) -> None:
         super().__init__()
         self._trees, self._coder = trees, Coder(trees, self._updated)

@@ -14,8 +14,17 @@ from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.operations import operation
 from perflint.syntax.walk import path_of
 from perflint.torch_ops import libraries
-from perflint.transforms.host_code import STREAMS, is_leveled, is_log, writes_streams
-from perflint.transforms.host_reads import implicit_reads, link_of, reads_device, tensor_read, waiting_reads
+from perflint.transforms.host_code import (
+    STREAMS,
+    implicit_reads,
+    is_leveled,
+    is_log,
+    link_of,
+    reads_device,
+    tensor_read,
+    waiting_reads,
+    writes_streams,
+)
 from perflint.transforms.names import Taken, name_for, names_in, subject_of
 from perflint.transforms.operations import Replace, located, new, reference
 from perflint.transforms.rewrite import Blocked, shown
@@ -187,7 +196,6 @@ class ReportBody:
         return self._taken.fresh(name_for(self.program, node))
 
     def _check_order(self) -> None:
-        """Raise Blocked where what is bound may change a tensor that is copied later."""
         effects = [each for value in self._evaluated for each in ast.walk(value) if self._may_do_more(each)]
         if not effects:
             return
@@ -212,7 +220,6 @@ class ReportBody:
         return bool(self.program.qualified(name)) and all(isinstance(each.node, ast.alias) for each in bindings)
 
     def _is_setting(self, node: ast.expr) -> bool:
-        """Is it an attribute of what `parse_args` gave, which nobody in this file can write to?"""
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
             return False
         name, flow = node.value, self.program.get(Flow)
@@ -246,7 +253,6 @@ def _again(node: ast.expr) -> ast.expr:
 
 
 def _check_in_string(program: Program, node: ast.expr) -> None:
-    """Raise Blocked where an f-string shows the replaced code, or its place is unknown."""
     text = program.segment(node)
     try:
         is_there = ast.dump(ast.parse(f"({text})", mode="eval").body) == ast.dump(node)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Operations on a program, all at once."""
-
     source: Source
     operations: tuple[Operation, ...]
 
@@ -30,8 +28,6 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Codemod:
-    """A change of the program by a function from its libcst module to the changed one."""
-
     source: Source
     change: Callable[[libcst.Module], libcst.Module]
 

@@ -157,12 +157,10 @@ class Trees:
 
 @lru_cache(maxsize=8)
 def trees_of(text: str) -> Trees:
-    """The trees of `text`, of which several fixes are written."""
     return Trees(text)
 
 
 def first_offset(trees: Trees, node: cst.CSTNode) -> int:
-    """Where `node` begins, decorators and brackets around it included."""
     if isinstance(node, cst.IndentedBlock):
         return first_offset(trees, node.body[0]) if node.body else trees.spans[node][0]
     if isinstance(node, _DEFINITIONS) and node.decorators:

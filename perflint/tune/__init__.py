@@ -108,7 +108,6 @@ def _is_of_here(profile: Profile) -> bool:
 
 
 def keep(root: Path, program: str, fixes: Iterable[FixVerdict]) -> Path:
-    """Keep the fixes that won for a program of the project at `root`; return the file; raises UserError."""
     file = stored.made(root) / TUNED
     known = {**_known(file), program: tuple(_told(fix, root) for fix in fixes if fix.kept)}
     stored.store(file, _VERSION, "programs", (_Tuned(*each) for each in known.items()), indent=1)
@@ -135,8 +134,6 @@ def plan_of(project: Project, program: str) -> Plan:
 
 
 class _Told(NamedTuple):
-    """A fix or setting as it is kept; its `path` is relative to the project."""
-
     rule: str
     path: str
     line: int
@@ -154,7 +151,6 @@ def _told(fix: FixKey | FixVerdict, root: Path) -> _Told:
 
 
 def _known(file: Path) -> dict[str, tuple[_Told, ...]]:
-    """What is kept of each program in a file, if there is one; raises UserError."""
     try:
         return {each.program: each.fixes for each in stored.load(file, _VERSION, "programs", _Tuned)}
     except stored.DAMAGED as error:
@@ -183,7 +179,6 @@ def _gain(estimate: Estimate | None) -> str:
 
 
 def profiled(course: Course, root: Path) -> Profile | None:
-    """A profile of a few steps, which is kept for the project in the folder `root`; None if the program takes none."""
     course.ledger.enter("profile")
     orders = Orders(_STEPS, _WARM_UP, 2 * _STEPS, **course.kept(str(root)))
     seconds = course.budget.of(Share.PROFILE)

@@ -43,7 +43,6 @@ class Difference:
 
     @property
     def share(self) -> float:
-        """The size of the value, as a share of the largest of its kind."""
         return self.of_kind / self.error if self.of_kind and self.error else 1.0
 
 
@@ -69,15 +68,12 @@ class Comparison:
 
 
 class Evidence:
-    """Counts the values of a run that mean something: state that never changes would be the same in any case."""
-
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._first: dict[str, Any] = {}
         self._changing: set[str] = set()
 
     def add(self, name: str, value: Any) -> None:
-        """Add a value of the next step; of the state its digest."""
         if isinstance(value, str) or value.numel():
             self._counts[name] += 1
         if name.startswith(_KEPT) and self._first.setdefault(name, value) != value:
@@ -172,7 +168,6 @@ def traits(folder: Path, *, updates: bool = False) -> dict[str, float]:
 
 
 def _moved(states: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """How far each trained parameter lies from where it was first recorded."""
     first, last = (states[0], states[-1]) if states else ({}, {})
     for name, start in first.items():
         end = last.get(name)
@@ -206,7 +201,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _all_ranks(folder: Path, number: int) -> dict[str, Any]:
-    """The record of a step, with those of the other ranks under names of their own."""
     whole = {"digests": {}, "tensors": {}, "gaps": [], **_load(folder, number)}
     for rank in sorted(folder.glob(f"rank */{number}.pt")):
         content = _load(rank.parent, number)
@@ -229,7 +223,6 @@ _Data = tuple[int, list[str], list[str]]  # a step, and the digests of what two 
 
 
 def _order(data: Sequence[_Data]) -> Iterator[str]:
-    """Where two runs have read other data, or the same in another order."""
     first = next((step for step, old, new in data if old != new), None)
     if first is not None:
         before, after = (sorted(itertools.chain(*each)) for each in list(zip(*data, strict=True))[1:])
@@ -263,7 +256,6 @@ def _without_numbers(name: str) -> str:
 
 
 def _largest(content: Mapping[str, Any]) -> Mapping[str, float]:
-    """The largest RMS of each kind of tensor: the gradient of what changes nothing is rounding of others."""
     sizes: dict[str, float] = {}
     for name, value in content["tensors"].items():
         if name.startswith(_MANY) and value.numel():
@@ -317,7 +309,6 @@ def differing(step: int, name: str, before: Any, after: Any, exact: Any, largest
 
 
 def _agree(before: Any, after: Any) -> bool:
-    """Whether two values, or their digests, are bitwise equal; NaN equals NaN."""
     import torch
 
     if isinstance(before, str) or isinstance(after, str):
@@ -351,7 +342,6 @@ def _difference(step: int, name: str, before: Any, after: Any, exact: Any, large
 
 
 def _double(tensor: Any) -> Any:
-    """The numbers of a tensor in double precision; of complex ones both parts."""
     import torch
 
     return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()

@@ -8,7 +8,6 @@ from typing import Any
 
 from perflint.shim.settings import starts_slowly
 from perflint.verify import statistics
-from perflint.verify.merits import joint_merit, merit, too_little
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import AT_ONCE, Budget, Protocol, Schedule
 from perflint.verify.race import Enough, Race, Room
@@ -28,20 +27,19 @@ from perflint.verify.statistics import (
     more,
     only,
 )
+from perflint.verify.summary import joint_merit, merit, too_little
 from perflint.verify.verdict import FixVerdict, Grade, Likeness
 
 Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]  # holds a race
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
 _FAST = 0.5  # of the time that is left for races, where others compile
-_OTHERS = "the others together"
+_OTHERS, _HOPE = "the others together", "what seems to gain most"
 _COMPILING = 0.8  # of what is left then, to race those that compile
 _PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
 
 
 class _FailTogether(Exception):
-    """Several fixes fail in one patch, and nobody knows which of them does."""
-
     def __init__(self, fixes: Fixes, race: Race) -> None:
         super().__init__()
         self.fixes, self.race = fixes, race
@@ -137,16 +135,21 @@ class Contest:
         ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
         self._choice = self._choices[chosen[0].name] if chosen else Race()
-        rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
+        hope = [] if chosen or in_haste else self._promising([])
+        if hope and self._has_time(budget, _PAIR, _PAIR):
+            whole = [] if self._has_time(budget, *[_PAIR] * len(ordered), _PAIR) else self._together([])
+            is_more = not {*names_of(whole)} <= {*names_of(hope)}
+            self._join(chosen, {more(_HOPE): hope, **({more(_OTHERS): whole} if is_more else {})}, budget.left / 2)
+        rest = _without(chosen, ordered) if chosen else []
         has_time = self._has_time(budget, *[_PAIR] * (1 if in_haste else 2))
         if has_time and (in_haste or not self._has_time(budget, *[_PAIR] * len(rest), _PAIR)):
-            others = [fix for fix in ordered if fix not in chosen and self._may_gain(fix, in_haste=in_haste)]
+            others = [fix for fix in _without(chosen, ordered) if self._may_gain(fix, in_haste=in_haste)]
             fitting = self._fitting(chosen, others)
             seconds = budget.left if in_haste else budget.left / 2
             is_new = len(chosen) + len(fitting) > 1 or any(fix.name not in self._said for fix in fitting)
             if is_new and self._join(chosen, {more(_OTHERS): fitting}, seconds) is None:
                 return []
-        rest = [fix for fix in rest if fix not in chosen]
+        rest = _without(chosen, rest)
         for number, fix in enumerate(rest):
             if rival := self._rival(fix, chosen):
                 self._note(fix, reason=f"another candidate is faster: {rival.title}")
@@ -157,13 +160,11 @@ class Contest:
         return chosen
 
     def _may_gain(self, fix: FixVerdict, *, in_haste: bool) -> bool:
-        """Whether to race it with others: in haste unless it is slower for sure, else if it (seems to) gain alone."""
         said, alone = self._said.get(fix.name), self._fixes[fix.name].alone
         seems = said is Outcome.UNSURE and alone is not None and alone.ratio > SOUGHT_GAIN
         return said is Outcome.FASTER or seems or (in_haste and said is not Outcome.SLOWER)
 
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
-        """The chosen fixes, and the best of those that compile, if it is faster on top of them."""
         groups = [[fix] for fix in slow] if self._room.processes == 1 else [slow]
         for group in groups:
             together = {more(fix.name): [fix] for fix in group if self.patched([*chosen, fix], WHOLE)}
@@ -189,7 +190,7 @@ class Contest:
         if says(statistics.against_original(race.samples, KEPT), race) is Outcome.FASTER:
             self._choice = race.renamed(KEPT, PATCHED)
         for name, fixes in added.items():
-            if name in race.faults and len(fixes) > 1 and not chosen:
+            if name in race.faults and len(fixes) > 1 and len(race.faults) == len(added) and not chosen:
                 self._blame(race, name, fixes)
                 raise _FailTogether(fixes, race.renamed(name, PATCHED))
             gain = statistics.speedup(race.samples, [KEPT] if chosen else ORIGINALS, [name])
@@ -224,18 +225,18 @@ class Contest:
         if says(joint, race) is Outcome.FASTER:
             patch, race = whole, race.renamed(WHOLE, PATCHED)
         self._conclude(patch, chosen, race, joint)
-        return Settled(list(self._fixes.values()), patch, race)
+        self._choice = race
+        hope = self._promising(patch) if self._can_start(_PAIR) else ()
+        return Settled(list(self._fixes.values()), patch, race, hope=hope)
 
     def _promising(self, chosen: Fixes) -> Fixes:
-        """The patch that seemed to gain most where it couldn't be told, if that is more than the chosen ones gain."""
         gain = statistics.against_original(self._choice.samples, PATCHED) if chosen else None
         wrong = {fix.name for fix in self._fixes.values()} - {*names_of(self._sound)}
         hopes = [(ratio, fixes) for ratio, fixes in self._hopes if wrong.isdisjoint(names_of(fixes))]
         ratio, fixes = max(hopes, key=lambda hope: hope[0], default=(0.0, ()))
-        return fixes if ratio > (gain.ratio if gain else SOUGHT_GAIN) else ()
+        return fixes if ratio > SOUGHT_GAIN * (gain.ratio if gain else 1.0) else ()
 
     def _can_start(self, variants: int) -> bool:
-        """Whether there is time for enough rounds of so many variants, if they take as long as those before."""
         return variants * self._each <= self.budget.left
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
@@ -255,8 +256,7 @@ class Contest:
                 self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, together))
 
     def _together(self, chosen: Fixes) -> Fixes:
-        """The chosen fixes, and all that were not seen to be slower; those that compile only if there are no others."""
-        others = [fix for fix in self._sound if fix.name not in names_of(chosen)]
+        others = _without(chosen, self._sound)
         fast = [fix for fix in others if not starts_slowly(fix.rule)]
         others = fast if chosen else fast or others
         better = [fix for fix in others if self._said.get(fix.name) is not Outcome.SLOWER]
@@ -292,10 +292,6 @@ class Contest:
         self._fixes[fix.name] = replace(self._fixes[fix.name], **known)
 
     def _has_time(self, budget: Budget, *variants: int) -> bool:
-        """Whether there is time for races of so many variants each, the shortest that there are.
-
-        A race before them tells how long they take here.
-        """
         return sum(max(self.schedule.least(number), number * self._each) for number in variants) <= budget.left
 
     def _race(self, patches: Mapping[str, Fixes], seconds: float, before: Race | None = None) -> Race:
@@ -324,17 +320,23 @@ class Contest:
         return race.following(before) if before else race
 
 
+def _without(chosen: Fixes, fixes: Fixes) -> list[FixVerdict]:
+    return [fix for fix in fixes if fix.name not in names_of(chosen)]
+
+
 def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fixes]]:
-    """The patches of a race of which it can't be told whether they gain more than what is kept; and what it seems."""
-    rivals = [KEPT] if KEPT in patches else ORIGINALS
+    """The patches of which it can't be told yet whether they gain more than the one that they add to; their ratios."""
+    rival = next((each for each in (KEPT, PATCHED) if each in patches), None)
+    least = {*names_of(patches[rival])} if rival else set()
     for name, fixes in patches.items():
-        more_, gain = (statistics.speedup(race.samples, before, [name]) for before in (rivals, ORIGINALS))
-        if name != KEPT and more_ and gain and says(more_, race) is Outcome.UNSURE:
-            yield gain.ratio, fixes
+        if name != rival and least <= {*names_of(fixes)}:
+            rivals = [rival] if rival else ORIGINALS
+            more_, gain = (statistics.speedup(race.samples, before, [name]) for before in (rivals, ORIGINALS))
+            if more_ and gain and says(more_, race) is Outcome.UNSURE:
+                yield gain.ratio, fixes
 
 
 def _is_decided(samples: Samples, names: Sequence[str]) -> bool:
-    """Whether it is clear how fast each variant is, against the original and against what it is on top of."""
     pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in names]
     if names[0] in (KEPT, PATCHED):
         pairs += [([names[0]], name) for name in names[1:]]

@@ -17,7 +17,6 @@ from perflint.verify.compare import losses
 from perflint.verify.contest import Contest
 from perflint.verify.judge import said_otherwise
 from perflint.verify.late import Shortcut
-from perflint.verify.merits import wrong
 from perflint.verify.messages import SHORT, Variant
 from perflint.verify.monitor import disturbances, facts
 from perflint.verify.planned import Planned
@@ -28,7 +27,7 @@ from perflint.verify.running import Fault
 from perflint.verify.runs import Recorded
 from perflint.verify.settled import Settled, names_of
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Outcome, step_seconds
-from perflint.verify.summary import seconds
+from perflint.verify.summary import seconds, wrong
 from perflint.verify.variants import FixKey, hunks
 from perflint.verify.verdict import NO_TIME, FixVerdict, Grade, Hunk, Likeness, Side, Verdict, weakest, worst
 
@@ -40,7 +39,6 @@ class Examination(Planned):
     """One verification: what a program and its variants compute, how fast they are, and what its verdict is."""
 
     def part(self, keys: Collection[FixKey], share: Share, shortened: Shortcut | None = None) -> Examination:
-        """The examination of some fixes within a share of the time that is left, in a shortened copy if so asked."""
         made = copy(self)
         made._budget = self._budget.part(share * self._budget.left)
         made._course = self._course.within(made._budget)
@@ -76,7 +74,6 @@ class Examination(Planned):
             return self.failed(failure)
 
     def failed(self, failure: Fault | TimeUp) -> Verdict:
-        """The verdict where the original fails, or by what is known when the time is up."""
         known = replace(self._known, load=self._monitor.load)
         if isinstance(failure, Fault):
             return replace(known, failure=str(failure))
@@ -94,7 +91,6 @@ class Examination(Planned):
         return replace(known, excluded=(*known.excluded, takes, *self._left_out), longer=more)
 
     def _unrecorded(self) -> Iterator[FixVerdict]:
-        """The fixes in what a first look has loaded, of which nothing else is known."""
         late = self._variants.late(self._look.ran)
         for number, key in enumerate(self._variants.loaded(self._look.ran), self._first):
             reason = "it did not run in a first look" if key in late else "there was no time to record it"
@@ -218,7 +214,6 @@ class Examination(Planned):
         return self._proved(settled, whole if is_whole else self._records.add([self._patched(settled.patch)])[0])
 
     def _recorded(self, variant: Variant) -> Recorded:
-        """What the variant computes, beside the original; raises TimeUp where nothing could be recorded."""
         self._course.prepared(recording=True)
         self._enter("recording", "recording what the original and the patch compute")
         if self._records.standard.run.is_lost:
@@ -230,13 +225,11 @@ class Examination(Planned):
         return run
 
     def _settled(self, right: Sequence[FixVerdict], reserve: float) -> Settled:
-        """Race fixes, and note what is known by then; so many seconds are left for what comes after."""
         settled = self._contest(reserve).settle(right)
         self._known = replace(self._known, samples=settled.race.samples).having(settled.fixes)
         return settled
 
     def _raced_on(self, settled: Settled, recorded: Sequence[FixVerdict]) -> Settled:
-        """Race a patch on whose gain can't be told yet, if there is time; if not `recorded`, it needs that, too."""
         reserve = 0.0 if {*names_of(settled.patch)} == {*names_of(recorded)} else self._records.one
         has_time = self._schedule.least(_ALONE) <= self._budget.left - reserve
         return self._contest(reserve).further(settled) if has_time and settled.is_open else settled
@@ -248,7 +241,6 @@ class Examination(Planned):
         return Contest(hold, self._together, self._schedule, budget, self.tell, look_around, self.by_class)
 
     def _proved(self, settled: Settled, final: Recorded) -> Verdict:
-        """The verdict on a patch that has won its race, or may, by a recording of it."""
         likeness, reach, first = self._graded(settled.patch, final), self._reach, self._records.standard.run
         if final.is_lost:
             self._left_out.append(_NOT_TOGETHER)
@@ -267,7 +259,6 @@ class Examination(Planned):
     def _timed(
         self, verdict: Verdict, settled: Settled, first: Recorded | None = None, final: Recorded | None = None
     ) -> Verdict:
-        """The verdict with the results of the last race, of the original and the patch, as far as they are recorded."""
         held = settled.race
         before, after = side_of(held, ORIGINAL, first), side_of(held, PATCHED, final)
         gpus, read = self._look.gpus, self._monitor.readings(self._look.gpus, held.since)
@@ -311,13 +302,11 @@ class Examination(Planned):
 
 
 def _disproved(fix: FixVerdict, later: Mapping[str, Likeness]) -> FixVerdict:
-    """A fix that was kept, and computes something else beyond the first steps."""
     found = replace(fix, kept=False, likeness=later[fix.name])
     return replace(found, reason=wrong(found, Grade.BITWISE))
 
 
 def side_of(race: Race, variant: str, recorded: Recorded | None) -> Side:
-    """What is told of a variant: its start, its memory, its losses if it was recorded, and how its time was spent."""
     starts = [start for start in race.starts if start.variant == variant]
     seen = next((start.timeline for start in starts if start.timeline), None)
     step = step_seconds(race.samples, [variant])

@@ -22,7 +22,7 @@ _OWN_SPREAD = 3.0  # times the original's own run-to-run difference that a patch
 _LUCK = 3  # steps whose spread counts together: runs may agree on a number at one step by chance
 _OWN_ERROR, _COARSE_ERROR = 2.0, 3.0  # times the original's own rounding error; for few elements or digits
 _NEAR_ERROR = 8.0  # the same where torch.testing calls the values close, which is up to a hundred roundings
-_AVERAGED = 2.0**-15  # of an optimizer's averages: fused kernels round 1 - beta, of 0.999 by 1.3e-5, as float32
+_AVERAGED = 2.0**-15  # of an optimizer's averages: fused and capturable kernels round 1 - beta, of 0.999 by 1.3e-5
 _NO_ROUNDING = 0.05  # of the largest values of the kind: a larger error is not due to rounding
 _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps after a restart
 _GROWTH = 10.0  # times the original's own error, the same: half precision and TF32 start with larger ones
@@ -114,11 +114,17 @@ def _graded(standard: Standard, compared: Comparison) -> tuple[Mapping[str, floa
     spread, nudge = _spread(standard.own), _spread([standard.nudge] if standard.nudge else [])
     own = _own_errors(compared, is_repeatable=standard.is_repeatable)
     drifts = {each: _drift(each, own, _near(nudge, each), compared.restarted) for each in compared.differences}
-    return own, {each: _closeness(each, spread, drift) for each, drift in drifts.items()}
+    behind_steps = _has_several_optimizers(compared)
+    least = {each: _AVERAGED if behind_steps or each.name.startswith(AVERAGE) else 0.0 for each in compared.differences}
+    return own, {each: _closeness(each, spread, drift, least[each]) for each, drift in drifts.items()}
+
+
+def _has_several_optimizers(compared: Comparison) -> bool:
+    """Whether several optimizers step: then gradients are computed from what others have stepped just before."""
+    return any(each.name.startswith(GRADIENT) and each.name.count(".") > 1 for each in compared.differences)
 
 
 def _spread(comparisons: Iterable[Comparison]) -> _Spread:
-    """The largest difference of each value from run to run, by its step and name."""
     spread: dict[tuple[int, str], float] = {}
     for each in (difference for comparison in comparisons for difference in comparison.differences):
         place = each.step, each.name
@@ -127,7 +133,6 @@ def _spread(comparisons: Iterable[Comparison]) -> _Spread:
 
 
 def _near(spread: _Spread, difference: Difference) -> float:
-    """The spread of a value at its step, or soon after it."""
     return max(spread.get((difference.step + ahead, difference.name), 0.0) for ahead in range(_LUCK))
 
 
@@ -158,7 +163,6 @@ def _own_errors(compared: Comparison, *, is_repeatable: bool) -> Mapping[str, fl
 
 
 def _group(difference: Difference) -> str:
-    """All outputs are one group, as those of other steps are compared, too."""
     return OUTPUT if difference.name.startswith(OUTPUT) else difference.name
 
 
@@ -175,35 +179,33 @@ def _drift(difference: Difference, own: Mapping[str, float] | None, nudge: float
     return max(_DRIFT, min(grown, _MOST_DRIFT), min(_OWN_SPREAD * nudge, _MOST_NUDGED))
 
 
-def _closeness(difference: Difference, spread: _Spread, drift: float) -> Grade:
-    """Whether a difference is rounding or `drift`, or else no larger than the original's own."""
+def _closeness(difference: Difference, spread: _Spread, drift: float, least: float) -> Grade:
     if difference.error is None:  # a digest, of what goes on from another state, or stands beside a sample
         return Grade.ROUNDING
     if not math.isfinite(difference.error):
         return Grade.DIFFERENT
-    if _is_rounding(difference, difference.error, drift):
+    if _is_rounding(difference, difference.error, drift, least):
         return Grade.ROUNDING
     return Grade.ALIKE if difference.error <= _OWN_SPREAD * _near(spread, difference) else Grade.DIFFERENT
 
 
-def _is_rounding(difference: Difference, error: float, drift: float) -> bool:
+def _is_rounding(difference: Difference, error: float, drift: float, least: float) -> bool:
     reference, changed = difference.reference, difference.changed
     if reference is not None and changed is not None and _is_known(difference):
         allowed = _NEAR_ERROR if difference.is_close else _COARSE_ERROR if difference.is_coarse else _OWN_ERROR
-        least = _AVERAGED if difference.name.startswith(AVERAGE) else 0.0
         return changed <= max(allowed * max(reference, EPSILON), least)
     of_kind = difference.of_kind if difference.name.startswith(DERIVED) else None
-    has_drifted = (error if of_kind is None else of_kind) <= drift and not difference.name.startswith(OPTION)
+    has_drifted = (error if of_kind is None else of_kind) <= max(drift, least) and not difference.name.startswith(
+        OPTION
+    )
     return difference.is_close or has_drifted
 
 
 def _is_known(difference: Difference) -> bool:
-    """Whether there is a plausible result in double precision."""
     return difference.reference is not None and difference.reference * difference.share <= _NO_ROUNDING
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:
-    """The first and largest differences, causes before consequences."""
     return sorted(differences, key=lambda each: (each.step, each.name.startswith(DERIVED), -(each.error or 0.0)))
 
 
@@ -219,7 +221,6 @@ def _parting(difference: Difference) -> str:
 
 
 def _said_otherwise(standard: Standard, after: Recorded, *, exact: bool) -> Iterator[str]:
-    """What a run prints, logs or writes that the original doesn't."""
     runs = standard.run, standard.again or standard.run, after
     texts = {"prints": [_printed(run) for run in runs], "logs": [logged(run.folder) for run in runs]}
     for verb, (old, same, new) in texts.items():
@@ -237,7 +238,6 @@ _Files = Mapping[str, Path | None]
 
 
 def _written_otherwise(before: _Files, again: _Files, after: _Files, *, exact: bool) -> Iterator[str]:
-    """How written files differ; new files are ignored where their names differ from run to run."""
     for path in sorted((before.keys() & again.keys()) - after.keys()):
         yield f"it does not write {os.path.relpath(path)}"
     for path in sorted(after.keys() - before.keys()) if before.keys() == again.keys() else ():

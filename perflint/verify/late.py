@@ -92,7 +92,6 @@ def is_evaluation(
 
 
 def _around(trees: Mapping[str, ast.Module], place: Place) -> Place | None:
-    """The function around a place, or the outermost loop, by its line."""
     path = os.path.realpath(place[0])
     nodes = [*_at(trees[path], place[1])] if path in trees else []
     functions = [node for node in nodes if isinstance(node, _FUNCTIONS)]
@@ -132,8 +131,6 @@ class _Calls:
 
 @dataclass(frozen=True)
 class _Way:
-    """What leads to a place: itself, and calls of these names."""
-
     late: Place
     names: frozenset[str]
 

@@ -136,7 +136,6 @@ class Undoable:
     cover: tuple[str, ...] = ()
 
     def place(self, run: Path) -> Path:
-        """Where what is written below a cover is kept, of a run of that folder."""
         return run
 
 
@@ -155,7 +154,6 @@ class Orders(Undoable):
     side_by_side: bool = False
 
     def place(self, run: Path) -> Path:
-        """With the recording, if there is one."""
         return Path(self.recording.folder) if self.recording else run
 
     def environment(self) -> dict[str, str]:

@@ -77,7 +77,6 @@ class Monitor:
         return statistics.median(self._loads) if self._loads else 0.0
 
     def readings(self, gpus: Collection[str], since: float) -> tuple[Reading, ...]:
-        """The readings of GPUs, named by the ends of their UUIDs, since a time in seconds since 1970."""
         return tuple(each for each in readings("".join(self._lines)) if each.time >= since and _is_one(each.gpu, gpus))
 
     def strangers(self, gpus: Collection[str]) -> tuple[Stranger, ...]:
@@ -86,7 +85,6 @@ class Monitor:
 
 
 def readings(text: str) -> Iterator[Reading]:
-    """The readings that nvidia-smi has printed; other lines are ignored."""
     for line in text.splitlines():
         with suppress(ValueError):
             moment, gpu, driver, *numbers, reasons = line.split(", ")
@@ -110,7 +108,6 @@ def facts(read: Sequence[Reading]) -> Mapping[str, str]:
 
 
 def disturbances(load: float, gpus: Collection[str], read: Sequence[Reading]) -> Iterator[str]:
-    """What disturbed a race on these GPUs, in sentences; others kept a share of the cores busy, the `load`."""
     if load > QUIET:
         yield f"other programs kept {100 * load:.0f} % of the cores busy"
     if gpus and not read:
@@ -122,7 +119,6 @@ def disturbances(load: float, gpus: Collection[str], read: Sequence[Reading]) ->
 
 
 def gpu_names() -> frozenset[str]:
-    """The names of the GPUs of this machine, none where the environment hides them."""
     return frozenset() if os.environ.get(_VISIBLE) in ("", "-1") else frozenset(_asked("gpu=name"))
 
 
@@ -132,7 +128,6 @@ def _users() -> frozenset[Stranger]:
 
 
 def _asked(query: str) -> Sequence[str]:
-    """The lines with which nvidia-smi answers; none where it isn't installed, or fails."""
     command = [_COMMAND, f"--query-{query}", _FORMAT]
     try:
         answer = subprocess.run(

@@ -48,7 +48,6 @@ def parting_in_all(originals: Sequence[str], others: Sequence[str], *, exact: bo
 
 
 def _partings(originals: Sequence[str], other: str, digits: int = 0) -> Iterator[tuple[str, bool]]:
-    """How a text differs from others that should be the same, and whether that may be rounding."""
     first, *twins = (_VOLATILE.sub("", text).splitlines() for text in originals)
     if any(len(twin) != len(first) for twin in twins):
         return  # their lines don't correspond
@@ -73,7 +72,6 @@ _Place = tuple[str, int]  # a line without its numbers, and the index of one of 
 
 
 def _differing(line: str, other: str) -> Iterator[tuple[_Place, bool, float]]:
-    """Where lines differ, whether that may be rounding, and the number of significant digits."""
     rest = _NUMBER.sub("", line)
     if _NUMBER.split(line) != _NUMBER.split(other):
         yield (rest, _WORDS), False, math.inf
@@ -85,7 +83,6 @@ def _differing(line: str, other: str) -> Iterator[tuple[_Place, bool, float]]:
 
 
 def _is_near(old: str, new: str) -> bool:
-    """Whether numbers are the same but for rounding, or for 1 in the last digit that is printed."""
     mantissa, _, exponent = old.lower().partition("e")
     digits = len(mantissa.partition(".")[2])
     last = float(f"1e{int(exponent or 0) - digits}") if digits or exponent else 0.0
@@ -119,7 +116,6 @@ def parting_of_files(old: bytes | None, same: bytes | None, new: bytes | None, *
 
 
 def parting_of_arrays(before: bytes, after: bytes) -> str:
-    """How arrays that numpy has saved differ by more than rounding; "" where they don't, or are no arrays."""
     old, new = _arrays(before), _arrays(after)
     if not old:
         return ""

@@ -73,7 +73,6 @@ class Planned:
         return tuple(key for key, place in places.items() if place in found.reached), found
 
     def has_room(self, fixes: int, share: Share) -> bool:
-        """Whether it is enough for so many fixes to have this share of the time that is left."""
         return self._schedule.enough(fixes) <= share * self._budget.left
 
     @property
@@ -118,7 +117,6 @@ class Planned:
 
     @cached_property
     def _comparing(self) -> Budget:
-        """The time there is to compare results: races that come after that need some, too."""
         left = self._budget.left
         if self._raced_first:
             return self._budget.part(left)
@@ -133,7 +131,6 @@ class Planned:
 
     @cached_property
     def _raced_first(self) -> tuple[FixKey, ...]:
-        """The fixes to race before anything is recorded: what gains nothing need not be compared."""
         if self._asked or not (self.by_class or self._is_tight):
             return ()
         ran = self._look.ran
@@ -151,7 +148,6 @@ class Planned:
         return max(0.0, enough - (self._whole.left - self._budget.left))
 
     def _take_all_time(self) -> None:
-        """Have what has won a race be proved, even if late fixes are not reached for that."""
         self._budget, self._course = self._whole, self._course.until(self._whole)
 
     @cached_property
@@ -160,11 +156,9 @@ class Planned:
 
     @property
     def _can_race_again(self) -> bool:
-        """Whether there is time for the shortest race of one more patch, and to record that."""
         return self._schedule.least(3) + self._schedule.recorded / 2 <= self._budget.left
 
     def _reserve(self, right: Sequence[FixVerdict]) -> float:
-        """The seconds to leave for recordings of the fixes that are kept."""
         races = self._schedule.least(3) + (self._schedule.least(2 + len(right)) if len(right) > 1 else 0.0)
         together = 1.5 * self._records.one if len(right) > 1 else 0.0
         room = self._budget.left - races
@@ -172,11 +166,9 @@ class Planned:
 
     @property
     def _further(self) -> float:
-        """The seconds that it takes to look further: twice at the original, and at its patch."""
         return _RUNS_FURTHER * (self._records.one + self._budget.of(Share.FURTHER))
 
     def _leave_out_slow(self) -> None:
-        """Where time is short, leave out settings that compile: all others would wait for that."""
         names = [key.rule for key in self.fixes if starts_slowly(key.rule)]
         rest = [key for key in self.fixes if key.rule not in names]
         if names and rest and self.by_class and self._is_tight:
@@ -188,14 +180,12 @@ class Planned:
         self.tell(telling)
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
-        """How alike a run with these fixes is to the original; it may differ by what they have promised."""
         promise = weakest(fixes)
         if (key := (frozenset(fix.name for fix in fixes), run.folder, promise)) not in self._grades:
             self._grades[key] = self._records.graded(self._patched(fixes), run, promise)
         return self._grades[key]
 
     def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
-        """The fixes with keys, each graded by a run with all, with some, or with it alone."""
         of = self._variants
         fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
         held = {name for name, key in self._keys.items() if of.holds(everything, key)}

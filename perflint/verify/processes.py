@@ -55,7 +55,6 @@ def _session(process: psutil.Process) -> int | None:
 
 
 def memory(run: str) -> int:
-    """The bytes of memory that all take together; shared memory counts once, where the system reports it."""
     used = 0
     for process in processes(run):
         with contextlib.suppress(*_GONE):
@@ -81,7 +80,6 @@ def resume(groups: Iterable[int]) -> None:
 
 
 def kill(run: str) -> None:
-    """Kill all processes of a run, also paused ones, and those that are started meanwhile."""
     found: set[psutil.Process] = set()  # kept: a dying process has lost its environment already
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:
@@ -124,7 +122,6 @@ class Guardian:
         self.journal.mkdir()
 
     def watch(self, run: str) -> None:
-        """Have the run whose folder is `run` killed, should this process die."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{run}\n")
         self._process.stdin.flush()

@@ -22,8 +22,6 @@ _SOON = 1e-3  # seconds: a timer of none would never ring
 
 
 class Share(float, Enum):
-    """What each part of a verification may take of its budget."""
-
     FINDING = 0.6  # finding fixes, before anything runs
     TUNING = 0.2  # a run that tunes loaders
     PROFILE = 0.15  # a profile of a few steps
@@ -62,7 +60,6 @@ class Ledger:
         self._parts.setdefault(part, Spent(part, 0.0))
 
     def started(self, seconds: float) -> None:
-        """Note that a program came to its first step, or to that which was asked for."""
         if known := self._parts.get(self._now):
             self._parts[self._now] = replace(known, starts=known.starts + 1, starting=known.starting + seconds)
 
@@ -97,7 +94,6 @@ class Budget:
         return unit * math.ceil(max(2 * self.seconds, seconds) / unit)
 
     def part(self, seconds: float) -> Budget:
-        """So many seconds from now on, but no more than are left."""
         return Budget(seconds, self)
 
 
@@ -190,7 +186,6 @@ class Look:
 
     @cached_property
     def unit(self) -> str:
-        """The kind of event that counts as a step; empty where there is none."""
         return self.chosen or unit_of(passage.kind for passage in self.passages)
 
     @cached_property
@@ -205,10 +200,6 @@ class Look:
 
     @property
     def usual(self) -> float:
-        """The seconds of a step once it is warm; there have to be some. A coarse clock may miss most of them.
-
-        Steps may come in bursts, as behind the rollouts of reinforcement learning: then what is in between counts.
-        """
         warm = self.steps[len(self.steps) // 2 :]
         if self.period > 1:  # whole periods
             warm = warm[len(warm) % self.period if len(warm) > self.period else 0 :]
@@ -221,7 +212,6 @@ class Look:
         return self.start + sum(passage.seconds for passage in self.passages)
 
     def until(self, step: int) -> float:
-        """The seconds from the start of a process until so many steps are done, about."""
         steps = self.steps[:step]
         return self.start + sum(steps) + ((step - len(steps)) * self.usual if step > len(steps) else 0.0)
 
@@ -248,7 +238,6 @@ class Protocol:
 
     @property
     def shorter(self) -> Protocol:
-        """For a program that ends before its first window does; after a few attempts, whole runs."""
         if self.window > 1:
             return replace(self, window=math.ceil(self.window / 4))
         return replace(self, unit="", warm_up=0, pairs=1, observed=0)
@@ -267,7 +256,6 @@ class Schedule:
     compile: bool = False
 
     def protocol(self, variants: int, budget: float) -> Protocol:
-        """That of a race of so many variants that takes about `budget` seconds at most, if that can be."""
         chosen = replace(_chosen(self.look, variants, budget), **self.asked)  # type: ignore[arg-type]
         steps = max(chosen.horizon, chosen.warm_up + chosen.pairs * chosen.window)
         longest = self.look.until(steps) if chosen.unit else self.look.seconds
@@ -282,7 +270,6 @@ class Schedule:
         return replace(chosen, warm_up=max(chosen.warm_up, _COMPILED))
 
     def recordings(self, seconds: float) -> Protocol:
-        """The protocol of recordings that take so many seconds in all: of slow steps, fewer are compared."""
         chosen = self.protocol(3, seconds)
         chosen = _patient(chosen) if self.compile else chosen
         if "horizon" in self.asked or not self.look.steps:
@@ -298,7 +285,6 @@ class Schedule:
 
     @property
     def _least_horizon(self) -> int:
-        """The steps that say something: some, and in short epochs the first after one."""
         return _LEAST_HORIZON if self.look.period == 1 else self.look.period + 2
 
     def _recording(self, horizon: int) -> float:
@@ -312,7 +298,6 @@ class Schedule:
         return self.look.seconds + recorded + _MORE * sum(map(self.least, races))
 
     def is_tight(self, seconds: float) -> bool:
-        """Whether so many seconds are hardly enough to record what says something, and then to race."""
         return self.recorded + _MORE * self.least(3) > seconds
 
     def least(self, variants: int) -> float:
@@ -324,12 +309,10 @@ class Schedule:
 
 
 def _patient(protocol: Protocol) -> Protocol:
-    """The protocol for variants that compile, which is no reason to give them up."""
     return replace(protocol, patience=max(protocol.patience, min(_COMPILING, protocol.seconds / 2)))
 
 
 def patience(seconds: float) -> float:
-    """How many seconds a variant may take for what takes the original so many."""
     return max(_LEAST_PATIENCE, _PATIENCE * seconds)
 
 
@@ -360,7 +343,6 @@ def _chosen(look: Look, variants: int, budget: float) -> Protocol:
 
 
 def _settled(steps: Sequence[float], usual: float) -> int:
-    """How many steps pass until three in a row take about the usual time."""
     for number in range(len(steps) - 2):
         if statistics.median(steps[number : number + 3]) <= _SETTLED * usual:
             return number

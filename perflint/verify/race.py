@@ -42,7 +42,6 @@ class Room:
         return [variants[start : start + most] for start in range(0, len(variants), most)]
 
     def less(self, variants: int, reason: str) -> Room:
-        """Half as much as now, where so many variants have shown that there is too little."""
         return Room(max(1, min(self.processes or variants, variants) // 2), reason)
 
 
@@ -105,7 +104,6 @@ class Race:
         )
 
     def following(self, before: Race) -> Race:
-        """The race of the same variants `before` this, and this."""
         both = before.plus(self)
         known, faults = before.samples.then(self.samples), {**before.faults, **self.faults}
         return replace(both, samples=known, room=self.room, protocol=self.protocol, faults=faults)
@@ -132,7 +130,6 @@ class Race:
         return replace(self, samples=Samples(tuple(windows)), starts=tuple(starts))
 
     def is_lost(self, variants: Sequence[Variant]) -> bool:
-        """Whether the variant fails that the race is about, or all but the originals do."""
         is_over = not self.faults.keys().isdisjoint((KEPT, PATCHED))
         return is_over or (bool(self.faults) and {variant.name for variant in variants} <= {*ORIGINALS, *self.faults})
 
@@ -195,7 +192,6 @@ class _Racing:
 
     @contextmanager
     def _together(self, unit: str) -> Iterator[Begin]:
-        """Begins processes, which end together, and then their files are restored."""
         with self.course.undone(), ExitStack() as stack:
             yield lambda variant: stack.enter_context(self.course.running(variant, unit))
 
@@ -245,13 +241,11 @@ class _Lane:
         self._last: Arrival
 
     def warm_up(self, *, alone: bool) -> None:
-        """Run to the first window, and time that if `alone`."""
         self.is_warm = self._goes_on(self._protocol.warm_up)
         self.has_ended = not self.is_warm
         self._seconds = time.monotonic() - self._begin if alone else math.nan
 
     def lap(self, number: int) -> _Lap | None:
-        """The window of that number; None where the program has ended."""
         captures = self._last.captures
         self.has_ended = not self._goes_on(self._protocol.warm_up + (number + 1) * self._protocol.window)
         if self.has_ended:
@@ -262,7 +256,6 @@ class _Lane:
         return self._running.output.so_far()
 
     def start(self, *, observed: bool) -> Start:
-        """The start of the process; it is `observed` for some more steps, if it may be."""
         timed, host_bytes = self._last, max(self._last.host_bytes, self.memory())
         if observed and self._protocol.observed and self.name in _SHOWN:
             with suppress(ProgramEnded, NoProgress, TimeUp):
@@ -289,7 +282,6 @@ class _Lane:
 def _windowed(
     together: Together, groups: Sequence[Sequence[Variant]], protocol: Protocol, number: int, rng: random.Random
 ) -> Race:
-    """A round of processes that take turns in each group; raises Fault, or Crowded where others may be to blame."""
     laps: list[_Lap] = []
     starts: list[Start] = []
     passed: dict[str, int] = {}
@@ -320,7 +312,6 @@ def _windowed(
 
 
 def _whole(together: Together, variants: Sequence[Variant], protocol: Protocol, number: int) -> Race:
-    """A round of whole runs, one after the other, empty if the time is up before its end; raises Fault."""
     windows, starts = [], []
     printed: dict[str, str] = {}
     for variant in variants:

@@ -59,7 +59,6 @@ class Records:
         self.standard = Standard(run)
 
     def add(self, variants: Sequence[Variant]) -> list[Recorded]:
-        """Record variants, and at first the original once more."""
         jobs, begin = [self._job(variant) for variant in variants], time.monotonic()
         if self.standard.again:
             return self._record(jobs)
@@ -85,12 +84,10 @@ class Records:
         return [*self._record([self._job(self._original, clock=_CLOCK)]), *runs]
 
     def seconds(self, variants: int) -> float:
-        """About how long it takes to record so many variants, each of which may compile."""
         beside = self._beside if self.course.side_by_side else 1
         return math.ceil(variants / beside) * self._slowest * max(1.0, min(variants, beside) / available_cores())
 
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
-        """How alike a run of `variant`, which has promised so much, is to the original."""
         is_coarse = promise is Safety.PRECISION  # which double precision tells nothing of
         compared = self._compare(run) if is_coarse else self._compared(run)
         if not is_coarse and not self.standard.nudge and (by := nudge_for(self.standard, compared)):
@@ -117,7 +114,6 @@ class Records:
         return any(compared.order for compared in self.standard.own)
 
     def _compared(self, run: Recorded) -> Comparison:
-        """The comparison of a run to the original; to double precision as well, once something differs."""
         found = self._compare(run)
         if found.parted or found.order or not found.differences or self._reference.exists():
             return found
@@ -134,7 +130,6 @@ class Records:
         return compare(self.standard.run.folder, run.folder, self._reference, self.standard.common(run))
 
     def _over_seeds(self, variant: Variant, reason: str, *, formats: bool = False) -> Likeness:
-        """How alike a variant is to the original over more and more seeds, which the `reason` is for."""
         beside = min(self._beside, available_cores(), _GAINFUL)
         budget, runs = self.course.budget.part(self._seconds), list[Recorded]()
         each = (self.one + self._slowest) / beside
@@ -159,7 +154,6 @@ class Records:
         return found
 
     def _seeded_original(self, number: int) -> Job:
-        """The original with the seed of that number; 0 is the first seed again, with other samples drawn."""
         variant, recording = self._job(self._original, number or 1)
         return variant, replace(recording, other_samples=not number)
 
@@ -213,7 +207,6 @@ class Further:
         self.standard = Standard(run)
 
     def likenesses(self, variants: Sequence[Variant]) -> list[Likeness]:
-        """How alike variants are to the original as far as that went; unknown where its own runs differ."""
         jobs = [self._job(variant) for variant in variants]
         if not self.standard.again:
             again, *runs = self._record([self._job(self._original, _CLOCK), *jobs])
@@ -239,7 +232,6 @@ class Further:
         return Likeness(Grade.DIFFERENT, found.evidence[1:])  # so far on, rounding can't be told from anything else
 
     def _goes_on(self, arrival: Arrival) -> int:
-        """The next mark, 0 if there is none or the time is over."""
         self._budget = self._budget or Budget(self._seconds)
         later = [mark for mark in self._marks if mark > arrival.step]
         return later[0] if later and self._budget.left else 0
@@ -281,14 +273,12 @@ def beyond_horizon(
 
 
 def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) -> dict[str, Likeness]:
-    """Which fixes make all together what they are: those that are so alone, or else any of them."""
     found = dict(zip(names, alone, strict=True))
     is_known = any(likeness.grade is whole.grade for likeness in alone)
     return found if is_known else dict.fromkeys(names, whole)
 
 
 def reach_of(run: Recorded, other: Recorded | None = None) -> Reach:
-    """How far a run of the original was recorded, and another one as well, if there was time for any of it."""
     if other and other.is_cut and not other.is_lost:
         return Reach(min(run.last, other.last), unseen=run.unseen, elsewhere=run.elsewhere)
     return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)

@@ -32,7 +32,6 @@ _MARGIN = 0.04  # of an axis, at either end
 
 
 def _gains(fixes: Sequence[FixVerdict]) -> Callable[[FixVerdict], Markup | str]:
-    """A function that draws what one of the fixes gains alone and on top of the others, all on one scale."""
     estimates = [estimate for fix in fixes for estimate in (fix.alone, fix.on_top) if estimate]
     axis = Axis.around([1.0, *(end for each in estimates for end in (each.ratio, each.low, each.high))], log=True)
 
@@ -55,7 +54,6 @@ def _gain(axis: Axis, look: str, gain: Estimate, top: float) -> Iterator[Markup]
 
 
 def _losses(verdict: Verdict) -> Sequence[tuple[str, str, Markup]]:
-    """Charts of the losses before and after, and of their differences: title, note and drawing of each."""
     before, after = verdict.before.losses, verdict.after.losses
     again = verdict.again.losses if verdict.again else ()
     if not before or not after:
@@ -72,7 +70,6 @@ def _losses(verdict: Verdict) -> Sequence[tuple[str, str, Markup]]:
 
 
 def _differences(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
-    """The difference at each step: 0 between two NaN, NaN where just one is not finite."""
     return tuple(
         0.0 if old == new or (math.isnan(old) and math.isnan(new)) else new - old
         for old, new in zip(first, second, strict=False)
@@ -114,7 +111,6 @@ def _plot(title: str, traces: Mapping[str, Sequence[float]]) -> Markup:
 
 
 def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Iterator[Markup]:
-    """The trace as polylines, interrupted at values that are not finite."""
     points: list[str] = []
     for step, value in enumerate((*values, math.nan)):
         if math.isfinite(value):
@@ -126,7 +122,6 @@ def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Itera
 
 
 def _ratios(samples: Samples) -> Markup | None:
-    """The paired ratios of a race: a dot for each pair, a row for each round; None without pairs."""
     patch, aa = statistics.against_original(samples, PATCHED), statistics.itself(samples)
     if patch is None or aa is None:
         return None
@@ -167,7 +162,6 @@ def _rounds(samples: Samples) -> Sequence[tuple[int, int, str, str]]:
 
 
 def _timelines(before: Timeline | None, after: Timeline | None) -> Sequence[tuple[str, Markup]]:
-    """The timelines that were observed, each with its title, on one time scale."""
     named = {name: each for name, each in (("Before", before), ("After", after)) if each}
     axis = Axis(0.0, max((each.seconds for each in named.values()), default=0.0))
     drawings = []
@@ -181,10 +175,6 @@ def _timelines(before: Timeline | None, after: Timeline | None) -> Sequence[tupl
 
 
 def _lane(lane: str, timeline: Timeline, axis: Axis, top: float) -> Iterator[Markup]:
-    """When one resource was at work, below its name and its share of the time.
-
-    A block with gaps too short to be drawn is paler the more of them it has.
-    """
     share = timeline.busy if lane == DEVICE else timeline.share(lane)
     yield element("text", f"{lane} {percent(share or 0.0)}", class_="lane", x=0, y=top + _LABEL - 4)
     y = top + _LABEL
@@ -232,7 +222,6 @@ class Axis:
         return 100 * (value - self.low) / (self.high - self.low)
 
     def x(self, value: float) -> str:
-        """The position as an attribute."""
         return f"{self.place(value):.2f}%"
 
     def horizontal(self, begin: float, end: float, y: float, look: str) -> Markup:

@@ -58,7 +58,6 @@ class NoProgress(Fault):
 
 
 def last_words(errors: str) -> str:
-    """The line that says why a program failed: of an exception, but not of a launcher's about its ranks."""
     lines = _COLORS.sub("", errors).strip().splitlines()
     found = (match for line in reversed(lines) if (match := _EXCEPTION.match(line)))
     told = next((match["what"] for match in found if "ChildFailedError" not in match["what"]), "")
@@ -87,7 +86,6 @@ class Output:
         self._gone = 0  # bytes
 
     def trim(self) -> None:
-        """Forget all but the beginning where there is much by now."""
         size = os.fstat(self.file.fileno()).st_size
         if size > _MOST:
             self.file.truncate(_KEPT)
@@ -102,7 +100,6 @@ class Output:
         return (head + middle + tail).decode("utf-8", "replace")
 
     def so_far(self) -> str:
-        """What a program that waits has printed, in whole lines, up to a limit."""
         head = self._read(0)
         return (head if len(head) < _KEPT else head[: head.rfind(b"\n") + 1]).decode("utf-8", "replace")
 
@@ -191,7 +188,6 @@ class Running:
 
     @property
     def platforms(self) -> tuple[Platform, ...]:
-        """What its ranks run on, by rank; nothing is known before their first step."""
         return tuple(self._platforms[rank] for rank in sorted(self._platforms))
 
     def pause(self) -> None:
@@ -199,7 +195,6 @@ class Running:
         self._paused = True
 
     def finish(self, patience: float) -> int:
-        """Run the program to its end; return its exit code. Raises NoProgress and TimeUp."""
         try:
             self.advance(sys.maxsize, patience)
         except ProgramEnded as ended:
@@ -276,7 +271,6 @@ def started(
 
 
 def slowest(arrivals: Sequence[Arrival]) -> Arrival:
-    """The arrival of the slowest rank, with the peak memory of any, and the captures of all."""
     return replace(
         max(arrivals, key=lambda arrival: arrival.seconds),
         device_bytes=max(arrival.device_bytes for arrival in arrivals),

@@ -69,7 +69,6 @@ class Recorded:
 
     @property
     def is_lost(self) -> bool:
-        """Whether there was no time to record anything."""
         return self.is_cut and not self.last
 
     @property
@@ -96,7 +95,6 @@ class Course:
     covers: bool = False
 
     def prepare(self) -> None:
-        """Begin to import what all starts need, while something else is done."""
         forks.begin(os.environ, self.libraries)
         if available_cores() > _FEW_CORES:
             forks.begin({**os.environ, **PATIENT}, self.libraries)
@@ -110,7 +108,6 @@ class Course:
         return replace(self, side_by_side=available_cores() > _FEW_CORES or look.start > _SLOW_START)
 
     def prepared(self, *, recording: bool = False) -> None:
-        """Wait for what is imported before all starts, or those of recordings: it is no part of any of them."""
         self.ledger.enter("imports")
         with deadline(self.budget):
             forks.address({**os.environ, **(PATIENT if recording and self.side_by_side else {})}, self.libraries)
@@ -119,7 +116,6 @@ class Course:
         return replace(self, budget=self.budget.part(budget.left))
 
     def until(self, budget: Budget) -> Course:
-        """The course, whose programs may run to the end of this budget, and no longer."""
         return replace(self, budget=budget)
 
     def kept(self, root: str, *ours: str) -> dict[str, Any]:
@@ -265,7 +261,6 @@ class Course:
 
 
 def _seen(running: Running, recording: Recording, steps: int, patience: float, further: Further) -> Recorded:
-    """Run to the last step, and return all but what the run prints and writes."""
     code, stuck, last, room, is_cut = None, "", steps, _FEW, False
     unseen: tuple[str, ...] = ()
     try:
@@ -288,11 +283,9 @@ def _seen(running: Running, recording: Recording, steps: int, patience: float, f
 
 
 def _ran(running: Running) -> frozenset[str]:
-    """What a program has counted by now, and that it was started."""
     return frozenset(("", *(each.name for each in tallied(Path(running.folder), FIXES))))
 
 
 def _room(running: Running, arrival: Arrival) -> int:
-    """How many processes like this one the memory of the host and of its device can hold."""
     others = psutil.virtual_memory().available // max(processes.memory(running.folder), 1)
     return min(1 + others, int(1 / arrival.device_share) if arrival.device_share else _MANY)

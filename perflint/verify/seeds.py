@@ -107,7 +107,6 @@ def unsteady(words: str, before: Sequence[Hashable], after: Sequence[Hashable]) 
 
 
 def repeated(reads: Reads) -> float | None:
-    """The share of the samples of a run that were read before; None without samples."""
     names = [(read.data, name) for read in reads for name in read.names]
     return 1 - len(set(names)) / len(names) if names else None
 
@@ -166,7 +165,6 @@ def _contents(reads: Reads) -> Mapping[tuple[int, str, int], str]:
 
 
 def _fixed(run: Reads, other_samples: Reads) -> set[tuple[int, int]]:
-    """The columns of datasets that draw no random numbers."""
     old, new = _contents(run), _contents(other_samples)
     common = old.keys() & new.keys()
     drawn = {(data, number) for data, name, number in common if old[data, name, number] != new[data, name, number]}
@@ -175,7 +173,6 @@ def _fixed(run: Reads, other_samples: Reads) -> set[tuple[int, int]]:
 
 
 def _changed(before: Reads, after: Reads, fixed: set[tuple[int, int]]) -> tuple[int, int]:
-    """How many samples have changed, and how many both runs have read."""
     old, new = _contents(before), _contents(after)
     common = [each for each in old.keys() & new.keys() if (each[0], each[2]) in fixed]
     changed = {(data, name) for data, name, number in common if old[data, name, number] != new[data, name, number]}

@@ -51,13 +51,11 @@ class Settled:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can't be told yet how fast the patch is, of which nothing failed."""
         gain = statistics.against_original(self.race.samples, PATCHED)
         return not self.fault and gain is not None and says(gain, self.race) is Outcome.UNSURE
 
     @property
     def fault(self) -> str:
-        """How the patch failed; empty where it was timed."""
         faults = (fix.reason for fix in self.fixes if fix.likeness.grade is Grade.DIFFERENT)
         return "" if self.patch and PATCHED not in self.race.faults else next(faults, "it could not be raced")
 
@@ -67,7 +65,6 @@ def names_of(fixes: Fixes) -> list[str]:
 
 
 def classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
-    """The parts of a patch that promise more than the whole, by the names of their variants."""
     order = list(Safety)
     kinds = sorted({fix.safety for fix in patch}, key=order.index)[:-1] if are_wanted else []
     return {within(str(kind)): [fix for fix in patch if order.index(fix.safety) <= order.index(kind)] for kind in kinds}

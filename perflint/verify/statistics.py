@@ -63,12 +63,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Samples:
-    """All windows of a race, in the order in which they were measured."""
-
     windows: tuple[Window, ...] = ()
 
     def then(self, later: Samples) -> Samples:
-        """These, and those of a later race of the same variants, whose rounds count on."""
         rounds = 1 + max((window.round for window in self.windows), default=-1)
         return Samples((*self.windows, *(replace(each, round=rounds + each.round) for each in later.windows)))
 
@@ -146,7 +143,6 @@ def noise_floor(aa: Estimate | None) -> float:
 
 
 def speed(estimate: Estimate, floor: float) -> Outcome:
-    """What the estimate says, by the noise floor of its race."""
     if is_faster(estimate, floor):
         return Outcome.FASTER
     if is_slower(estimate, floor):
@@ -171,22 +167,18 @@ def is_decided(estimate: Estimate, floor: float) -> bool:
 
 
 def is_faster(estimate: Estimate, floor: float) -> bool:
-    """Whether the whole interval is above the noise, and the gain worth having."""
     return estimate.low > threshold(floor)
 
 
 def is_slower(estimate: Estimate, floor: float) -> bool:
-    """Whether the loss is as sure as a gain must be."""
     return estimate.high < 1 / threshold(floor)
 
 
 def threshold(floor: float, least: float = LEAST_GAIN) -> float:
-    """What the lower end of an interval has to exceed."""
     return max(1 + floor, least)
 
 
 def step_seconds(samples: Samples, variants: Sequence[str]) -> float | None:
-    """The median time of a step of the variants; None where none was measured."""
     times = [window.seconds / window.steps for window in samples.windows if window.variant in variants]
     return median(times) if times else None
 

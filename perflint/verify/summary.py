@@ -1,4 +1,4 @@
-"""A verdict in words: the sentence that sums it up, its figures, and the summary on the terminal."""
+"""A verdict in words: the sentence that sums it up, why fixes are kept, figures, and the summary on the terminal."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from textwrap import wrap
 from perflint.engine import count
 from perflint.report.places import Style, printable
 from perflint.report.text import cells, crop
+from perflint.verify import statistics
 from perflint.verify.messages import EVALUATION
 from perflint.verify.statistics import Estimate, Outcome, drowns
 from perflint.verify.verdict import NO_TIME, QUIET, FixVerdict, Grade, Verdict
@@ -103,7 +104,6 @@ def spent(verdict: Verdict) -> Iterator[str]:
 
 
 def closed(text: str) -> str:
-    """A sentence with its full stop, which a quotation at its end may have brought along."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -136,7 +136,6 @@ def size(number: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Such as `96 %`."""
     return f"{100 * share:.0f} %"
 
 
@@ -150,7 +149,6 @@ def _number(value: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three digits, without an exponent."""
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if 0 < value < 1000 else f"{value:.0f}"
 
 
@@ -204,7 +202,6 @@ def summary(verdict: Verdict, style: Style, height: int = _HEIGHT, to_do: str = 
 
 
 def _fixes(fixes: Sequence[FixVerdict], style: Style, width: int, room: int) -> list[str]:
-    """How many fixes are kept, and a line for each, those kept first, as far as there is room."""
     kept = sum(fix.kept for fix in fixes)
     if not fixes or room < 2:
         return []
@@ -236,8 +233,51 @@ def _excluded(sentences: Sequence[str], most: int | None) -> list[str]:
 
 
 def _cropped(text: str, width: int) -> str:
-    """`text` on one line of at most `width` cells, cut at a word if that is not too long."""
     whole = printable(text)
     shown = crop(whole, 0, width)
     words, _, part = shown.rpartition(" ")
     return f"{words}{_CUT}" if shown != whole and words.strip() and cells(part) < _WORD else shown
+
+
+def wrong(fix: FixVerdict, own: Grade) -> str:
+    if not fix.activations:
+        return fix.reason or "it never ran"
+    if fix.likeness.keeps(fix.safety, own):
+        return ""
+    evidence = next(iter(fix.likeness.evidence), f"the results are {fix.likeness.grade}")
+    if fix.likeness.grade is Grade.UNKNOWN:
+        return evidence
+    return f"it promised {fix.safety} results, but {evidence}"
+
+
+def merit(fix: FixVerdict) -> str:
+    alone = f"{ratio_with_interval(fix.alone)} alone" if fix.alone else ""
+    on_top = f"{ratio_with_interval(fix.on_top)} on top of the others" if fix.on_top else ""
+    interaction = ""
+    if fix.alone and fix.on_top and fix.on_top.low > fix.alone.high:
+        interaction = "gains more beside the others"
+    elif fix.alone and fix.on_top and fix.on_top.high < fix.alone.low:
+        interaction = "gains less beside the others"
+    return ", ".join(filter(None, [alone, on_top, interaction]))
+
+
+def joint_merit(fix: FixVerdict, gain: Estimate | None) -> str:
+    others = "the others that gain little alone" if fix.alone else "the others, there was no time to race each"
+    return f"{ratio_with_interval(gain)} together with {others}" if gain else ""
+
+
+def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> str:
+    if was_chosen and last and not is_short(last):
+        return f"its gain was not seen again: {ratio_with_interval(last)}"
+    if fix.on_top and statistics.is_slower(fix.on_top, 0.0):
+        return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
+    if gain := (last if was_chosen else fix.gain) or last:
+        is_none = statistics.rules_out(gain, 0.0) or math.isinf(gain.high)
+        told = "no gain was measured" if is_none else "a gain can't be told from noise"
+        said = "there was no time for enough rounds" if is_short(gain) else told
+        return f"{said}: {ratio_with_interval(gain)}"
+    return "there was no time to race it"
+
+
+def is_short(gain: Estimate) -> bool:
+    return math.isinf(gain.high) and gain.ratio > 1

@@ -128,17 +128,14 @@ class Variants:
         return replace(variant, plan=variant.plan._replace(files=files))
 
     def late(self, ran: Collection[str]) -> tuple[FixKey, ...]:
-        """The fixes in whose places a run of what is `watched` has not been, by what it has counted."""
         paths = dict.fromkeys(key.path for key in self.fixes if not key.at_run_time)
         numbered = [(key, change(path, number)) for path in paths for number, key in enumerate(self._of(path), 1)]
         return tuple(key for key, name in numbered if name not in ran and change(key.path, 0) in ran)
 
     def loaded(self, ran: Collection[str]) -> tuple[FixKey, ...]:
-        """The fixes in files that such a run has loaded, and those at run time."""
         return tuple(key for key in self.fixes if key.at_run_time or change(key.path, 0) in ran)
 
     def only(self, keys: Collection[FixKey], shortened: Shortcut = Shortcut()) -> Variants:  # noqa: B008  # it is frozen
-        """The variants with some fixes, of a program in which something may be shortened."""
         made = copy(self)
         made.fixes, made.shortened, made._patches = tuple(key for key in self.fixes if key in keys), shortened, {}
         return made
@@ -151,19 +148,16 @@ class Variants:
         return [key for key in self.fixes if key.path == path and not key.at_run_time]
 
     def tuning(self) -> Variant | None:
-        """The original with its loaders tuned as it runs; None without loaders."""
         return Variant("tuned", self.whole._replace(files={}, tunes=True)) if self.whole.loaders else None
 
     @staticmethod
     def holds(variant: Variant, key: FixKey) -> bool:
-        """Whether a variant has a fix that it was made with: of candidates for the same it has the first alone."""
         if key.rule in KNOWN:
             return key.rule in variant.plan.settings
         return key.at_run_time or key.place in _places(variant.plan.files[key.path])
 
     @staticmethod
     def effect(key: FixKey, variant: Variant, run: Recorded) -> Effect:
-        """What became of a fix in a run of a variant that has it."""
         if key.rule in KNOWN:
             of_modules = key.rule in COMPILING
             seen = [each for each in run.settings if each.name == key.rule or (of_modules and each.name not in KNOWN)]
@@ -178,7 +172,6 @@ class Variants:
         return Effect(change(key.path, 0) in run.counts, sum(times))
 
     def verdict(self, name: str, key: FixKey, times: int, reason: str) -> FixVerdict:
-        """The verdict on a fix that ran so many times, and of which nothing else is known."""
         return FixVerdict(
             name,
             key.rule,
@@ -204,7 +197,6 @@ class Variants:
         return next((each.fingerprint for each in (*same, *found)), "")
 
     def _candidates(self) -> Iterator[FixKey]:
-        """The fixes of findings that have several, of which a patch takes the first."""
         for path in self.whole.files:
             for each in self._found.get(path, ()):
                 for fix in each.fixes if len(each.fixes) > 1 else ():
@@ -223,7 +215,6 @@ class Variants:
 
 
 def _watched(lines: Iterable[int], text: str) -> Iterator[tuple[int, int]]:
-    """The statements at lines, or around them, each with its number from 1."""
     starts = sorted(node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt))
     for number, line in enumerate(lines, 1):
         if before := [start for start in starts if start <= line]:
@@ -235,7 +226,6 @@ def _places(file: PatchedFile) -> list[Place]:
 
 
 def _functions_around(text: str, lines: Iterable[int]) -> tuple[str, ...]:
-    """The functions and methods around lines of a file, except generators, whose calls do nothing yet."""
     names = set()
     for name, each in functions(ast.parse(text)):
         is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(each))
@@ -245,7 +235,6 @@ def _functions_around(text: str, lines: Iterable[int]) -> tuple[str, ...]:
 
 
 def _loops_around(path: str, text: str, lines: Iterable[int]) -> Iterator[Loop]:
-    """The outermost module-level loops around lines of a file."""
     loops = (Loop(path, each.lineno, each.end_lineno or 0) for each in _loops(ast.parse(text)))
     return (loop for loop in loops if any(loop.first <= line <= loop.last for line in lines))
 
@@ -272,7 +261,6 @@ def _fixes(plan: Plan) -> Iterator[FixKey]:
 
 
 def _compatible(names: Sequence[str], wanted: Collection[str]) -> tuple[str, ...]:
-    """The settings that are wanted; of several that exclude each other the first."""
     found: list[str] = []
     for name in names:
         if name in wanted and not {*KNOWN[name].rivals} & {*found}:

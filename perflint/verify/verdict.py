@@ -94,8 +94,6 @@ class Reading:
 
 @dataclass(frozen=True)
 class Stranger:
-    """A program of somebody else on the GPU of the UUID `gpu`."""
-
     gpu: str
     pid: str
     name: str
@@ -131,12 +129,10 @@ class FixVerdict:
 
     @property
     def place(self) -> str:
-        """The rule, and the line in a file relative to the working directory; the rule alone for the whole program."""
         return f"{self.rule} {at_line(self.path, self.line)}" if self.line else self.rule
 
     @property
     def gain(self) -> Estimate | None:
-        """What it gains on top of those kept before it, or else alone."""
         return self.on_top or self.alone
 
 
@@ -161,7 +157,6 @@ class Side:
 
     @property
     def busy(self) -> float | None:
-        """The share of the time in which the GPU had work; None where it was not observed."""
         return self.timeline.busy if self.timeline else None
 
 
@@ -239,7 +234,6 @@ class Verdict:
     is_idle: bool = False
 
     def having(self, fixes: Iterable[FixVerdict]) -> Verdict:
-        """The verdict with what is known of some fixes by now."""
         known = {fix.name: fix for fix in fixes}
         return replace(self, fixes=tuple(known.get(fix.name, fix) for fix in self.fixes))
 
@@ -284,13 +278,11 @@ class Verdict:
 
     @property
     def is_open(self) -> bool:
-        """Whether another verification may tell what this one doesn't, for want of time or of quiet."""
         is_late = self.longer > 0 and self.outcome is Outcome.UNCHECKED and self.is_cut
         return self.outcome is Outcome.UNSURE or is_late
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is for want of time that results could not be compared."""
         return any(NO_TIME in each.evidence for each in (self.own, self.likeness))
 
     @property
@@ -318,6 +310,5 @@ def weakest(fixes: Iterable[FixVerdict]) -> Safety:
 
 
 def begun(program: str, **known: Any) -> Verdict:
-    """A verdict on a program of which hardly anything is known by now."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     return Verdict(program, now, environment={"perflint": __version__}, **known)

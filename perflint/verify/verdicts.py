@@ -52,7 +52,6 @@ def _useless(path: Path, why: str) -> UserError:
 
 
 def aside(path: Path) -> Path:
-    """Where an unreadable file at `path` is moved when a verdict is added."""
     return path.with_suffix(".old")
 
 
@@ -77,7 +76,6 @@ def add(path: Path, verdict: Verdict) -> None:
 
 
 def _with_paths(verdict: Verdict, change: Callable[[str], str]) -> Verdict:
-    """The verdict with other paths: in the file they are relative to the project, which may be copied."""
     return replace(verdict, fixes=tuple(replace(fix, path=change(fix.path)) for fix in verdict.fixes))
 
 
@@ -111,13 +109,11 @@ class Won:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Those that such fixes are of: advice that won is worth applying, though nobody has selected it."""
         known = rules_by_name()
         return tuple(dict.fromkeys(fix.rule for fix, _ in self.fixes if fix.rule in known))
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The settings of whole programs that were kept, which no source has."""
         known = rules_by_name()
         return tuple(dict.fromkeys(fix.rule for fix, _ in self.fixes if fix.rule not in known))
 
@@ -133,7 +129,6 @@ class Won:
         }
 
     def with_gains(self, result: RunResult) -> RunResult:
-        """`result`, its findings with what their fixes have gained."""
         files = (
             replace(file, diagnostics=tuple(replace(each, measured=self._gain(each)) for each in file.diagnostics))
             for file in result.files

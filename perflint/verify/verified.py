@@ -40,7 +40,6 @@ def verified(examination: Examination) -> Verdict:
 
 
 def unfound(program: str, budget: Budget) -> Verdict:
-    """The verdict on a program for which the time was over before all fixes were found."""
     failure = f"looking for fixes in all that it imports takes more than {budget.of(Share.FINDING):.0f} s"
     return begun(program, failure=f"{failure}; what was found by then is kept", longer=budget.longer())
 

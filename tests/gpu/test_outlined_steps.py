@@ -28,7 +28,7 @@ STEMS = [
     ("launch_bound_step/partial", 10),
     ("launch_bound_step/kept", 1),
     ("launch_bound_step/output", 1),
-    ("decode_loop/graph_outlined", 3),
+    ("decode_loop/graph_outlined", 4),
 ]
 
 

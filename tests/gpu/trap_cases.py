@@ -222,12 +222,12 @@ def filled(memory: int) -> Iterator[list[Tensor]]:
 
 def products(wrap: Wrap, width: int) -> tuple[Any, Callable[[], Any]]:
     """A step of products over a long dimension, for which cuBLAS needs memory to work in; what it is to be given."""
-    weight = nn.Parameter(rand(2**16, width))
-    optimizer = torch.optim.SGD([weight], 1e-3)
+    model = nn.Linear(2**16, width, device=DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 
     def step(x: Tensor) -> Tensor:
         optimizer.zero_grad()
-        loss = (x @ weight).square().mean()
+        loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
         return loss.detach()

@@ -7,7 +7,7 @@ import pytest
 from perflint.analysis.loops.evidence import OTHER_AXES, TIME, any_of
 
 
-@pytest.mark.parametrize("name", ["max_len", "seqLen", "maxlen", "MAX_LENGTH", "num_sequences2"])
+@pytest.mark.parametrize("name", ["max_len", "seqLen", "maxlen", "MAX_LENGTH", "num_sequences2", "num_of_timesteps"])
 def test_a_name_suggests_time_however_its_words_are_joined(name: str) -> None:
     assert any_of([name], TIME)
 

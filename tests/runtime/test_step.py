@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import pickle
 import random
@@ -18,13 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perflint.runtime import optimizers, refusal, scene
-from perflint.runtime.gradients import Gradients, Pool
 from perflint.runtime.graphs import graphed_step
 from perflint.runtime.reads import Glance, Reads
 from perflint.runtime.refusal import CannotCapture, Unsettled
 from perflint.runtime.replay import flatten
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
 from perflint.runtime.scope import Scope
+from perflint.runtime.step_replay import Gradients, Pool
 from perflint.runtime.walk import Walk
 
 Step = Callable[..., Any]
@@ -275,9 +276,9 @@ def test_gradients_that_somebody_else_holds_are_seen() -> None:
 
 
 def test_gradients_of_later_graphs_in_the_same_memory_are_seen_while_somebody_holds_them() -> None:
-    pool = Pool()
+    pool, graphs = Pool(), [nn.Identity() for _ in range(3)]
     leaf = nn.Parameter(torch.ones(3))
-    numbers = [pool.number() for _ in range(3)]
+    numbers = [pool.add(graph, "memory") for graph in graphs]
     for number in numbers:
         pool.left[number] = Gradients([(leaf, torch.zeros(3))])
         pool.left[number].count()
@@ -285,6 +286,15 @@ def test_gradients_of_later_graphs_in_the_same_memory_are_seen_while_somebody_ho
     assert [pool.is_in_use(number) for number in numbers] == [True, False, False]
     del held
     assert not pool.is_in_use(numbers[0]) and [*pool.left] == numbers[:1]
+
+
+def test_memory_whose_graphs_are_gone_is_not_used_again() -> None:
+    pool, graph = Pool(), nn.Identity()
+    pool.add(graph, "memory")
+    assert pool.handle == "memory"
+    del graph
+    gc.collect()
+    assert pool.handle is None
 
 
 def test_what_was_prepared_is_restored() -> None:

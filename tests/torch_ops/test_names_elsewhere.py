@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,7 +40,7 @@ _ALLOWED = {
     "perflint/profile/roofline.py": "formulas of work and bytes, by the name of a kernel's operation",
     "perflint/transforms/remedy.py": "messages, by kind of sync",
     "perflint/transforms/foreach.py": "the methods that torch._foreach_* has, with their arguments",
-    "perflint/transforms/host_reads.py": "links of a chain that an edit takes apart",
+    "perflint/transforms/host_code.py": "links of a chain that an edit takes apart",
     "perflint/transforms/capture/calls.py": "functions of other libraries that only compute, with a few of torch's",
     "perflint/transforms/capture/step_obstacles.py": "functions of a step that leave nothing behind on the host",
     "perflint/transforms/filled.py": "names of parameters",
@@ -53,7 +52,7 @@ _ALLOWED = {
 
 
 def _names() -> frozenset[str]:
-    table = json.loads(torch_ops.PATH.read_bytes())
+    table = torch_ops.table()
     functions = {name.rpartition(".")[2] for name in table["functions"]}
     return frozenset({*functions, *table["methods"], *table["attributes"]} - set(dir(builtins)))
 

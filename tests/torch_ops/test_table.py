@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-import json
 import warnings
-from typing import Any
 
 import pytest
 
@@ -208,14 +206,9 @@ def test_names_that_torch_lacks_are_unknown() -> None:
     assert torch_ops.class_kind("torch.nn.Frobnicate") is None
 
 
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(torch_ops.PATH.read_bytes())
-    return table
-
-
 def test_every_entry_is_in_the_vocabulary() -> None:
     for section, lookup in (("functions", torch_ops.of_function), ("methods", torch_ops.of_method)):
-        for name in _table()[section]:
+        for name in torch_ops.table()[section]:
             entry = known(lookup(name))
             for each in (entry, *(variant.operation for variant in entry.variants)):
                 assert each.result in (*torch_ops.RESULTS, UNKNOWN), name
@@ -224,8 +217,8 @@ def test_every_entry_is_in_the_vocabulary() -> None:
 def test_the_generator_writes_this_table() -> None:
     torch = pytest.importorskip("torch")
     version = torch.__version__.partition("+")[0]
-    if version != _table()["source"]["torch"]:
-        pytest.skip(f"the table is of torch {_table()['source']['torch']}, here is {version}")
+    if version != torch_ops.table()["source"]["torch"]:
+        pytest.skip(f"the table is of torch {torch_ops.table()['source']['torch']}, here is {version}")
     generator = importlib.import_module("perflint.torch_ops.generate.table")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

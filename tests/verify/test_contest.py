@@ -85,9 +85,10 @@ class Fixed:
     pairs: int
     variants: int
     beside: int = 2
+    crowded: int = 0  # rounds less for more than four variants
 
     def protocol(self, variants: int, seconds: float) -> Protocol:
-        return Protocol("steps", 4, 10, self.pairs, self.rounds, 20)
+        return Protocol("steps", 4, 10, self.pairs, self.rounds - self.crowded * (variants > 4), 20)
 
     shortest = protocol
 
@@ -108,6 +109,7 @@ def settled(
     variants: int = 10**6,
     room: Room | None = None,
     takes: float = 0.0,
+    crowded: int = 0,
 ) -> tuple[Settled, list[list[str]]]:
     """What comes of a contest, and the variants of each of its races; `rivals` can't be had together."""
 
@@ -117,7 +119,7 @@ def settled(
         return None if len(rivals & files.keys()) > 1 else Variant(name, plan)
 
     course = Simulated(speed, noise, seed, crashes, room, takes)
-    schedule = cast(Any, Fixed(course, *size, variants))
+    schedule = cast(Any, Fixed(course, *size, variants, crowded=crowded))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(protocol, "time", course.clock)
         contest = Contest(course.race, patched, schedule, Budget(LONG), lambda _: None, lambda: None)
@@ -305,6 +307,20 @@ def test_a_fix_that_fails_in_a_race_is_dropped_and_the_others_race_on(crashes: l
     assert reasons(result)[B] == f"with the fix the program {HUNG}"
     assert next(each for each in result.fixes if each.name == B).likeness.grade is Grade.DIFFERENT
     assert not result.fault
+
+
+def test_on_top_of_what_only_seemed_to_gain_at_first_the_others_are_raced_as_well() -> None:
+    """Both graphs of a step gain, one of them only beside the other."""
+
+    def speed(names: frozenset[str]) -> float:
+        return 1.12 * (1.5 if B in names else 1.0) if A in names else 1.0
+
+    result, races = settled(speed, size=(5, 5), crowded=3)
+    assert races[1] == [more("what seems to gain most")]
+    assert kept(result) == [A, B]
+    result, races = settled(speed, crowded=3, variants=5 + 4 + 4)
+    assert races[1] == [more("what seems to gain most"), more("the others together")]
+    assert {A, B} <= {*kept(result)}
 
 
 def test_a_fix_that_fails_beside_another_is_dropped() -> None:

@@ -14,9 +14,9 @@ import pytest
 from perflint.engine.rule import Safety
 from perflint.verify import examine
 from perflint.verify.examine import Examination
-from perflint.verify.merits import wrong
 from perflint.verify.protocol import Budget
 from perflint.verify.runs import Recorded
+from perflint.verify.summary import wrong
 from perflint.verify.verdict import Grade, Likeness, Reach
 from tests.verify.verdicts import fix
 

@@ -66,6 +66,14 @@ def test_an_average_of_an_optimizer_may_err_by_what_single_precision_makes_of_it
     assert graded(replace(squares, name="parameter 0.5")) is Grade.DIFFERENT
 
 
+def test_a_gradient_behind_the_step_of_another_optimizer_may_err_by_what_that_steps_rate_does() -> None:
+    of_critic = replace(NEAR, is_close=False, error=5.4e-6, reference=7.7e-7, changed=5.4e-6)
+    of_actor = replace(of_critic, name="gradient 1.0.0")
+    assert graded(of_critic) is Grade.DIFFERENT
+    assert graded(of_critic, of_actor) is Grade.ROUNDING
+    assert graded(replace(of_critic, changed=1e-4), of_actor) is Grade.DIFFERENT
+
+
 def test_few_elements_or_digits_may_err_by_more() -> None:
     far = replace(NEAR, is_close=False, reference=1e-6, changed=2.5e-6)
     assert graded(far) is Grade.DIFFERENT

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from perflint.engine.rule import Safety
-from perflint.verify.merits import merit, too_little, wrong
 from perflint.verify.statistics import Estimate
+from perflint.verify.summary import merit, too_little, wrong
 from perflint.verify.verdict import Grade, Likeness
 from tests.verify.verdicts import fix
 

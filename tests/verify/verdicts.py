@@ -10,8 +10,8 @@ import numpy as np
 
 from perflint.engine.rule import Safety
 from perflint.verify.agent.timeline import DEVICE, HOST, LOADER, Span, Timeline
-from perflint.verify.merits import merit, too_little, wrong
 from perflint.verify.statistics import PATCHED, Estimate, against_original, is_faster, itself, noise_floor
+from perflint.verify.summary import merit, too_little, wrong
 from perflint.verify.verdict import FixVerdict, Grade, Hunk, Likeness, Side, Verdict
 from tests.verify.races import CALM, race
 

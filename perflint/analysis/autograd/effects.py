@@ -116,7 +116,6 @@ def runs_module(program: Program, node: ast.Call) -> bool:
 
 
 def is_loss(program: Program, node: ast.expr) -> bool:
-    """Is it a module that computes a loss or a metric, as its class or its names tell?"""
     name = program.value(node).name
     return torch_ops.class_kind(name) == "loss" or _LOSS.search(path_of(node) + name) is not None
 
@@ -129,7 +128,6 @@ def _gives_results(program: Program, node: ast.Call) -> bool:
 
 
 def _end_of(function: Function) -> ast.AST:
-    """The last statement of a function, or a lambda's body."""
     return function.body if isinstance(function, ast.Lambda) else function.body[-1]
 
 
@@ -162,7 +160,7 @@ class ModuleCalls(CallGraph):
 
     def targets(self, call: ast.Call) -> Sequence[str]:
         """What a call may reach in other files; of a parameter, by what the known callers give for it."""
-        handed = [tuple(targets_of(each, ())) for each in self._handed(call)]
+        handed = [tuple(targets_of(each, (), call)) for each in self._handed(call)]
         return self.program.targets(call) or (sorted({name for each in handed for name in each}) if all(handed) else ())
 
     def _overriding(self, call: ast.Call) -> Iterator[Function]:
@@ -234,7 +232,6 @@ class Effects:
         return self._running[root]
 
     def records(self, function: Function) -> bool:
-        """Does a call of `function` run modules, and record gradients in all of them?"""
         recorded = self.of(function, Effect.RECORDS)
         return bool(recorded) and recorded == self.of(function, Effect.RUNS_MODULE)
 
@@ -300,7 +297,6 @@ class Effects:
         return self._may_elsewhere(node)
 
     def _of_overriding(self, node: ast.Call) -> Likelihood | None:
-        """Does the method of self that is called differentiate in subclasses of other files, which override it?"""
         is_own = isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self"
         return self._program.differentiates_elsewhere([*overridden(self._program, node)]) if is_own else None
 
@@ -324,7 +320,6 @@ class Effects:
         return any(not each.startswith(KNOWN) for each in self._graph.targets(node))
 
     def _is_replaced(self, func: ast.expr) -> bool:
-        """Is it a module that an attribute of self holds, in the place of which others may put one?"""
         is_held = isinstance(func, ast.Attribute) and self._is_module(func) and path_of(func.value) == "self"
         return is_held and isinstance(func, ast.Attribute) and not self._program.get(Attributes).is_own(func)
 

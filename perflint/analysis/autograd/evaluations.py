@@ -104,10 +104,11 @@ def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:
     contexts = (each for each in own if isinstance(each, ast.With))
     if any(program.grad_mode(each.body[0], callers=False) is not GradMode.ON for each in contexts):
         return False
-    if own.isdisjoint(runs):
+    direct = {run for _, run in _direct(program, function) if run in runs}
+    if not direct:
         return False
     modes = _modes(program, function)
-    if modes != {False} and not _is_named(program, function, own.intersection(runs)):
+    if modes != {False} and not _is_named(program, function, direct):
         return False
     if not _evaluates(program, function):
         return False
@@ -115,13 +116,10 @@ def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:
     return (is_named and modes == {False}) or not any(each.fate in _OPEN for each in program.graph_uses(function))
 
 
-def _is_named(program: Program, function: ast.FunctionDef, runs: set[ast.AST]) -> bool:
+def _is_named(program: Program, function: ast.FunctionDef, runs: set[ast.Call]) -> bool:
     """Does its name say that it evaluates what the file trains: modules that it calls, rather than their methods?"""
-    called = [program.value(each.func).kind for each in runs if isinstance(each, ast.Call)]
-    names = [isinstance(each.func, ast.Name) for each in runs if isinstance(each, ast.Call)]
-    is_whole = any(
-        kind is Kind.MODULE or (kind is Kind.TENSOR and named) for kind, named in zip(called, names, strict=True)
-    )
+    called = ((program.value(each.func).kind, isinstance(each.func, ast.Name)) for each in runs)
+    is_whole = any(kind is Kind.MODULE or (kind is Kind.TENSOR and named) for kind, named in called)
     return is_whole and "backward(" in program.text and _EVALUATION.search(function.name) is not None
 
 
@@ -129,9 +127,20 @@ def _modes(program: Program, place: ast.AST) -> set[bool | None]:
     """The modes of the modules that `place` itself runs, or else hands on to be run; None where one isn't known."""
     own = set(own_nodes(place))
     runs = [each for each in program.effects(place, Effect.RUNS_MODULE) if isinstance(each, ast.Call)]
-    found = {_mode(program.training_modes(each), path_of(each.func)) for each in runs if each in own}
+    found = {_mode(program.training_modes(site), path_of(each.func)) for site, each in _direct(program, place)}
     handed = (pair for each in runs for pair in _handed(program, own, each))
     return found or {_mode(program.training_modes(call), path_of(module)) for call, module in handed}
+
+
+def _direct(program: Program, place: ast.AST) -> Iterator[tuple[ast.Call, ast.Call]]:
+    """The runs of modules by `place` itself, and by methods that it calls on `self`: where, and which."""
+    own = set(own_nodes(place))
+    calls = (each for each in own if isinstance(each, ast.Call) and path_of(each.func).startswith("self."))
+    methods = {callee: each for each in calls if (callee := program.callee(each)) is not None}
+    for run in program.effects(place, Effect.RUNS_MODULE):
+        site = run if run in own else methods.get(program.function_of(run))  # type: ignore[arg-type]
+        if isinstance(run, ast.Call) and isinstance(site, ast.Call):
+            yield site, run
 
 
 def _handed(program: Program, own: set[ast.AST], run: ast.Call) -> Iterator[tuple[ast.Call, ast.expr]]:
@@ -155,7 +164,7 @@ def _mode(modes: dict[str, bool], path: str) -> bool | None:
 def _evaluates(program: Program, place: ast.For | ast.While | ast.FunctionDef) -> bool:
     """Does it run a model that is in evaluation mode, or may be, with gradients, and never ask for one?"""
     runs = program.effects(place, Effect.RUNS_MODULE)
-    point = next((each for each in runs if each in set(own_nodes(place))), place)
+    point = next((site for site, _ in _direct(program, place)), place)
     if program.grad_mode(place if isinstance(place, LOOPS) else point) is not GradMode.ON:
         return False
     modes = program.training_modes(point)
@@ -169,13 +178,11 @@ def _evaluates(program: Program, place: ast.For | ast.While | ast.FunctionDef) -
 
 
 def _is_recorded(program: Program, place: ast.AST, runs: list[ast.AST]) -> bool:
-    """Do all runs of modules build graphs, at least one of them for sure? Methods that aren't known may build none."""
     recorded = set(program.effects(place, Effect.RECORDS))
     return bool(recorded) and all(each in recorded or _is_unknown_method(program, each) for each in runs)
 
 
 def _is_unknown_method(program: Program, run: ast.AST) -> bool:
-    """Is a method called where gradients are recorded, of which the code isn't known?"""
     is_method = isinstance(run, ast.Call) and program.value(run.func).kind is Kind.METHOD
     return is_method and program.grad_mode(run, callers=False) is GradMode.ON
 

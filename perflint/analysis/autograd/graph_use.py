@@ -20,6 +20,7 @@ from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root
 
 _LEAVES = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _DEPTH = 6  # of calls in calls
+_DEEP = 60  # of values, one computed of the other
 _HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
 _INTEGRAL = ("int", "bool")
 CUTTING = frozenset({"detach", "data"})
@@ -43,12 +44,10 @@ Calls = tuple[ast.Call, ...]  # that led into a function
 
 
 def graph_uses(program: Program, place: ast.AST) -> list[GraphUse]:
-    """Who differentiates, or may, what `place` computes with gradients: an expression, statements, a function."""
     return _walked(program, place).found
 
 
 def with_graphs(program: Program, place: ast.AST) -> set[ast.AST]:
-    """The expressions, in `place` and behind it, that may have a graph which is made there."""
     return {node for node, _ in _walked(program, place).seen}
 
 
@@ -74,7 +73,6 @@ def _is_leaf(program: Program, node: ast.AST) -> bool:
 
 
 def cuts(program: Program, place: ast.expr) -> list[ast.AST]:
-    """Where the graph of what `place` computes is let go of, by `detach` or `data`."""
     walk = _Walk(program)
     walk.follow(place, ())
     return walk.cuts
@@ -110,13 +108,11 @@ def _shown_inside(program: Program, function: Function) -> list[GraphUse]:
 
 
 def _cutting(program: Program) -> set[Function | None]:
-    """The functions that read `detach` or `data` of something other than a library."""
     cuts = (each for each in program.of_type(ast.Attribute) if each.attr in CUTTING)
     return {program.function_of(each) for each in cuts if not program.qualified(each)}
 
 
 def _own_wrappers(program: Program, function: Function) -> list[ast.expr]:
-    """The decorators of `function` that may keep what it gives, or do anything else with it."""
     decorators: list[ast.expr] = getattr(function, "decorator_list", [])
     names = ((each, each.func if isinstance(each, ast.Call) else each) for each in decorators)
     return [each for each, name in names if not _WRAPPERS.match(program.qualified(name) or path_of(name))]
@@ -133,26 +129,32 @@ class _Walk:
         self.cuts = list[ast.AST]()
         self._flow, self._modes = program.get(Flow), program.get(GradModes)
         self.seen: set[tuple[ast.AST, Calls]] = set()
+        self._depth, self._later = 0, list[tuple[ast.expr, Calls]]()
 
     def may_start(self, call: ast.Call) -> bool:
-        """May a graph begin with the call: does it run a module, or what is not known?"""
         if runs_module(self.program, call) or self.program.get(Effects).of(call, Effect.RUNS_MODULE):
             return True
         return self.program.value(call.func).kind is Kind.UNKNOWN and self.program.callee(call) is None
 
     def follow(self, node: ast.expr, calls: Calls) -> None:
-        """Go on from `node`, whose value has a graph."""
         if (node, calls) not in self.seen and not self._is_harmless(node):
             self.seen.add((node, calls))
+            if self._depth == _DEEP:  # beyond which Python might not go on
+                self.seen.discard((node, calls))
+                self._later.append((node, calls))
+                return
+            self._depth += 1
             parent = self.program.parent(node)
             if parent is not None:
                 self._step(parent, node, calls)
+            self._depth -= 1
+            while not self._depth and self._later:
+                self.follow(*self._later.pop())
 
     def _end(self, node: ast.AST, fate: Fate) -> None:
         self.found.append(GraphUse(node, fate))
 
     def _is_harmless(self, node: ast.expr) -> bool:
-        """Has its value no graph: is it a number, of integers, or computed without gradients?"""
         is_computed = isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp)
         if is_computed and self._modes.of(node, callers=False) is GradMode.OFF:
             return True
@@ -239,7 +241,6 @@ class _Walk:
         self.follow(call, calls)
 
     def _differentiates_inside(self, call: ast.Call) -> bool:
-        """Does what it calls differentiate, rather than what computes its arguments?"""
         effects = self.program.get(Effects)
         found = set(effects.of(call, Effect.DIFFERENTIATES))
         return bool(found.difference(*(effects.of(each, Effect.DIFFERENTIATES) for each in arguments_of(call))))
@@ -264,12 +265,10 @@ class _Walk:
         self.uses(self._flow.graph_of(callee).readers(parameter), (*calls, call))
 
     def uses(self, uses: Iterable[ast.Name], calls: Calls) -> None:
-        """Go on from names whose values have a graph."""
         for use in uses:
             self.follow(use, calls)
 
     def _bound(self, target: ast.expr, calls: Calls) -> None:
-        """Go on with what is bound to `target`, whole or in parts."""
         if isinstance(target, ast.Tuple | ast.List):
             for each in target.elts:
                 self._bound(each, calls)
@@ -297,7 +296,6 @@ class _Walk:
         self.uses(graph.captured.get(root.id, ()), calls)
 
     def _returned(self, node: ast.AST, calls: Calls) -> None:
-        """Go on after the call that led here, or else each in this file."""
         function = node if isinstance(node, ast.Lambda) else self.program.function_of(node)
         for wrapper in _own_wrappers(self.program, function) if function is not None and self._returns else ():
             self._end(wrapper, Fate.OBSERVED)
@@ -318,14 +316,12 @@ class _Walk:
 
 
 def _compares_identity(node: ast.Compare) -> bool:
-    """Does it ask which object it is, other than None?"""
     sides = [node.left, *node.comparators]
     is_about_none = any(isinstance(each, ast.Constant) for each in sides)
     return not is_about_none and any(isinstance(each, ast.Is | ast.IsNot) for each in node.ops)
 
 
 def _has_none(value: Value) -> bool:
-    """Is it known to hold no tensor, or none that could have a graph?"""
     is_plain = value.kind in _HARMLESS or value.dtype in _INTEGRAL
     return is_plain or (bool(value.items) and all(map(_has_none, value.items or ())))
 
@@ -369,7 +365,6 @@ def _asks(program: Program, node: ast.AST) -> bool:
 
 
 def _properties(program: Program, nodes: list[ast.AST]) -> list[Function]:
-    """The methods that run as the nodes read an attribute called like them, and may keep what they compute."""
     read = {each.attr for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)}
     named = (each for each in program.of_type(ast.FunctionDef) if each.decorator_list and each.name in read)
     return [each for each in named if any(_is_property(program, wrapper) for wrapper in each.decorator_list)]

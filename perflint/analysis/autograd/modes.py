@@ -25,8 +25,6 @@ _HOOK = re.compile(r"^(on_|(val|valid|validation|test|predict|prediction|eval|ev
 
 
 class GradModes:
-    """The grad modes of the places in one program."""
-
     def __init__(self, program: Program) -> None:
         self._program, self._flow = program, program.get(Flow)
         self._switches, self._is_old = "set_grad_enabled" in program.text, "volatile=" in program.text
@@ -40,7 +38,6 @@ class GradModes:
         return mode or (self._of_uncalled(None) if callers else GradMode.ON)
 
     def _local(self, node: ast.AST) -> GradMode | None:
-        """The mode that the function around `node`, or the module, sets there; None where it sets none."""
         for parent in self._program.ancestors(node):
             if isinstance(parent, FUNCTIONS):
                 return self._first(getattr(parent, "decorator_list", ())) or self._switched(parent)
@@ -51,7 +48,6 @@ class GradModes:
         return self._switched(self._program.tree)
 
     def _of_callers(self, function: Function) -> Iterator[GradMode]:
-        """The modes of all that leads to a call of `function`, which itself sets none."""
         pending, seen = [function], {function}
         for each in pending:
             sites = self._program.call_sites(each)
@@ -85,7 +81,6 @@ class GradModes:
         return next(filter(None, map(self._of_context, contexts)), None)
 
     def _of_context(self, node: ast.expr) -> GradMode | None:
-        """The mode that a context manager, or a decorator, sets; None for others."""
         function = node.func if isinstance(node, ast.Call) else node
         name = self._program.qualified(function)
         if name in _OFF:
@@ -117,7 +112,6 @@ class GradModes:
         return (GradMode.ON if literal else GradMode.OFF) if isinstance(literal, bool) else GradMode.UNKNOWN
 
     def _switched(self, scope: Function | ast.Module) -> GradMode | None:
-        """The mode that `scope` sets by a call, for all that runs after it, and so for all of it."""
         calls = (each for each in own_nodes(scope) if isinstance(each, ast.Call)) if self._switches else ()
         statements = (each for each in calls if isinstance(self._program.parent(each), ast.Expr))
         modes = {self._set(each) for each in statements if self._program.qualified(each.func) in _SET}
@@ -147,7 +141,6 @@ class TrainingModes:
         self._switches: dict[ast.AST, Mapping[str, list[_Switch]]] = {}
 
     def at(self, node: ast.AST, depth: int = _DEPTH) -> dict[str, bool]:
-        """Whether each module whose mode is known is in training mode when `node` runs."""
         scope = self._program.function_of(node)
         modes = self._by_callers(scope, depth) if scope is not None and depth else {}
         for path, switches in self._of_scope(scope or self._program.tree).items():
@@ -160,7 +153,6 @@ class TrainingModes:
 
     @cached_property
     def may_evaluate(self) -> bool:
-        """Does anything put a module into evaluation mode?"""
         switches = (switch for each in self._program.of_type(ast.Call) for _, switch in self._switched(each))
         return any(each.training is False for each in switches)
 
@@ -192,7 +184,6 @@ class TrainingModes:
         return self._switches[scope]
 
     def _switched(self, call: ast.Call) -> Iterator[tuple[str, _Switch]]:
-        """The modules that `model.eval()`, `model.train(flag)` and the like switch, by their paths."""
         method = call.func
         if not isinstance(method, ast.Attribute) or method.attr not in ("eval", "train"):
             return
@@ -209,7 +200,6 @@ class TrainingModes:
             yield path, _Switch(call, training)
 
     def _by_callers(self, function: Function, depth: int) -> dict[str, bool]:
-        """The modes on which all known callers agree, by the paths that the modules have in `function`."""
         found: list[dict[str, bool]] = []
         is_evaluated = self._program.is_called(function, Manner.EVALUATED)
         if is_evaluated and not self._program.is_called(function, Manner.TRAINED):
@@ -224,7 +214,6 @@ class TrainingModes:
         return {path: found[0][path] for path in common if all(each[path] == found[0][path] for each in found)}
 
     def _is_shared(self, path: str, site: ast.AST, function: Function) -> bool:
-        """Does `path` name the same module at a call and in the function called: one of self, or of no function?"""
         root = path.partition(".")[0]
         if root == "self":
             return path != root

@@ -47,20 +47,17 @@ class UnusedGraph:
 
     @property
     def fate(self) -> str:
-        """What becomes of the graph, as a relative clause."""
         if self.zeroed:
             return f"whose gradients, of line {self.cut.lineno}, are set to zero before an optimizer uses them"
         by = self.cut.attr if isinstance(self.cut, ast.Attribute) else path_of(self.cut.func)
         return f"which `{by}` throws away {'at once' if self.is_at_once else f'in line {self.cut.lineno}'}"
 
     def end(self, program: Program) -> ast.Call | None:
-        """The call that lets go of the graph; None of `data`."""
         call = self.cut if isinstance(self.cut, ast.Call) else program.parent(self.cut)
         return call if isinstance(call, ast.Call) and self.cut in (call, call.func) else None
 
     @property
     def is_at_once(self) -> bool:
-        """Is it `module(x).detach()`, perhaps with an attribute or a subscript in between?"""
         made = self.cut.value if isinstance(self.cut, ast.Attribute) else next(iter(self.cut.args), None)
         while isinstance(made, ast.Attribute | ast.Subscript):
             made = made.value
@@ -105,7 +102,6 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
 
 
 def _may_be_helper(program: Program, call: ast.Call) -> bool:
-    """May it be a call of a function of another file, and no constructor or method, that is given something?"""
     if not call.args or program.qualified(call.func).startswith(_LIBRARIES):
         return False
     name, _, last = path_of(call.func).rpartition(".")
@@ -118,7 +114,6 @@ def _may_have_graph(program: Program, node: ast.expr) -> bool:
 
 
 def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
-    """The calls of modules of which `node` is computed, in its function or in what the file gives that."""
     scopes = (program.scope_of(each) for each in callers(program, node))
     if not any(map(program.get(Effects).runs_model, scopes)):
         return []
@@ -137,7 +132,6 @@ def _records(program: Program, call: ast.Call) -> bool:
 
 
 def _operands(program: Program, node: ast.expr) -> Sequence[ast.expr]:
-    """What `node` is computed of, as far as a graph may come from it."""
     if isinstance(node, ast.Name):
         values = [each for each in program.get(Flow).graph(node).definitions(node) if isinstance(each, Definition)]
         given = [value for each in values if isinstance(each.node, ast.arg) for _, value in program.given(each.node)]
@@ -164,12 +158,10 @@ def _leads_to(program: Program, node: ast.expr, run: ast.Call) -> bool:
 
 
 def _is_dead(program: Program, run: ast.Call) -> bool:
-    """Is a graph recorded by the call, other than one that it uses itself, and has nobody a use of it?"""
     return _is_recorded(program, run) and not graph_uses(program, run)
 
 
 def _is_recorded(program: Program, run: ast.Call) -> bool:
-    """Is a graph recorded by the call, other than one that it uses itself?"""
     if _LIGHT.fullmatch(program.value(run.func).name):
         return False
     if program.get(GradModes).of(run) is not GradMode.ON or path_of(run.func).rpartition(".")[2] in program.get(frozen):
@@ -213,7 +205,6 @@ class Unstepped:
         return passes[0] if all(set(self._behind(each, module)) == {"zero"} for each in passes) else None
 
     def _may_have_graph(self, given: list[ast.expr]) -> bool:
-        """Is something computed of modules or parameters, rather than of noise or a batch?"""
         program, pending = self._program, dict.fromkeys(given)
         for each in (nodes := list(pending)):
             may_be_leaf = isinstance(each, ast.Attribute) or "requires_grad" in ast.unparse(each)
@@ -230,7 +221,6 @@ class Unstepped:
         return False
 
     def _behind(self, node: ast.AST, module: str) -> Iterator[str]:
-        """What is done first to the gradients of `module` behind `node`, in its function: "zero", or another use."""
         child: ast.AST = self._program.statement_of(node)
         for parent in self._program.ancestors(child):
             block: list[ast.AST] = [*self._program.block_of(child)] if isinstance(child, ast.stmt) else [child]
@@ -278,13 +268,11 @@ class Unstepped:
         return bool(self._program.get(Effects).of(call, Effect.TRAINS))
 
     def _zeroes(self, call: ast.Call, module: str) -> bool:
-        """Is it `zero_grad` of the module, or of an optimizer that steps it?"""
         zeroed = receiver_of(call, "zero_grad")
         return zeroed is not None and module in {path_of(zeroed), *self._modules.get(path_of(zeroed), ())}
 
 
 def _given(scope: ast.AST, name: str) -> Iterator[ast.expr]:
-    """What `scope` assigns to the variable, alone or beside others, other than the parts of a loop."""
     for node in own_nodes(scope):
         for target, value in bindings_of(node) if not isinstance(node, LOOPS) else ():
             if any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(target)):

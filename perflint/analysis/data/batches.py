@@ -35,7 +35,6 @@ class Batch:
 
     @property
     def is_pinned(self) -> bool:
-        """Does one of the loaders pin it?"""
         return self.is_foreign or any(each.pinned.state is State.ON for each in self.loaders)
 
 
@@ -64,7 +63,8 @@ class Batches:
                 if found := [self._loaders[each] for each in handed if each in self._loaders]:
                     loaders |= dict.fromkeys(found)
                     continue
-                if isinstance(origin, ast.For) and _is_pinned_elsewhere(self._program.value(origin.iter)):
+                walked = origin.iter if isinstance(origin, ast.For) else _iterator(self._program, origin)
+                if walked is not None and _is_pinned_elsewhere(self._program.value(walked)):
                     is_foreign = True
                     continue
                 parts = [self._whole(each) for each in (*_outer(self._program, origin), *self._parted(origin))]
@@ -90,7 +90,6 @@ class Batches:
         return stored
 
     def _parted(self, origin: ast.AST) -> Iterator[ast.expr]:
-        """What `origin` is a part or a view of, itself."""
         if isinstance(origin, ast.expr) and (whole := self._whole(origin)) is not origin:
             yield whole
 
@@ -109,7 +108,6 @@ class Batches:
 
 
 def _is_pinned_elsewhere(loader: Value) -> bool:
-    """Is it a loader that another file makes, and pins the batches of?"""
     return loader.pinned and loader.node is None
 
 
@@ -170,7 +168,6 @@ def samples(program: Program) -> list[Sample]:
 
 
 def _collating(program: Program) -> set[ast.AST]:
-    """The functions of the file that its loaders are given to make batches, also those made by others."""
     given = (loader.argument("collate_fn") for loader in program.get(Loaders).calls)
     return {origin for each in given if each is not None for origin in program.get(Origins).of(each)}
 

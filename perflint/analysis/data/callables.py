@@ -28,8 +28,6 @@ Part = Function | str | None  # a function of the file, the name of a function o
 
 
 class Callables:
-    """The parts of what one program calls: transforms, above all."""
-
     def __init__(self, program: Program, origins: Origins | None = None) -> None:
         self._program = program
         self._origins = origins or program.get(Origins)
@@ -40,24 +38,20 @@ class Callables:
         return Callables(self._program, self._origins.given_at(call))
 
     def of(self, node: ast.AST, depth: int = _DEPTH) -> list[Part]:
-        """All that calling the value of `node` may run; an instance of a library's class goes by the class."""
         parts = dict.fromkeys(part for origin in self._origins.of(node) for part in self._behind(origin, depth))
         is_replaced = isinstance(node, ast.Attribute) and node.attr in self._set_from_outside
         return list(parts | dict.fromkeys([None] if is_replaced else []))
 
     @cached_property
     def _set_from_outside(self) -> set[str]:
-        """The attributes that the program sets on other objects than self."""
         stores = (each for each in self._program.of_type(ast.Attribute) if isinstance(each.ctx, ast.Store))
         return {each.attr for each in stores if getattr(each.value, "id", "") != "self"}
 
     def is_made_by_library(self, node: ast.AST, depth: int = _CHAIN) -> bool:
-        """Is it for sure what a library's function made, or a method of that, and no object of the program?"""
         origins = self._origins.of(node) if depth else []
         return bool(origins) and all(self._makes_its_own(each, depth) for each in origins)
 
     def is_generator(self, node: ast.AST, depth: int = _CHAIN) -> bool:
-        """May it be a generator of random numbers that a library makes?"""
         return any(self._makes_generator(each, depth) for each in (self._origins.of(node) if depth else ()))
 
     def _makes_generator(self, origin: ast.AST, depth: int) -> bool:
@@ -104,7 +98,6 @@ class Callables:
             yield None
 
     def _items(self, argument: ast.expr) -> Iterator[ast.AST | None]:
-        """What a list of callables holds, or the callable itself; None for more that may be added to it."""
         for origin in self._origins.of(argument):
             if isinstance(origin, ast.List | ast.Tuple):
                 yield from origin.elts
@@ -160,7 +153,6 @@ class OptimisticPointsTo(PointsTo):
         return super()._dispatched(call) or self.program.get(Callees).of(call.func)
 
     def joined(self, operand: ast.expr) -> Locations:
-        """What the result of an operator holds of an operand that is a container."""
         is_container = self.program.value(operand).kind in (Kind.SEQUENCE, Kind.MAPPING)
         return super().joined(operand) if is_container else NOWHERE
 
@@ -199,23 +191,18 @@ class OptimisticPointsTo(PointsTo):
 
 
 class SideEffects(Memory):
-    """The effects of one program's functions, as far as they are known, by points-to analysis."""
-
     analysis = OptimisticPointsTo
 
     def left_behind(self, function: Function) -> list[str]:
-        """What `function` writes to that is no argument, in alphabetical order."""
         known = (each for each in self.summary(function).writes if each.to.origin is not Origin.ANYWHERE)
         return sorted({_written_name(each) for each in known if not self._is_argument(function, each.to)} - {""})
 
     def passes_on(self, function: Function) -> bool:
-        """Does `function` return an argument or a part of one, or put that into what it returns?"""
         summary = self.summary(function)
         given = (each for each in summary.returns | summary.holds if each.is_outside)
         return any(self._is_argument(function, each) for each in given)
 
     def _is_argument(self, function: Function, place: Location) -> bool:
-        """Is it a parameter, or a part of one, but the object whose method `function` is?"""
         first = next(iter([*function.args.posonlyargs, *function.args.args]), None)
         is_method = self.program.class_of(function) is not None and not is_static(function)
         return place.origin is Origin.PARAMETER and not (is_method and place.root is first)
@@ -228,7 +215,6 @@ class SideEffects(Memory):
 
 
 def _written_name(write: Write) -> str:
-    """What a write is to, in words: the root with the first attribute."""
     root = write.to.root.arg if isinstance(write.to.root, ast.arg) else str(write.to.root)
     attributes = [part for part in (*write.to.path, write.attribute) if part.isidentifier()]
     return ".".join([root, *attributes[:1]])
@@ -245,11 +231,9 @@ class Callees(CallGraph):
         self._callables = program.get(Callables)
 
     def callees(self, call: ast.Call) -> Sequence[Function]:
-        """The functions of this file that a call may run."""
         return super().callees(call) or self.of(call.func)
 
     def of(self, node: ast.AST) -> list[Function]:
-        """The functions that calling `node` runs: itself, `__call__` of its class, or those that a library wraps."""
         return [part for part in self._callables.of(node) if isinstance(part, FUNCTIONS)]
 
 
@@ -281,8 +265,6 @@ _DRAWING = frozenset("choice permutation shuffle normal uniform integers rand ra
 
 
 class Draws:
-    """Random draws in the functions, classes and transforms of one program."""
-
     def __init__(self, program: Program, callables: Callables | None = None) -> None:
         self._program = program
         self._callables = callables or program.get(Callables)
@@ -294,7 +276,6 @@ class Draws:
         return Draws(self._program, self._callables.made_at(call))
 
     def may_call(self, node: ast.AST) -> bool:
-        """May calling the value of `node`, a transform or a function, draw random numbers?"""
         return any(map(self._part_draws, self._callables.of(node)))
 
     def _part_draws(self, part: Part) -> bool:
@@ -303,7 +284,6 @@ class Draws:
         return part is None or library_draws(part)
 
     def may_run(self, function: Function) -> bool:
-        """May running the body of `function` draw random numbers?"""
         if function not in self._known:
             self._known[function] = True  # while it is being computed, for transforms that run one another
             calls = (call for each in self._callees.reached([function]) for call in self._callees.calls(each))
@@ -311,7 +291,6 @@ class Draws:
         return self._known[function]
 
     def _may_draw(self, call: ast.Call) -> bool:
-        """May a call draw random numbers, other than in the functions of this file that it runs?"""
         value = self._program.value(call.func)
         if self._program.callee(call) is not None:
             return False

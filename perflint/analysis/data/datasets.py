@@ -57,8 +57,6 @@ class Source:
 
 
 class Datasets:
-    """What the loaders of one program read."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._origins = program.get(Origins)
@@ -93,7 +91,6 @@ class Datasets:
         return bool(origins) and all(self._holds_items(each, depth) for each in origins)
 
     def _holds_items(self, origin: ast.AST, depth: int) -> bool:
-        """Does what is made there hold its items, so that reading one is no more than an index?"""
         if isinstance(origin, ast.List | ast.Tuple | ast.ListComp):
             return True
         if not isinstance(origin, ast.Call):
@@ -109,7 +106,6 @@ class Datasets:
         return name in OF_TENSORS or self._program.value(origin).kind in (Kind.TENSOR, Kind.NUMPY)
 
     def _only_cuts(self, function: Function) -> bool:
-        """Does it only index and convert what it has, without a loop, and without a call of anything that may work?"""
         for node in own_nodes(function):
             if isinstance(node, (*LOOPS, *COMPREHENSIONS, ast.With, ast.BinOp)):
                 return False
@@ -136,7 +132,6 @@ class Datasets:
         return "" if functions else "worker_init_fn is defined elsewhere"
 
     def _run_by(self, node: ast.expr, depth: int = _DEPTH) -> Iterator[Function]:
-        """The functions of this file that workers run for a dataset, or a function."""
         yield from self._callees.of(node)
         for call in self._origins.calls(node) if depth else ():
             getitem = method_of(self._program.value(call.func).node, "__getitem__")
@@ -194,7 +189,6 @@ class Datasets:
         return Source(may_draw, self._pickling.lambda_in(arguments_of(origin)), _is_iterable(name))
 
     def _made_elsewhere(self, tensor: ast.expr) -> Iterator[ast.Call]:
-        """The calls of unanalysed code that may have made the tensor, here or on the device."""
         if not self._program.value(tensor).sure or self._program.value(tensor).kind is not Kind.TENSOR:
             for origin in self._origins.of(tensor):
                 name = self._program.qualified(origin.func) if isinstance(origin, ast.Call) else ""
@@ -271,7 +265,6 @@ class Datasets:
         )
 
     def _private_write(self, function: Function, what: str, when: str) -> str:
-        """What running `function` in a worker changes in the worker's copy alone; empty if nothing."""
         changed = next(iter(self._effects.left_behind(function)), "")
         return f"{what} changes {changed} as it {when}, and every worker would have its own" if changed else ""
 
@@ -292,7 +285,6 @@ class Datasets:
         return next(filter(None, (self._private_write(each, name, "runs") for each in functions)), "")
 
     def hands_out_own_items(self, loader: LoaderCall) -> bool:
-        """Are items given as they are, so that what a loop does to them in place is done to the dataset?"""
         size, collate = loader.argument("batch_size"), loader.argument("collate_fn")
         if size is not None and self._program.value(size).kind is Kind.NONE:
             return True
@@ -357,7 +349,6 @@ def _early(program: Program, node: ast.expr, loader: LoaderCall) -> ast.expr | N
 
 
 def _may_be(program: Program, node: ast.expr, loader: LoaderCall) -> bool:
-    """May it be the loader, as a parameter of unknown callers may that is handed to `iter`?"""
     if isinstance(node, ast.Starred):
         held = program.value(node.value)
         parts = (held.item, *(held.items or ()))  # which of them is not followed
@@ -369,6 +360,5 @@ def _may_be(program: Program, node: ast.expr, loader: LoaderCall) -> bool:
 
 
 def _is_orderly(program: Program, sampler: ast.AST) -> bool:
-    """Is it None, or a sampler that draws nothing?"""
     name = program.qualified(sampler.func) if isinstance(sampler, ast.Call) else ""
     return getattr(sampler, "value", sampler) is None or name.rpartition(".")[2] in _ORDERLY

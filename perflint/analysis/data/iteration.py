@@ -29,8 +29,6 @@ _Wanted = tuple[ast.AST, bool]  # a node, and whether what it holds is meant, at
 
 
 class Iteration:
-    """What is iterated over with the values of one program."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._origins = program.get(Origins)
@@ -55,7 +53,6 @@ class Iteration:
                 seen.update(parts)
 
     def walks(self, made: ast.AST) -> list[ast.AST]:
-        """What may ask what the call `made` makes for an iterator: loops, comprehensions, `iter`, `yield from`, `*`."""
         return self._walks[made]
 
     @cached_property
@@ -68,7 +65,6 @@ class Iteration:
         return found
 
     def _walked(self) -> Iterator[tuple[ast.AST, ast.expr]]:
-        """Each walk, with what it walks."""
         for loop in self._program.of_type(ast.For):
             yield loop, loop.iter
         for made in self._program.of_type(*COMPREHENSIONS):
@@ -118,7 +114,6 @@ class Iteration:
 
     @cached_property
     def _put_in(self) -> dict[ast.AST, list[ast.expr]]:
-        """What is put into each container after its making, by where it is made."""
         put: defaultdict[ast.AST, list[ast.expr]] = defaultdict(list)
         for assignment in self._program.of_type(ast.Assign):
             for target in assignment.targets:
@@ -136,7 +131,6 @@ class Iteration:
 
 
 def name_of(program: Program, call: ast.Call) -> str:
-    """The qualified name of what is called, also where it is imported by a star."""
     return program.qualified(call.func) or program.value(call.func).name
 
 
@@ -163,11 +157,9 @@ class Workers:
         self.queried: set[str] = set()  # functions of other files that a start depends on
 
     def of(self, node: ast.AST) -> Reason | None:
-        """What iterating over `node` starts."""
         return self._started(node, held=False)
 
     def of_parts(self, node: ast.AST) -> Reason | None:
-        """What iterating over `node` starts, or over something that it holds, such as a loader of a dict."""
         return self.of(node) or self._started(node, held=True)
 
     def _started(self, node: ast.AST, *, held: bool) -> Reason | None:
@@ -176,7 +168,6 @@ class Workers:
         return max(filter(None, reasons), key=lambda reason: reason.likelihood, default=None)
 
     def of_loader(self, loader: LoaderCall) -> Reason | None:
-        """What iterating over a loader starts."""
         if loader.call in self._assumed:
             return Reason(Likelihood.CERTAIN, "it iterates a loader with workers")
         return self._of_setting(loader.workers, "the workers of a loader")
@@ -187,7 +178,6 @@ class Workers:
         return self._of_setting(Setting(state, expression, certain), what)
 
     def summaries(self, call: ast.Call) -> tuple[Summary, ...]:
-        """What other files tell of the function that is called."""
         self.queried.update(self._program.targets(call))
         return tuple(self._program.summaries(call))
 
@@ -212,7 +202,6 @@ class Workers:
         return self.reason_of_summaries(call, (summary.loads for summary in self.summaries(call)))
 
     def _asks_for_none(self, call: ast.Call) -> bool:
-        """Is the function told to take no workers, here or by a `functools.partial` of it?"""
         given = [self._program.value(each.value) for each in call.keywords if _WORKER_WORDS.match(each.arg or "")]
         preset = self._program.value(call.func).item
         if not given and preset is not None and preset.items is not None:
@@ -231,7 +220,6 @@ class Workers:
         )
 
     def _is_for_callers(self, setting: Setting) -> bool:
-        """Is it a parameter of which nothing is known?"""
         origins = list(self._origins.of(setting.value)) if setting.value is not None else []
         parameters = [each for each in origins if isinstance(each, ast.arg)]
         return bool(parameters) and len(parameters) == len(origins) and not any(map(self._is_supplied, parameters))

@@ -59,7 +59,6 @@ class Setting:
 
     @property
     def is_missing(self) -> bool:
-        """Is the option surely off, and by nobody's choice?"""
         return self.state in (State.ABSENT, State.OFF)
 
 
@@ -78,26 +77,21 @@ class LoaderCall:
     persistent: Setting = Setting(State.ABSENT)  # of workers that stay from one epoch to the next
 
     def argument(self, name: str) -> ast.expr | None:
-        """The expression which the call gives for a parameter of DataLoader."""
         return _given(self.call, name, self.offset)
 
 
 class Loaders:
-    """The loaders of one program."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._origins = program.get(Origins)
 
     @cached_property
     def calls(self) -> list[LoaderCall]:
-        """The calls that build loaders, in source order."""
         calls = filter(self._builds, self._program.of_type(ast.Call))
         return [self._loader(call, 0, certain=self._is_class_in_sight(call.func)) for call in calls]
 
     @cached_property
     def derived(self) -> list[LoaderCall]:
-        """The calls that build loaders of other libraries and files, which hand keywords on to torch's DataLoader."""
         told = (call for call in self._program.of_type(ast.Call) if keyword_of(call, "num_workers") is not None)
         others = (call for call in told if call not in self.by_call)
         calls = (call for call in others if _DERIVED.match(self._program.qualified(call.func)))
@@ -109,12 +103,10 @@ class Loaders:
 
     @cached_property
     def by_call(self) -> dict[ast.AST, LoaderCall]:
-        """The loaders by the calls that build them."""
         return {loader.call: loader for loader in self.calls}
 
     @cached_property
     def command_line(self) -> dict[str, ast.expr | None]:
-        """The defaults of the command line's options, by attribute; None for no default."""
         return dict(self._options())
 
     def _options(self) -> Iterator[tuple[str, ast.expr | None]]:
@@ -138,7 +130,6 @@ class Loaders:
     # -- which calls
 
     def _builds(self, call: ast.Call) -> bool:
-        """Does the call build a loader, as torch's class does?"""
         program, function = self._program, call.func
         value = program.value(function)
         if value.kind is Kind.LIBRARY:
@@ -180,7 +171,6 @@ class Loaders:
     # -- what they are told
 
     def setting(self, call: ast.Call, name: str, offset: int) -> Setting:
-        """What `call` says of the option `name` of DataLoader."""
         expression = _given(call, name, offset)
         if expression is not None:
             state, certain = self.judge(expression)
@@ -219,7 +209,6 @@ class Loaders:
         return Setting(State.ABSENT if value.sure else State.UNKNOWN)
 
     def judge(self, expression: ast.expr) -> tuple[State, bool]:
-        """Is the value of `expression` off? And is that, or that it is on, certain?"""
         states = {self._judge_origin(origin) for origin in self._origins.of(expression)}
         if (State.ON, True) in states:
             return State.ON, len(states) == 1
@@ -241,7 +230,6 @@ class Loaders:
 
 
 def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
-    """The expression in `call` for a parameter of DataLoader, which comes after `offset` other arguments."""
     return bind(call, (*("",) * offset, *_PARAMETERS)).get(name)
 
 
@@ -273,7 +261,6 @@ def as_option(figures: Iterable[tuple[str, int, int]]) -> str:
 
 
 def _of_option(option: str) -> dict[str, tuple[int, int]]:
-    """Workers, and the batches that each keeps ready, by the text of the call."""
     lines = (line.split(" ", 2) for line in option.splitlines())
     return {call: (int(workers), int(prefetch)) for workers, prefetch, call in lines}
 

@@ -36,15 +36,12 @@ _HELD = frozenset({Kind.MODULE, Kind.DEVICE, Kind.NUMBER, Kind.STRING, Kind.NONE
 
 
 class Residence:
-    """Where the items of one program's datasets lie."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._origins = program.get(Origins)
         self._callees = program.get(Callees)
 
     def moves(self, call: ast.Call) -> bool:
-        """Does `call` put something on the device, or may it?"""
         told = keyword_of(call, "device")
         if not isinstance(call.func, ast.Attribute):
             return False
@@ -58,7 +55,6 @@ class Residence:
         return is_torch and told is not None and self._is_device(self._program.value(told))
 
     def uses_device(self, functions: Iterable[Function]) -> bool:
-        """Does one of the functions put something on the device, or may it?"""
         return any(self.moves(call) for each in functions for call in self._callees.calls(each))
 
     def _is_device(self, value: Value) -> bool:
@@ -81,7 +77,6 @@ class Residence:
     # -- what this file shows
 
     def moved(self, dataset: ast.expr) -> str:
-        """What may have put on the device what the dataset holds; empty where nothing in this file does."""
         origins = self._origins.of(dataset)
         places = chain(*(self._moved_in(each) for each in origins if isinstance(each, ast.Call)))
         return next(map(_told, chain(places, self._moved_outside(origins))), "")
@@ -95,7 +90,6 @@ class Residence:
         yield from (place for each in chain(given, kept) if (place := self._mover(each)) is not None)
 
     def _stored(self) -> Iterator[tuple[ast.Attribute, ast.AST]]:
-        """The attributes that are assigned, or filled, with what they are given."""
         for node in self._program.of_type(ast.Assign, ast.AnnAssign, ast.AugAssign):
             for target, value in bindings_of(node):
                 parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
@@ -120,7 +114,6 @@ class Residence:
                 yield place
 
     def _mover(self, value: ast.AST) -> ast.AST | None:
-        """What may have put the value on the device."""
         known = self._program.value(value)
         inner = contains_tensor(known)
         if known.kind in _HELD or self._is_of_host(value):
@@ -199,11 +192,9 @@ class Pickling:
         return "under the main guard" if any(map(is_main_guard, self._program.ancestors(node))) else ""
 
     def kept_by(self, node: ast.ClassDef) -> str:
-        """An open file or a lambda that objects of a class keep."""
         return self._handle(node) or self._lambda(node)
 
     def _handle(self, node: ast.ClassDef) -> str:
-        """An open file that the constructor keeps."""
         init = method_of(node, "__init__")
         for each in ast.walk(init) if init is not None else ():
             for target, value in bindings_of(each):
@@ -228,7 +219,6 @@ class Pickling:
         return ""
 
     def lambda_in(self, nodes: Iterable[ast.AST]) -> str:
-        """A lambda, or a function that is defined inside another, that `nodes` give, also in a composed transform."""
         for node in nodes:
             for part in self._nested_origins(node):
                 if isinstance(part, ast.Lambda):
@@ -264,8 +254,6 @@ _PLAIN = frozenset(
 
 
 class Isolation:
-    """What keeps the workers of one program's loaders from reading the same."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._flow = program.get(Flow)
@@ -318,7 +306,6 @@ class Isolation:
         return function is None or name.id in chain(*declared) or isinstance(self._flow.graph(name).value(name), Outer)
 
     def _is_changed(self, node: ast.Name | ast.Attribute) -> bool:
-        """Is it bound anew, or written to, or an item of it?"""
         whole: ast.AST = node
         parent = self._program.parent(node)
         while isinstance(parent, ast.Subscript) and parent.value is whole:
@@ -375,7 +362,6 @@ class Isolation:
                 yield node
 
     def _is_plain(self, node: ast.AST) -> bool:
-        """Is it nothing that has parts which may change, such as an option of the command line?"""
         is_option = isinstance(node, ast.Attribute) and node.attr in self._program.get(Loaders).command_line
         return is_option or self._program.value(node).kind in _PLAIN
 

@@ -28,8 +28,6 @@ def _attributes_of(target: ast.expr, part: _Part) -> Iterator[tuple[ast.Attribut
 
 
 class Origins:
-    """Where the values of one program come from."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._flow = program.get(Flow)
@@ -39,7 +37,6 @@ class Origins:
 
     @cached_property
     def _attributes(self) -> Mapping[tuple[ast.AST, str], list[_Part]]:
-        """What the methods of each class assign to the attributes of its objects."""
         found: defaultdict[tuple[ast.AST, str], list[_Part]] = defaultdict(list)
         for node in self._program.of_type(ast.Assign, ast.AnnAssign, ast.AugAssign):
             for target, value in bindings_of(node):
@@ -59,7 +56,6 @@ class Origins:
         return self._known[node]
 
     def calls(self, node: ast.AST) -> list[ast.Call]:
-        """The calls that the value of `node` may come from."""
         return [origin for origin in self.of(node) if isinstance(origin, ast.Call)]
 
     def given_at(self, site: ast.Call) -> Origins:
@@ -84,7 +80,6 @@ class Origins:
         return list(found | dict.fromkeys(part for part, _ in level))
 
     def _sources(self, node: ast.AST, index: int | None) -> list[_Part]:
-        """Where `node`, or the part of it at `index`, comes from directly; nothing where it is an origin itself."""
         if index == _LEFT_OUT:
             return []
         if isinstance(node, ast.IfExp):
@@ -112,13 +107,11 @@ class Origins:
         return [part for each in kin for part in self._attributes.get((each, name), ())]
 
     def _owner(self, node: ast.Attribute) -> ast.ClassDef | None:
-        """The class around, if it is an attribute of self."""
         if not isinstance(node.value, ast.Name) or node.value.id != "self":
             return None
         return self._program.class_around(node)
 
     def _definitions(self, name: ast.Name) -> list[Definition]:
-        """The definitions that reach a name; of a variable of a scope around, all that this one has."""
         value = self._flow.graph(name).value(name)
         found = [each for each in sources_of(value) if isinstance(each, Definition)] if value is not None else []
         scope = self._program.function_of(name)
@@ -144,7 +137,6 @@ class Origins:
             yield node, _LEFT_OUT
 
     def _returned_by(self, node: ast.Call, index: int | None) -> list[_Part]:
-        """What a function of this file returns; any other call is an origin itself."""
         callee = self._program.callee(node)
         if not isinstance(callee, ast.FunctionDef) or callee.name in ("__init__", "__call__", "forward"):
             return []
@@ -176,8 +168,6 @@ _REGISTERING = frozenset({"register_buffer", "register_parameter", "register_mod
 
 
 class Attributes:
-    """Who names the attributes of the objects of one program."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._named: defaultdict[str, list[ast.Attribute]] = defaultdict(list)
@@ -212,7 +202,6 @@ class Attributes:
         return self._is_edited(node) and self._may_be_foreign(node.value)
 
     def _is_edited(self, node: ast.Attribute) -> bool:
-        """Is it bound, or its value written: an item of it, in place, by a function whose name says so?"""
         around = self._program.parent(node)
         while isinstance(around, ast.Subscript):
             if not isinstance(around.ctx, ast.Load):
@@ -242,19 +231,16 @@ class Attributes:
         return path_of(node) == "self" and self._program.class_around(node) is owner
 
     def _may_be(self, node: ast.expr, owner: ast.ClassDef) -> bool:
-        """May the object be of the class, or of one that derives from it, or that it derives from?"""
         found = self._class_of(node)
         if found is not None:
             return found in self._program.lineage(owner) or owner in self._program.lineage(found)
         return not self._is_of_torch(node)
 
     def _class_of(self, node: ast.expr) -> ast.ClassDef | None:
-        """The class of this file of which the object is."""
         found = self._program.class_around(node) if path_of(node) == "self" else self._program.value(node).node
         return found if isinstance(found, ast.ClassDef) else None
 
     def _is_of_torch(self, node: ast.expr) -> bool:
-        """Is it a module of torch, by its value, or as the code runs below `if isinstance(module, nn.Linear)`?"""
         value = self._program.value(node)
         if _names_layer(value.name) and value.sure:
             return True

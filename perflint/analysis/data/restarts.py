@@ -58,12 +58,10 @@ def restarts(program: Program, loader: LoaderCall) -> Restarts:
 
 
 def _loops(program: Program, walk: ast.AST, makers: set[ast.AST]) -> list[Loop]:
-    """The loops around a walk that don't make the loader anew, nor walk it themselves."""
     return [each for each in loops_around(program, walk) if each not in makers]
 
 
 def _hands(program: Program, loop: Loop, walk: ast.AST, made: ast.Call) -> bool:
-    """Does the loop walk what is made, or, around a call whose function walks a parameter, hand that over?"""
     function = program.function_of(walk)
     if not isinstance(walk, ast.For) or function is None or program.function_of(loop) is function:
         return True
@@ -85,7 +83,6 @@ def _is_endless(program: Program, loader: LoaderCall) -> bool:
 
 
 def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:
-    """The calls of other files' functions that are given what `made` makes, itself."""
     origins = program.get(Origins)
     for call, each in _given(program):
         if (program.value(each).node is made or made in origins.of(each)) and _may_walk(program, call):
@@ -93,13 +90,11 @@ def _handed(program: Program, made: ast.AST) -> Iterator[ast.Call]:
 
 
 def _given(program: Program) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """The calls of the program, each with what it is given by a name."""
     for call in program.of_type(ast.Call):
         yield from ((call, each) for each in arguments_of(call) if path_of(each))
 
 
 def _may_walk(program: Program, call: ast.Call) -> bool:
-    """May it be a function of another file that walks what it is given?"""
     name = program.qualified(call.func) or path_of(call.func)
     return program.callee(call) is None and not _KEEPING.search(name) and not WRAPS.fullmatch(name)
 
@@ -121,14 +116,12 @@ def rewalked(program: Program) -> Iterator[str]:
 
 
 def _makers(program: Program, loader: ast.expr) -> set[str]:
-    """The functions of other files that may make the loader, each with its place in what they give."""
     bound = program.get(Flow).definitions(loader) if isinstance(loader, ast.Name) else ()
     owners = (program.value(each).owner for each in (loader, *bound))
     return {each.name for each in owners if each is not None}
 
 
 def _makes(program: Program, call: ast.Call, maker: str) -> bool:
-    """Is it a call of the function of another file, or does what it gives have that part?"""
     return any(f"{maker}.".startswith(f"{each}.") for each in program.targets(call))
 
 
@@ -171,7 +164,6 @@ def _is_for_training(program: Program, loader: LoaderCall) -> bool:
 
 
 def _is_unused(program: Program, made: ast.Call) -> bool:
-    """Is it put into a variable of a function that nobody reads?"""
     targets = getattr(program.statement_of(made), "targets", ())
     function = program.function_of(made)
     if function is None or not all(isinstance(each, ast.Name) for each in targets):
@@ -182,7 +174,6 @@ def _is_unused(program: Program, made: ast.Call) -> bool:
 
 
 def _shuffles(program: Program, loader: LoaderCall) -> bool:
-    """Does it shuffle, or drop what is left at the end, or may it?"""
     settings = [program.get(Loaders).setting(loader.call, name, loader.offset) for name in ("shuffle", "drop_last")]
     sampler = loader.argument("sampler")
     origins = program.get(Iteration).reached(sampler) if sampler is not None else ()
@@ -191,12 +182,10 @@ def _shuffles(program: Program, loader: LoaderCall) -> bool:
 
 
 def _trains_for_one_epoch(program: Program) -> bool:
-    """Does the file say that training takes a single epoch?"""
     return any(each.arg in _EPOCHS and integer(each.value) == 1 for each in program.of_type(ast.keyword))
 
 
 def _name(program: Program, made: ast.Call) -> str:
-    """What the loader is called where it is made, and the function that returns it."""
     statement, function = program.statement_of(made), program.function_of(made)
     targets = [path_of(each) for each in getattr(statement, "targets", ())]
     given = {path_of(part) for each in returned_values(function) for part in ast.walk(each)} - {""}

@@ -64,8 +64,6 @@ class Start:
 
 
 class Starts:
-    """The process starts of one program; `assumed` are loaders taken to have workers."""
-
     def __init__(self, program: Program, assumed: frozenset[ast.Call] = frozenset()) -> None:
         self._program = program
         self._origins = program.get(Origins)
@@ -74,11 +72,9 @@ class Starts:
 
     @property
     def queried(self) -> set[str]:
-        """The functions of other files that a start depends on."""
         return self._workers.queried
 
     def first(self) -> Start | None:
-        """The first start outside a guard, if the file is a script in which there is one."""
         if self._is_part_of_package() or ("fork" in self._program.text and _FORK_ONLY.search(self._program.text)):
             return None
         for top in self._program.tree.body:
@@ -98,12 +94,10 @@ class Starts:
         return any(isinstance(each, ast.If | ast.IfExp) for each in around)
 
     def by_iterating(self, function: Function) -> Likelihood:
-        """How sure it is that iterating over what `function` returns does, or over a part of that."""
         reasons = map(self._workers.of_parts, returned_values(function))
         return max(map(_likelihood, reasons), default=Likelihood.NO)
 
     def by_walking(self, node: ast.ClassDef) -> Likelihood:
-        """How sure it is that iterating over an object of the class does, as it is a loader itself."""
         constructor = method_of(node, "__init__") if any(map(self._is_loader, node.bases)) else None
         loaders = self._program.get(Loaders).by_call
         built = [loaders[each] for each in own_nodes(constructor) if each in loaders] if constructor else []
@@ -113,7 +107,6 @@ class Starts:
         return is_loader_class(self._program.qualified(base))
 
     def _is_part_of_package(self) -> bool:
-        """Does the module import its siblings relatively, so that it cannot be run as a script?"""
         return any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in self._program.tree.body)
 
     def _in_statement(self, statement: ast.stmt, top: ast.stmt) -> Start | None:
@@ -140,7 +133,6 @@ class Starts:
         return best
 
     def _running_nodes(self, roots: Sequence[ast.AST]) -> Iterator[ast.AST]:
-        """The nodes that run when `roots` do: not the bodies of definitions, nor what a main guard holds."""
         stack = [*roots]
         while stack:
             node = stack.pop()
@@ -192,15 +184,12 @@ class Starts:
         return any(name.endswith("multiprocessing.get_context") for name in self._makers(context))
 
     def _gives_work(self, call: ast.Call) -> bool:
-        """Is it `ProcessPoolExecutor().submit(work)`?"""
         return any(map(_EXECUTOR.fullmatch, self._makers(receiver_of(call, "submit", "map"))))
 
     def _makers(self, node: ast.expr | None) -> list[str]:
-        """The qualified names of the calls that may have made an object."""
         return [self._program.qualified(origin.func) for origin in self._origins.calls(node)] if node else []
 
     def _is_process(self, node: ast.expr) -> bool:
-        """Is it a Process? One that is kept in a list is known by its construction in the same function."""
         if made := self._origins.calls(node):
             return any(map(self._makes_process, made))
         around = self._program.function_of(node)
@@ -235,7 +224,6 @@ class Starts:
     # -- calls by which a script passes its training to code of other files
 
     def _runs_training(self, call: ast.Call) -> bool:
-        """Does a name like fit, train or run call code that cannot be seen?"""
         value = self._program.value(call.func)
         if isinstance(call.func, ast.Attribute):
             owner = self._program.value(call.func.value)
@@ -246,7 +234,6 @@ class Starts:
         return imported and isinstance(call.func, ast.Name) and bool(_VERB.search(call.func.id))
 
     def _surely_iterates(self, call: ast.Call) -> bool:
-        """Is it the fit of a trainer of Lightning?"""
         names = self._makers(receiver_of(call, *_FIT))
         return any(name.rpartition(".")[2] == "Trainer" and "lightning" in name for name in names)
 
@@ -276,7 +263,6 @@ class Starts:
                 yield keyword.value
 
     def _unseen_makers(self, node: ast.expr) -> Iterator[ast.Call]:
-        """The calls of other files' code, and of libraries that nothing is known of, that made the object."""
         for origin in self._origins.of(node):
             if not isinstance(origin, ast.Call) or self._program.callee(origin) is not None:
                 continue

@@ -32,6 +32,8 @@ def _computes_on_fresh(program: Program, nodes: Sequence[ast.AST], seeds: set[st
 def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: Set[str], depth: int) -> bool:
     if not _computes(program, node):
         return False
+    if program.trains_in(node) and any(program.value(each).kind is Kind.LOADER for each in arguments_of(node)):
+        return True  # a step that takes its batch itself
     callee = program.callee(node)
     given = [argument for argument in arguments_of(node) if _is_fresh(program, argument, fresh)]
     if given and (callee is None or program.value(node.func).kind is Kind.MODULE):
@@ -50,7 +52,6 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: Set[str], d
 
 
 def _receivers(program: Program, callee: Function, node: ast.Call, given: Sequence[ast.expr]) -> set[str]:
-    """The parameters of `callee` that get one of the arguments `given`: a number of an epoch is no data by itself."""
     return {name for name, argument in program.arguments(node, callee).given.items() if argument in given}
 
 
@@ -65,7 +66,7 @@ def steps_an_environment(program: Program, node: ast.AST) -> bool:
 
 def _computes(program: Program, node: ast.Call) -> bool:
     callee = program.value(node.func)
-    if any(summary.trains for summary in program.summaries(node)):
+    if any(summary.trains or summary.evaluates for summary in program.summaries(node)):
         return True
     if callee.kind in (Kind.MODULE, Kind.FUNCTION) or program.value(node).kind is Kind.TENSOR:
         return True
@@ -76,7 +77,6 @@ def _computes(program: Program, node: ast.Call) -> bool:
 
 
 def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> frozenset[str]:
-    """The names that are bound to something new in each iteration."""
     fresh = seeds | {name for node in nodes if isinstance(node, ast.Call) for name in _redrawn(program, node)}
     return computed_of(nodes, fresh, partial(_is_drawn, program))
 
@@ -191,7 +191,6 @@ def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
 
 
 def _runs_model(program: Program, node: ast.AST) -> bool:
-    """Is it a call of a module, or of a method that may compute with it, or of a function of the file that does?"""
     return program.get(CallGraph).has(node, runs_module)
 
 

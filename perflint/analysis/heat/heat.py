@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from perflint.analysis.autograd.effects import runs_backward, runs_module, steps_optimizer
@@ -31,6 +32,7 @@ from perflint.syntax.walk import (
     own_nodes,
     path_of,
     reachable,
+    receiver_of,
     stores,
 )
 
@@ -62,7 +64,6 @@ class Heats:
         self._functions: dict[ast.AST, _Hot] = {}
 
     def heat(self, node: ast.AST) -> Heat:
-        """How often `node` runs."""
         return self._climb(node).heat
 
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
@@ -130,7 +131,7 @@ class Heats:
         turning = [
             site for site in sites if all(_may_turn_on(self._program, site, function, each) for each in switches)
         ]
-        return max(map(self._climb, turning), key=_heat_of, default=_COLD)
+        return max(map(self._climb, turning), key=attrgetter("heat"), default=_COLD)
 
     def function_heat(self, function: Function) -> Heat:
         """How often the body of `function` runs: by convention, or as often as the hottest of its calls."""
@@ -142,7 +143,7 @@ class Heats:
             return known
         self._functions[function] = _COLD  # for functions that call each other
         sites = map(self._climb, self._program.call_sites(function))
-        hot = max((*sites, self._of_itself(function)), key=_heat_of)  # a loop in sight says more
+        hot = max((*sites, self._of_itself(function)), key=attrgetter("heat"))  # a loop in sight says more
         self._functions[function] = hot
         return hot
 
@@ -167,7 +168,6 @@ class Heats:
         return name in STEP_METHODS and self._program.is_module(owner) and not self._trains_in_loop(function)
 
     def _trains_in_loop(self, function: Function) -> bool:
-        """Does it step an optimizer in a loop of its own? Then it is no step, but trains."""
         loops = (each for each in own_nodes(function) if isinstance(each, LOOPS))
         return any(steps_optimizer(self._program, each) for loop in loops for each in ast.walk(loop))
 
@@ -188,13 +188,8 @@ def _is_kept_by_module(program: Program, function: Function) -> bool:
 
 
 def _feeds(program: Program, loop: Loop) -> bool:
-    """Does it yield without end, as a generator of batches does?"""
     is_endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
     return is_endless and any(isinstance(each, ast.Yield) for part in loop.body for each in _unlooped(part))
-
-
-def _heat_of(hot: _Hot) -> Heat:
-    return hot.heat
 
 
 def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
@@ -234,7 +229,6 @@ def runs_often(program: Program, node: ast.AST) -> bool:
 
 
 def _refreshes(program: Program, node: ast.AST) -> bool:
-    """Does `node` run to refresh what an attribute keeps?"""
     return any(isinstance(each, ast.If) and _is_kept(each) for each in program.ancestors(node))
 
 
@@ -273,8 +267,9 @@ def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
     child = node
     for parent in program.ancestors(node):
         others = [each for each in program.block_of(child) if each is not child] if isinstance(child, ast.stmt) else []
-        if any(program.trains_in(each) for other in others for each in _unlooped(other, ast.If)):
-            return True
+        nodes = (each for other in others for each in _unlooped(other, ast.If))
+        if any(program.trains_in(each) and receiver_of(each, "zero_grad") is None for each in nodes):
+            return True  # zeros alone may be set before a loop of steps
         if isinstance(parent, FUNCTIONS):
             return depth > 0 and any(steps_beside(program, site, depth - 1) for site in program.call_sites(parent))
         if isinstance(parent, ast.ClassDef) or (makes_rare(program, parent, child) and not _is_short(program, parent)):
@@ -352,7 +347,6 @@ def computes_for_callers(program: Program, made: ast.expr) -> bool:
 
 
 def _looped(function: ast.FunctionDef) -> set[ast.AST]:
-    """The nodes of the function that its own loops run."""
     return {each for loop in own_nodes(function) if isinstance(loop, LOOPS) for each in ast.walk(loop)}
 
 

@@ -117,7 +117,6 @@ def _complains(program: Program, block: list[ast.stmt]) -> bool:
 
 
 def _exits(program: Program, statement: ast.stmt) -> bool:
-    """Does the statement end the program?"""
     return isinstance(statement, ast.Expr) and program.call_of(statement.value, *_EXITS) is not None
 
 
@@ -155,7 +154,6 @@ def _is_whole_step(program: Program, branch: Sequence[ast.AST]) -> bool:
 
 
 def _steps(program: Program, node: ast.AST) -> bool:
-    """Does it step an optimizer, itself or in the function that it calls?"""
     calls = isinstance(node, ast.Call) and path_of(node.func).rpartition(".")[2] != "backward"
     return calls and (steps_optimizer(program, node) or program.trains_in(node))
 
@@ -215,12 +213,13 @@ def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
             return isinstance(op, ast.Lt | ast.LtE)
         if isinstance(op, ast.Lt | ast.LtE) and _is_few(program, right) and _is_counter(program, left):
             return True
+        if isinstance(op, ast.Gt | ast.GtE) and _is_length_walked(program, right) and _is_counter(program, left):
+            return True  # at the last
         return asks_clock(program, test)
     return False
 
 
 def asks_clock(program: Program, node: ast.AST) -> bool:
-    """Does it, or a part of it, look at a clock?"""
     return any(program.call_of(part, *CLOCKS) for part in ast.walk(node))
 
 
@@ -230,6 +229,14 @@ def _is_few(program: Program, node: ast.expr) -> bool:
     if length is not None and length.args:
         return program.value(length.args[0]).kind is Kind.SEQUENCE
     return isinstance(number, int) and number <= _FEW
+
+
+def _is_length_walked(program: Program, node: ast.expr) -> bool:
+    """Is it the length of what a loop around it walks, or one less?"""
+    length = program.call_of(node.left if isinstance(node, ast.BinOp) else node, "builtins.len")
+    measured = path_of(length.args[0]) if length is not None and length.args else ""
+    loops = [each for each in program.ancestors(node) if isinstance(each, ast.For)] if measured else []
+    return any(measured == path_of(part) for loop in loops for part in ast.walk(loop.iter))
 
 
 def _is_counter(program: Program, node: ast.expr) -> bool:
@@ -296,7 +303,6 @@ def _compares_a_period(program: Program, test: ast.expr) -> bool:
 
 
 def _stays_on_host(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
-    """Does `branch`, which runs if `test` has this outcome, run only for a tensor on the host, and leave it there?"""
     tested = _of_host(program, test, outcome)
     return bool(tested) and not any(_changes(part, tested) for part in branch)
 
@@ -372,5 +378,4 @@ def _is_setting(program: Program, node: ast.expr) -> bool:
 
 
 def _compares(program: Program, source: ast.AST | None) -> bool:
-    """Is it a comparison of settings?"""
     return isinstance(source, ast.Compare | ast.BoolOp | ast.UnaryOp) and asks_for_setting(program, source)

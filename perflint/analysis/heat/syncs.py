@@ -54,7 +54,6 @@ def syncs(program: Program) -> Iterator[Sync]:
                 yield from _implicit(program, bound, "index")
     for subscript in program.of_type(ast.Subscript):
         yield from _of_subscript(program, subscript)
-
         yield from _of_lookup(program, subscript)
 
 
@@ -155,7 +154,6 @@ def _of_comparison(program: Program, call: ast.Call, name: str) -> Iterator[Sync
 
 
 def _compared(call: ast.Call) -> list[ast.expr]:
-    """What `max`, `min` or `sorted` compares."""
     keys = [keyword.value.body for keyword in call.keywords if isinstance(keyword.value, ast.Lambda)]
     return keys or [part.elt if isinstance(part, ast.GeneratorExp | ast.ListComp) else part for part in call.args]
 
@@ -214,12 +212,10 @@ def _is_copied(program: Program, call: ast.Call, owner: Value) -> bool:
 
 
 def _keeps_value(name: str) -> bool:
-    """Does the tensor go through that method on its way to the host, its values being the same?"""
     return torch_ops.does(name, "to_host") or name == "squeeze" or torch_ops.does(name, "same_shape")
 
 
 def _leaves_torch(name: str) -> bool:
-    """Is the method called on a copy on the host, and on no module?"""
     return name != "cpu" and torch_ops.does(name, "to_host")
 
 
@@ -268,7 +264,9 @@ def _selects(program: Program, index: ast.expr, base: Value) -> bool:
         return False  # what may be indexed by a mask on the device is a tensor there, or holds some
     if mask.place is Place.UNKNOWN and base.on_device and base.sure:
         mask = mask._replace(place=Place.DEVICE)
-    is_certain = isinstance(index, ast.Compare) and mask.on_device and base.kind is Kind.TENSOR  # not of numbers
+    made = program.get(Flow).assigned(index) if isinstance(index, ast.Name) else [index]
+    is_compared = bool(made) and all(isinstance(each, ast.Compare) for each in made)
+    is_certain = is_compared and mask.on_device and base.kind is Kind.TENSOR  # not of numbers
     return _is_read(mask, explicit=is_certain)
 
 
@@ -341,7 +339,6 @@ def is_deferred(program: Program, node: ast.AST) -> bool:
 
 
 def first_reads(program: Program, found: list[Sync]) -> list[Sync]:
-    """Of several reads of the same value in one iteration, the first."""
     return [sync for sync in found if not any(is_repeated(program, earlier, sync) for earlier in found)]
 
 

@@ -14,11 +14,6 @@ from perflint.syntax.walk import Loop as LoopNode
 
 
 class _Variables:
-    """The values of variables at the ends of blocks, while the graph is being built.
-
-    All walks are loops: neither long code nor deep nesting exhausts Python's stack.
-    """
-
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._values: dict[tuple[str, Block], Value] = {}
@@ -27,24 +22,20 @@ class _Variables:
         self._replaced: dict[Value, Value] = {}
 
     def write(self, name: str, block: Block, value: Value) -> None:
-        """Let `name` hold `value` from here to the end of `block`."""
         self._values[name, block] = value
 
     def read(self, name: str, block: Block) -> Value:
-        """What `name` holds at this point of `block`."""
         if (name, block) not in self._values:
             self._complete(self._search(name, [block]))
         return self.current(self._values[name, block])
 
     def seal(self, block: Block) -> None:
-        """All predecessors of `block` are known from now on."""
         self._sealed.add(block)
         phis = self._incomplete.pop(block, [])
         for phi in phis:
             self._complete([*self._search(phi.name, [*block.predecessors]), phi])
 
     def current(self, value: Value) -> Value:
-        """What stands for `value` now that phis of one operand are gone."""
         while (other := self._replaced.get(value)) is not None:
             value = other
         return value
@@ -97,7 +88,6 @@ class _Variables:
             pending += [user for user in phi.users if user.operands]
 
     def _only_operand(self, phi: Phi) -> Value | None:
-        """The one value, besides itself, that a phi always is; None where it may be several."""
         only: Value | None = None
         for operand in phi.operands.values():
             value = self.current(operand)
@@ -130,8 +120,6 @@ class Loop:
 
 
 class Building(ABC):
-    """What the lowering of statements and expressions stands on."""
-
     def __init__(self, scope: Scope | LoopNode, writes: Writes | None = None) -> None:
         self.graph = graph = Graph(scope)
         self._writes = writes
@@ -198,12 +186,10 @@ class Building(ABC):
         self._block = block
 
     def _go(self, block: Block, *, sealed: bool = True) -> None:
-        """Fall through into `block`."""
         self._edge(self._block, block)
         self._enter(block, sealed=sealed)
 
     def _jump(self, target: Block, depth: int = 0) -> None:
-        """Leave for `target`, through the `finally` blocks that stand inside of `depth` others."""
         for final in self._finals[depth:]:
             final.targets.add(target)
             target = final.entry
@@ -220,7 +206,6 @@ class Building(ABC):
             self._go(self._new())
 
     def _begin_loop(self, node: ast.AST) -> Region:
-        """Go into the header of a loop, which is sealed when the last iteration has come back to it."""
         region = Region(node, Block(-1), self._region)
         self._region = region
         region.header = self._new()
@@ -229,7 +214,6 @@ class Building(ABC):
         return region
 
     def _end_loop(self, region: Region) -> None:
-        """Come back to the header."""
         self._edge(self._block, region.header)
         self._variables.seal(region.header)
         self._region = region.outer
@@ -284,7 +268,6 @@ class Building(ABC):
         self.graph.places[node] = self._block, self._count
 
     def _assign(self, target: ast.expr, source: ast.expr | None, steps: tuple[Step, ...] = ()) -> None:
-        """Bind `target` to the part of `source` that `steps` lead to."""
         if isinstance(target, ast.Name):
             self._define(target.id, target, source, steps)
         elif isinstance(target, ast.Tuple | ast.List):
@@ -315,7 +298,6 @@ def _bound(scope: Scope | LoopNode) -> Set[str]:
 
 
 def _written(scope: ast.AST, writes: Writes) -> Iterable[str]:
-    """The paths of what `scope` binds by attributes, or changes."""
     for node in own_nodes(scope):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
             yield whole_of(node)

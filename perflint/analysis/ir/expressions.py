@@ -13,8 +13,6 @@ _CONSUME_AT_ONCE = frozenset("all any dict frozenset list max min set sorted sum
 
 
 class Expressions(Building):
-    """The lowering of expressions."""
-
     def _visit(self, node: ast.AST) -> None:
         _EXPRESSIONS.get(node.__class__, Expressions._visit_children)(self, node)
         self._place(node)
@@ -55,7 +53,6 @@ class Expressions(Building):
         self._either([node.body], [node.orelse])
 
     def _either(self, *branches: Iterable[ast.expr]) -> None:
-        """Expressions of which one branch is evaluated."""
         before, after = self._block, self._new()
         for branch in branches:
             block = self._new()

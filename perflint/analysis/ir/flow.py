@@ -280,7 +280,6 @@ class _Lowering(Expressions):
 
 
 def _note_sharing(scope: Scope, graph: Graph) -> None:
-    """Note the names that are not this scope's own, or that an inner function rebinds."""
     of_module = isinstance(scope, ast.Module)
     for node in statements_of(scope):
         if isinstance(node, ast.Global) or (isinstance(node, ast.Nonlocal) and not of_module):
@@ -324,11 +323,9 @@ class Flow:
         self._graphs: dict[Scope, Graph] = {}
 
     def graph(self, node: ast.AST) -> Graph:
-        """The IR of the scope whose own code holds `node`."""
         return self.graph_of(self.program.scope_of(node))
 
     def graph_of(self, scope: Scope) -> Graph:
-        """The IR of `scope`."""
         if scope not in self._graphs:
             self._graphs[scope] = lower(scope, partial(may_swallow, self.program))
         return self._graphs[scope]

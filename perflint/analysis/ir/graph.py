@@ -26,8 +26,6 @@ class Block:
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """What a variable holds from one binding on; `uses` are the names that read it."""
-
     name: str
     uses: list[ast.Name] = field(default_factory=list, repr=False)
 
@@ -125,7 +123,6 @@ class Graph:
         return order < later if block is behind else behind not in self._reached_past([self.blocks[0]], block)
 
     def _reached(self, start: Block) -> set[Block]:
-        """The blocks that control may reach from the end of `start`."""
         if start not in self._reachable:
             self._reachable[start] = self._reached_past(start.successors)
         return self._reachable[start]
@@ -141,7 +138,6 @@ class Graph:
         return found
 
     def raises_to(self, loop: ast.AST) -> set[Block]:
-        """The blocks that control may reach once an exception has left `loop`."""
         region = self.regions.get(loop)
         blocks = region.blocks if region is not None else set[Block]()
         caught = (each for block in blocks for each in block.successors if each in self.caught - blocks)
@@ -166,11 +162,9 @@ class Graph:
         return found
 
     def value(self, name: ast.AST) -> Value | None:
-        """The value that a name reads, or that a binding gives; None where this scope does not hold it."""
         return self.values.get(name)
 
     def read(self, name: ast.Name) -> Value | None:
-        """The value that a name reads, if only to be augmented."""
         value = self.values.get(name)
         return getattr(value, "updates", None) if isinstance(name.ctx, ast.Store) else value
 
@@ -190,7 +184,6 @@ class Graph:
 
     @cached_property
     def uses(self) -> dict[ast.AST, list[ast.Name]]:
-        """The names that each ast.Name or ast.arg that is bound reaches."""
         found: dict[ast.AST, list[ast.Name]] = {}
         for name in (each for each in self.values if isinstance(each, ast.Name)):
             for node in self.reaching(name):
@@ -203,11 +196,9 @@ class Graph:
         return [*self.uses.get(definition, ()), *self.captured.get(name, ())]
 
     def is_shared(self, name: str) -> bool:
-        """May other code read or rebind the variable while the scope runs?"""
         return name in self.shared or name in self.captured
 
     def carried(self, loop: ast.AST) -> list[Phi]:
-        """The variables that an iteration of `loop` finds as the one before left them: the phis of its header."""
         region = self.regions.get(loop)
         return [] if region is None else [phi for phi in self.phis.get(region.header, []) if phi.uses or phi.users]
 
@@ -235,7 +226,6 @@ class Graph:
         return found
 
     def is_within(self, node: ast.AST, loop: ast.AST) -> bool:
-        """Does `node` run in the iterations of `loop`, or in its head?"""
         region, place = self.regions.get(loop), self.places.get(node)
         return region is not None and place is not None and place[0] in region.blocks
 

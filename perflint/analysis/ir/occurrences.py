@@ -58,7 +58,6 @@ def start_region(
 
 
 def is_empty_list(value: Value) -> bool:
-    """Is it a list, or another sequence, of no items?"""
     return value.kind is Kind.SEQUENCE and value.items == ()
 
 
@@ -110,7 +109,6 @@ def computed_of(
 
 
 def _bound(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """What `node` gives a value, and of what that is made."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
         owner = node.value.func.value
         return [(owner, node.value)] if isinstance(owner, ast.Name) and owner.id != "self" else []

@@ -46,7 +46,6 @@ _ROUNDS = 3  # over a body with loops inside, whose carried values go round
 
 
 def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
-    """The data flow of one iteration of `loop`."""
     changes = changed_paths(program, loop)
     graph = lower(loop, partial(may_swallow, program), lambda call: changes.get(call, ()))
     known, proven = Known(), proven_tensors(program, loop)
@@ -61,10 +60,7 @@ def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
 
 
 class Body(Expressions):
-    """One iteration."""
-
     def run(self) -> None:
-        """Trace every statement of the body, and what the iteration leaves behind."""
         for target, trace in self._given_by_header():
             self.targets[target] = trace
         if isinstance(self.loop, ast.While):
@@ -101,7 +97,6 @@ class Body(Expressions):
                 flow.painted.add(name)
 
     def _evaluate(self, node: ast.AST) -> None:
-        """Trace what `node`, if it is a statement, evaluates itself, and what it binds."""
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             parts = (part for target, _ in bindings_of(node) for part in ast.walk(target))
             made = [each for part in parts for each in self.made.get(part, ())]
@@ -128,7 +123,6 @@ class Body(Expressions):
     # -- values
 
     def state(self, value: Value, at: ast.AST) -> State:
-        """Where what a variable holds at a node comes from."""
         return self._state(value, self.graph.places[at][0])
 
     def _state(self, value: Value, at: Block) -> State:
@@ -282,7 +276,6 @@ class Body(Expressions):
 
 
 def _either(states: Sequence[State]) -> State:
-    """What is one of these."""
     bound, carried = any(each.bound for each in states), any(each.carried for each in states)
     return State(merged(each.trace for each in states), bound, carried)
 

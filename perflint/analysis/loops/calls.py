@@ -40,7 +40,6 @@ _HOST_LIBRARIES = (
 
 
 def is_metadata(node: ast.expr) -> bool:
-    """Does it read a tensor's shape, device or type rather than its data?"""
     if isinstance(node, ast.Attribute):
         operation = torch_ops.of_attribute(node.attr)
         return operation is not None and operation.is_metadata
@@ -56,7 +55,6 @@ def rnn_kind(program: Program, function: ast.expr) -> str:
 
 
 def sort_of(program: Program, node: ast.Call) -> CallSort:
-    """What sort of call it is: one that is unknown and gets an array is none of a model."""
     sort = _sort_of(program, node)
     if sort.unsure and any(program.value(each).kind is Kind.NUMPY for each in node.args):
         return CallSort()
@@ -95,7 +93,6 @@ def keeps_numbers(name: str) -> bool:
 
 
 def is_choice(name: str) -> bool:
-    """Does an operation of that name choose by the greatest, or by chance?"""
     return name in _CHOICES or torch_ops.does(name, "choosing")
 
 
@@ -133,7 +130,6 @@ def _method(owner: Value, name: str, choice: bool, is_tensor: bool) -> CallSort:
 
 
 def _is_unseen(owner: Value) -> bool:
-    """Is it unknown, as what an attribute of a module is?"""
     while owner.kind is Kind.METHOD and owner.owner is not None:
         owner = owner.owner
         if owner.kind is Kind.MODULE:
@@ -159,7 +155,6 @@ def _has_axis(program: Program, node: ast.Call) -> bool:
 
 
 def _runs_module(program: Program, node: ast.Call) -> bool:
-    """Does the call run a module, or one's forward, or what subclasses define?"""
     callee = program.callee(node)
     if callee is None or program.value(node.func).kind is Kind.MODULE:
         return program.value(node.func).kind is Kind.MODULE or _may_be_a_module(program, node)
@@ -167,7 +162,6 @@ def _runs_module(program: Program, node: ast.Call) -> bool:
 
 
 def is_method_of_tensors(name: str) -> bool:
-    """Has a tensor, or a list of some, a method of that name?"""
     return name in LISTS or keeps_numbers(name) or torch_ops.of_method(name) is not None
 
 
@@ -204,7 +198,6 @@ def _may_be_a_module(program: Program, node: ast.Call) -> bool:
 
 
 def _chooses(program: Program, node: ast.Call) -> bool:
-    """Does the call choose by argmax, sampling and the like?"""
     name = name_called(node)
     if is_choice(name) or (name == "max" and _has_axis(program, node)):
         return True
@@ -236,7 +229,6 @@ def _kept_inside(program: Program, node: ast.Call) -> set[str]:
 
 
 def _state_of(program: Program, function: Function, depth: int) -> set[str]:
-    """The attributes of self that `function` sets, and may read as the call before left them."""
     graph = lower(function, partial(may_swallow, program), lambda _: ())
     found = set()
     for node in graph.values:
@@ -255,7 +247,6 @@ def _state_of(program: Program, function: Function, depth: int) -> set[str]:
 
 
 def _is_cache(program: Program, value: Definition) -> bool:
-    """Is the attribute only set where a test of itself says so?"""
     tests = (each.test for each in program.ancestors(value.node) if isinstance(each, ast.If))
     return any(path_of(part) == value.name for test in tests for part in ast.walk(test))
 
@@ -274,7 +265,6 @@ def is_carried_by_rnn(program: Program, flow: LoopFlow, name: str) -> bool:
 
 
 def rnn_name(flow: LoopFlow) -> str:
-    """How the program calls the module that carries the state."""
     names = (path_of(call.node.func) for call in flow.calls if call.sort.model and call.direct)
     return next(names, "the RNN")
 
@@ -289,7 +279,6 @@ def unseen_name(program: Program, flow: LoopFlow) -> str:
 
 
 def _takes_state(program: Program, call: ast.Call, name: str) -> bool:
-    """Is what is called an RNN, or a function that hands it to one, and uses it for nothing else?"""
     if rnn_kind(program, call.func):
         states = [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg in ("hx", "hidden"))]
         is_input = any(_mentions(argument, name) for argument in call.args[:1])
@@ -310,7 +299,6 @@ def _only_feeds_state(program: Program, function: Function, parameter: str) -> b
 
 
 def _use(program: Program, node: ast.expr) -> str:
-    """What `node` is used for: as the "state" of an RNN, for a "test" of it or its size, "returned"; "" for others."""
     child: ast.AST = node
     for parent in program.ancestors(node):
         if isinstance(parent, ast.Call) and rnn_kind(program, parent.func) and child in parent.args[1:]:

@@ -21,7 +21,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _GLUED = re.compile(r"^(?:num|n|max|mini|micro|multi|sub|up|down)?([a-z]{3,}?)(?:size|sz|num|idx|id)?$")
 _PLURAL = re.compile(r"(?<=\w\w)(?:(?<=x|s|h)es|(?<!s)s)$")
 
-TIME = frozenset({"len", "length", "seq", "sequence"})
+TIME = frozenset({"len", "length", "seq", "sequence", "time", "timestep"})
 OTHER_AXES = frozenset({"batch", "image", "iter", "layer", "order", "subdivision"})
 
 
@@ -50,7 +50,6 @@ def _words(name: str) -> set[str]:
 
 
 def any_of(names: Iterable[str], vocabulary: frozenset[str]) -> bool:
-    """Does one of the names contain one of the words?"""
     return any(not vocabulary.isdisjoint(_words(name)) for name in names)
 
 
@@ -86,7 +85,6 @@ class Evidence:
 
     @property
     def scope(self) -> ast.AST:
-        """The function around the loop."""
         return self.program.scope_of(self.loop)
 
     # -- what goes in
@@ -107,17 +105,14 @@ class Evidence:
 
     @cached_property
     def models(self) -> tuple[Call, ...]:
-        """The calls of what is, or may be, a model."""
         return tuple(call for call in self.flow.calls if call.sort.model)
 
     @cached_property
     def entering(self) -> set[str]:
-        """What the iteration before left that goes into a model."""
         return {name for call in self.models for name in call.trace.carried}
 
     @cached_property
     def computed(self) -> set[str]:
-        """The states that a model computes."""
         return {name for name, end in self.states.items() if MODEL in end.ops}
 
     @cached_property
@@ -146,12 +141,10 @@ class Evidence:
 
     @cached_property
     def has_rnn(self) -> bool:
-        """Does an RNN compute a state?"""
         return any(RNN in end.ops for end in self.states.values())
 
     @cached_property
     def has_carrier(self) -> bool:
-        """Is a state passed to what is certainly a model?"""
         return any(not call.sort.unsure and call.trace.carried & set(self.states) for call in self.models)
 
     def hands_back(self, name: str) -> bool:
@@ -228,7 +221,6 @@ class Evidence:
 
     @cached_property
     def counts_time(self) -> bool:
-        """Does the program call what it counts, or the bound, steps of time?"""
         return "t" in self.header.indices or any_of(_counted(self.header) - self.header.indices, TIME)
 
     @cached_property
@@ -273,7 +265,6 @@ class Evidence:
 
     @cached_property
     def walks_columns(self) -> bool:
-        """Does it walk the axis after the batch's?"""
         return any(each.axis == 1 for each in self.flow.slices)
 
     # -- what speaks against
@@ -286,7 +277,6 @@ class Evidence:
 
     @cached_property
     def counts_rounds(self) -> bool:
-        """Does the program call what it counts batches, iterations of an optimisation or layers?"""
         return any_of(_counted(self.header), OTHER_AXES)
 
     @cached_property
@@ -334,12 +324,10 @@ def _prepended(node: ast.AST) -> str:
 
 
 def _handed(flow: LoopFlow) -> set[tuple[str, int]]:
-    """The models that get a state as it is, and at which position."""
     models = [call for call in flow.calls if call.sort.model and path_of(call.node.func)]
     return {(path_of(call.node.func), position) for call in models for _, position in call.direct}
 
 
 def _sized_axis(node: ast.AST) -> int | None:
-    """The axis whose size `x.size(1)`, `x.shape[1]` or `len(x)` is."""
     measured = axis_of(node) if isinstance(node, ast.expr) else None
     return 0 if name_called(node) == "numel" else measured[1] if measured is not None else None

@@ -89,7 +89,6 @@ class Expressions(ABC):
         """Where what a variable holds at a node comes from."""
 
     def trace(self, node: ast.expr | None) -> Trace:
-        """Where the value of `node` comes from."""
         if node is None or isinstance(node, ast.Constant | ast.Lambda):
             return INVARIANT
         if node in self.known.traces:
@@ -156,11 +155,9 @@ class Expressions(ABC):
         return any(places[each.node][1] > places[node][1] for each in self.graph.bindings[name])
 
     def note_read(self, name: str, node: ast.expr) -> None:
-        """Note a read of what the iteration before left."""
         self.flow.reads.setdefault(name, []).append(node)
 
     def is_bound(self, node: ast.expr) -> bool:
-        """Does `node`, a variable or an attribute, hold what this iteration gave it?"""
         return self._state_of(node).bound
 
     def _state_of(self, node: ast.expr) -> State:
@@ -171,11 +168,9 @@ class Expressions(ABC):
         return path_of(node) in self.header.indices
 
     def place(self, node: ast.Subscript) -> Place:
-        """The place of what `node` writes to."""
         return place(self.step_index(node), self.header.indices)
 
     def step_index(self, node: ast.Subscript) -> ast.expr:
-        """The index that picks the step, of `x[t][0]` t, or else the last one."""
         part: ast.expr = node
         while isinstance(part, ast.Subscript):
             if any(self._is_index(each) for each in ast.walk(part.slice) if isinstance(each, ast.Name)):
@@ -216,19 +211,16 @@ class Expressions(ABC):
         return key in targets - {""} and not self.is_bound(node.value) and written == {key}
 
     def note_chunks(self, index: ast.expr) -> None:
-        """Note that the loop takes, or fills, a range of steps at a time."""
         for part in elements_of(index):
             if isinstance(part, ast.Slice) and part.lower and part.upper and not is_next(part.lower, part.upper):
                 ends = [self.trace(part.lower), self.trace(part.upper)]
                 self.flow.chunks |= all(end.is_index or end.slices or end.carried for end in ends)
 
     def add_slice(self, base: str, node: ast.expr, axis: int | None, offset: int | None, is_tensor: bool) -> Trace:
-        """Note a step of a sequence."""
         self.flow.slices.append(TimeSlice(base, node, axis, offset, is_tensor))
         return Trace(slices=frozenset({base}))
 
     def _step(self, node: ast.Subscript, base_path: str) -> Trace | None:
-        """The trace of `x[t]` where x is a sequence; None where it is something else."""
         kind = self.program.value(node.value).kind
         if Kind.MODULE in (kind, self.program.value(node).kind):
             self.flow.members = True
@@ -248,7 +240,6 @@ class Expressions(ABC):
         return self.add_slice(base_path or ast.unparse(node.value), node, axis, offset, is_tensor)
 
     def _is_made_here(self, node: ast.expr) -> bool:
-        """Does the loop bind or change the sequence, or an object that it is a part of?"""
         path = whole_of(node)
         while path and path not in self.graph.bindings:
             path = path.rpartition(".")[0]
@@ -379,7 +370,6 @@ class Expressions(ABC):
     # -- notes
 
     def collect(self, name: str, how: str, node: ast.AST, trace: Trace) -> None:
-        """Note a result, unless it is put into what this iteration made."""
         held = next((each.updates for each in self.made.get(node, ()) if each.name == name), None)
         if how == "append" and held is not None and self.state(held, node).bound:
             return
@@ -387,14 +377,12 @@ class Expressions(ABC):
             self.flow.collected.append(Collected(name, how, node, trace))
 
     def meet(self, test: ast.expr, one: Trace, other: Trace, name: str) -> Trace:
-        """What comes out where two branches meet; notes a choice between what is given and what the loop made."""
         known = name if name in self.flow.reads else ""
         if not self.tests_the_index(test) and (is_forced(one, other, known) or is_forced(other, one, known)):
             self.flow.forced.add(name or "?")
         return merged((one, other))
 
     def tests_the_index(self, test: ast.expr) -> bool:
-        """Does the test depend on nothing but the number of the iteration?"""
         parts = list(ast.walk(test))
         computes = any(isinstance(part, ast.Call) and not is_metadata(part) for part in parts)
         return not computes and any(isinstance(part, ast.Name) and part.id in self.header.indices for part in parts)

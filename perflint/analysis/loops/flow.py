@@ -81,7 +81,6 @@ class Trace(NamedTuple):
 
     @property
     def varies(self) -> bool:
-        """Is it another value in each iteration?"""
         return bool(self.slices or self.carried or self.is_index or self.ops)
 
     def through(self, *ops: str) -> Trace:
@@ -100,7 +99,6 @@ INDEX = Trace(is_index=True)
 
 
 def from_before(path: str) -> Trace:
-    """What the iteration before left under a name."""
     return Trace(carried=frozenset({path}), kept=frozenset({path}))
 
 
@@ -136,8 +134,6 @@ class State(NamedTuple):
 
 @dataclass
 class Known:
-    """What was computed in one round over the body."""
-
     states: dict[Value, State] = field(default_factory=dict)
     traces: dict[ast.expr, Trace] = field(default_factory=dict)
 
@@ -219,7 +215,6 @@ class LoopFlow:
     chunks: bool = False  # a range of steps is taken each time
 
     def sums(self) -> set[str]:
-        """The names that only ever add up what the iterations give."""
         return {each.name for each in self.collected if each.how == "sum"} - set(self.reads)
 
     def delayed(self) -> set[str]:

@@ -44,14 +44,12 @@ def picks_one(index: ast.expr, is_indexed: Callable[[ast.expr], bool]) -> bool:
 
 
 def is_rest(index: ast.expr) -> bool:
-    """Is it all but the first, `1:` or `:, 1:`?"""
     return any(
         isinstance(part, ast.Slice) and part.lower is not None and part.upper is None for part in elements_of(index)
     )
 
 
 def is_next(lower: ast.expr, upper: ast.expr) -> bool:
-    """Is it `t:t + 1`?"""
     return (
         isinstance(upper, ast.BinOp)
         and isinstance(upper.op, ast.Add)
@@ -85,7 +83,6 @@ WHOLE = Place("")
 
 
 def place(index: ast.expr, indices: Set[str]) -> Place:
-    """Where `index` picks."""
     text = ast.unparse(index)
     for axis, part in enumerate(elements_of(index)):
         if isinstance(part, ast.Slice) and part.lower is not None:
@@ -133,7 +130,6 @@ def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
 
 
 def _sequence(node: ast.expr) -> str:
-    """Of `x` and of its step `x[0]`, x."""
     return path_of(node.value if isinstance(node, ast.Subscript) else node)
 
 
@@ -150,7 +146,6 @@ FEW = 3  # iterations by a constant: too few to be a sequence
 
 
 def read_header(program: Program, loop: Loop) -> Header:
-    """What the head of `loop` tells."""
     header = Header(is_other=isinstance(loop, ast.AsyncFor))
     if isinstance(loop, ast.While):
         header.indices.update(filter(None, map(_counted, own_nodes(loop))))
@@ -160,7 +155,6 @@ def read_header(program: Program, loop: Loop) -> Header:
 
 
 def _counted(node: ast.AST) -> str:
-    """The variable in `i += 1` or `i = i + 1`."""
     if isinstance(node, ast.AugAssign):
         target, operator, step = path_of(node.target), node.op, node.value
     elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
@@ -268,24 +262,20 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
 
 
 def _parting(node: ast.Call) -> Bound:
-    """The arguments of `torch.split(x, 2, dim=1)`, `x.split(2, 1)`, `x.unbind(1)` and the like."""
     is_method = isinstance(node.func, ast.Attribute) and path_of(node.func.value) != "torch"
     sizes = () if name_called(node) == "unbind" else ("split_size" if is_method else "split_size_or_sections",)
     return bind(node, (*sizes, "dim") if is_method else ("input", *sizes, "dim"))
 
 
 def split_base(node: ast.Call) -> ast.expr:
-    """What `torch.split(x, ...)` or `x.split(...)` splits."""
     return _parting(node).get("input") or (node.func.value if isinstance(node.func, ast.Attribute) else node)
 
 
 def split_size(node: ast.Call) -> ast.expr | None:
-    """The size of each part."""
     return _parting(node).get("split_size", "split_size_or_sections")
 
 
 def split_axis(node: ast.Call) -> int | None:
-    """The axis along which it splits, where it is written as a constant."""
     axis = _parting(node).get("dim")
     return 0 if axis is None else integer(axis)
 
@@ -304,7 +294,6 @@ def never_over_time(program: Program, loop: Loop, header: Header) -> bool:
 
 
 def _is_setup(program: Program, function: Function) -> bool:
-    """Does it construct an object, or belong to a dataset or an optimizer?"""
     owner, name = program.class_of(function), getattr(function, "name", "")
     return name in _SETUP or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer")))
 
@@ -322,7 +311,6 @@ def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
 
 
 def _steps(program: Program, node: ast.Call) -> bool:
-    """Does it step an environment, an optimizer or a scheduler, rather than a module of this file?"""
     stepped = receiver_of(node, "step")
     if stepped is None or program.value(stepped).kind is Kind.MODULE:
         return False
@@ -331,7 +319,6 @@ def _steps(program: Program, node: ast.Call) -> bool:
 
 
 def _steps_environment(program: Program, node: ast.Call) -> bool:
-    """Does it step something that is named as an environment is?"""
     stepped = receiver_of(node, "step")
     return stepped is not None and _ENVIRONMENT.search(path_of(stepped).rpartition(".")[2]) is not None
 
@@ -360,7 +347,6 @@ def solves(loop: Loop) -> bool:
 
 
 def may_compute(program: Program, loop: Loop) -> bool:
-    """May the loop run a model, or operations on tensors? Where it can't, nobody has to follow its data."""
     nodes = nodes_below(loop)
     sorts = (sort_of(program, node) for node in nodes if isinstance(node, ast.Call))
     if any(sort.model or sort.launches for sort in sorts):
@@ -370,7 +356,6 @@ def may_compute(program: Program, loop: Loop) -> bool:
 
 
 def _sequences(node: ast.expr) -> list[ast.expr]:
-    """What `zip(x[1:], enumerate(y))` iterates over: x and y; not the bound of a range."""
     if isinstance(node, ast.Call):
         owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
         given = [] if name_called(node) in RANGES else [*owner, *node.args]

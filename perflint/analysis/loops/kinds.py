@@ -11,6 +11,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.found import GradMode
 from perflint.analysis.heat.freshness import brings_data, evaluates, steps_an_environment
 from perflint.analysis.ir.occurrences import computed_of
+from perflint.analysis.links import Summary
 from perflint.analysis.loops.body import loop_flow
 from perflint.analysis.loops.calls import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.loops.evidence import Evidence
@@ -216,6 +217,7 @@ def _only_repeats(loop: Evidence) -> bool:
 
 
 _OF_CONTAINERS = CONTAINER_METHODS | {"_replace", "_asdict"}
+SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
 _TRAINING = ("backward(", ".zero_grad(", ".step(")
 
 
@@ -228,6 +230,7 @@ class Loops:
         self._time_loops: dict[ast.AST, TimeLoop] = {}
         self._trains: dict[ast.AST, bool] = {}
         self._repeats: dict[ast.AST, bool] = {}
+        self._may_evaluate = any(word in program.text for word in SWITCHES)
         self._may_train = any(word in program.text for word in _TRAINING) or program.trains_elsewhere
 
     def kind(self, loop: Loop) -> LoopKind:
@@ -238,7 +241,6 @@ class Loops:
         return self._kinds[loop]
 
     def time_loop(self, loop: Loop) -> TimeLoop | None:
-        """What is known of `loop` as a loop over time, if it is one."""
         return self._time_loops.get(loop) if self.kind(loop) is LoopKind.TIME else None
 
     def _classify(self, loop: Loop) -> LoopKind:
@@ -251,7 +253,8 @@ class Loops:
         if isinstance(loop, ast.For) and _is_written_out(loop.iter):
             return LoopKind.OTHER
         nodes = list(self._one_iteration(loop.body))
-        is_step = any(isinstance(node, ast.Call) and self._marks_a_step(node) for node in nodes)
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        is_step = any(map(self._marks_a_step, calls)) or self._is_evaluated(calls)
         if self._is_rollout(nodes) or (self._is_epoch(nodes) if is_step else not self._is_evaluation(loop, nodes)):
             return LoopKind.OTHER
         own = [node for node in nodes if not self._is_whole_epoch(node)]  # whatever that draws for its own steps
@@ -268,7 +271,6 @@ class Loops:
         return has_steps and not any(self.trains_in(node) and receiver_of(node, "zero_grad") is None for node in nodes)
 
     def _is_whole_epoch(self, node: ast.AST) -> bool:
-        """Is it a call of a function of this file that trains in a loop of steps of its own, and only there?"""
         function = self._program.callee(node)
         return function is not None and self._may_train and not self.trains_once(function) and self._has_steps(function)
 
@@ -286,9 +288,14 @@ class Loops:
 
     def _repeats_in(self, node: ast.Call) -> bool:
         callee = self._program.callee(node)
-        others = overridden(self._program, node) if callee is not None and is_abstract(callee) else ()
-        is_elsewhere = any(each.repeats for each in self._program.summaries(node, others))
+        is_elsewhere = any(each.repeats for each in self._summaries(node))
         return is_elsewhere or (callee is not None and self.trains_repeatedly(callee))
+
+    def _summaries(self, node: ast.Call) -> Iterator[Summary]:
+        """Those of what a call may reach in other files: what subclasses do, where a method leaves it to them."""
+        callee = self._program.callee(node)
+        others = overridden(self._program, node) if callee is not None and is_abstract(callee) else ()
+        return self._program.summaries(node, others)
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
         """The nodes that run about once an iteration: not those in step and time loops inside, nor in definitions."""
@@ -305,9 +312,27 @@ class Loops:
 
     def _marks_a_step(self, node: ast.Call) -> bool:
         """Does `node` train, or run a model without gradients?"""
-        if self.trains_in(node):
-            return True
+        return self.trains_in(node) or self._runs_model(node)
+
+    def _runs_model(self, node: ast.Call) -> bool:
         return self._may_be_model(node) and self._program.grad_mode(node, callers=False) is GradMode.OFF
+
+    def _is_evaluated(self, calls: Sequence[ast.Call]) -> bool:
+        """Does a function evaluate a model, unless each iteration trains one first?"""
+        return any(map(self._evaluates_in, calls)) and not any(map(self._repeats_in, calls))
+
+    def _evaluates_in(self, node: ast.Call) -> bool:
+        callee = self._program.callee(node)
+        is_elsewhere = any(each.evaluates for each in self._summaries(node))
+        return is_elsewhere or (callee is not None and self.evaluates_once(callee))
+
+    def evaluates_once(self, function: Function) -> bool:
+        """Does it run a model outside of loops, without gradients?"""
+        if not self._may_evaluate:
+            return False
+        looped = {each for loop in own_nodes(function) if isinstance(loop, LOOPS) for each in own_nodes(loop)}
+        calls = (each for each in own_nodes(function) if isinstance(each, ast.Call) and each not in looped)
+        return any(map(self._runs_model, calls))
 
     def _may_be_model(self, node: ast.Call) -> bool:
         callee = self._program.value(node.func)
@@ -333,7 +358,7 @@ class Loops:
         """Is `node` a call that trains, by itself or in the function that it reaches?"""
         if not isinstance(node, ast.Call):
             return False
-        if trains(self._program, node) or any(summary.trains for summary in self._program.summaries(node)):
+        if trains(self._program, node) or any(summary.trains for summary in self._summaries(node)):
             return True
         callee = self._program.callee(node)
         return callee is not None and self.trains_once(callee)
@@ -347,6 +372,5 @@ class Loops:
 
 
 def _is_written_out(walked: ast.expr) -> bool:
-    """Is it a list of constants, such as sizes to try out?"""
     parts = (ast.List, ast.Tuple, ast.Constant, ast.Load, ast.UnaryOp, ast.USub)
     return isinstance(walked, ast.List | ast.Tuple) and all(isinstance(each, parts) for each in ast.walk(walked))

@@ -34,8 +34,6 @@ def walked_batch(program: Program, loop: ast.For | ast.ListComp) -> ast.expr | N
 
 
 class _Walk:
-    """One loop over the first axis of a tensor: by its `index`, or by its samples themselves."""
-
     def __init__(self, program: Program, loop: ast.For | ast.ListComp) -> None:
         self._program, self._loop = program, loop
         self._index, self.batch = "", None
@@ -56,16 +54,13 @@ class _Walk:
 
     @cached_property
     def _nodes(self) -> list[ast.AST]:
-        """All that runs for each sample."""
         return [each for part in self._repeated for each in ast.walk(part)]
 
     @cached_property
     def _own(self) -> frozenset[str]:
-        """The variables that are computed of a sample, or of its index."""
         return dependents(self._loop, variables_in(self._target))
 
     def _looked_into(self, loop: ast.For | ast.ListComp, target: ast.expr) -> tuple[str, Sequence[ast.AST]]:
-        """The variable that counts, if it is one, and what runs for each sample: also in a lambda that is given it."""
         index = target.id if isinstance(target, ast.Name) else ""
         call = loop.elt if isinstance(loop, ast.ListComp) and isinstance(loop.elt, ast.Call) else None
         callee = self._program.callee(call) if call is not None else None
@@ -77,7 +72,6 @@ class _Walk:
         return index, _repeated(loop)
 
     def _count(self, walked: ast.Call) -> ast.expr | None:
-        """The count in `range(count)`, or in `torch.arange(count)` as whatever integers."""
         while isinstance(walked.func, ast.Attribute) and torch_ops.does(walked.func.attr, "cast"):
             if not isinstance(walked.func.value, ast.Call):
                 return None
@@ -92,7 +86,6 @@ class _Walk:
 
     @property
     def _is_stacked(self) -> bool:
-        """Is it a comprehension whose tensors are stacked, and so of one size?"""
         around = self._program.parent(self._loop)
         return (
             isinstance(self._loop, ast.ListComp)
@@ -101,7 +94,6 @@ class _Walk:
         )
 
     def is_uniform(self) -> bool:
-        """Is the same computed for each sample, and by torch?"""
         if any(isinstance(each, (*_BRANCHING, *_OF_TEXTS)) for each in self._nodes):
             return False
         is_same = all(self._is_same(each) for each in self._nodes)
@@ -134,7 +126,6 @@ class _Walk:
         return None
 
     def _counts_items(self, count: ast.expr) -> bool:
-        """Is it `len(items)` of what may be a list?"""
         graph = self._program.get(Flow).graph(count)
         values = graph.definitions(count) if isinstance(count, ast.Name) else ()
         sources = [count, *(each.source for each in values if isinstance(each, Definition))]
@@ -154,7 +145,6 @@ class _Walk:
         return isinstance(first, ast.Name) and first.id == self._index
 
     def _is_same(self, node: ast.AST) -> bool:
-        """Does `node` do the same for each sample?"""
         if isinstance(node, ast.If):
             return self._only_chooses(node)
         if isinstance(node, ast.Subscript):
@@ -178,12 +168,10 @@ class _Walk:
         return len(parts) == len(targets) and all(map(self._is_of_tensor, parts))
 
     def _is_of_tensor(self, part: ast.Subscript) -> bool:
-        """Is it a part of a tensor, or of what is stacked in the end?"""
         kind = self._program.value(part.value).kind
         return kind is Kind.TENSOR or (self._is_stacked and kind is Kind.UNKNOWN)
 
     def _is_same_part(self, part: ast.Subscript) -> bool:
-        """Is it one sample, or a part of it of a size that all samples have?"""
         if isinstance(part.slice, ast.Constant) and isinstance(part.slice.value, str):
             return False
         indices = elements_of(part.slice) or [part.slice]
@@ -217,7 +205,6 @@ class _Walk:
         )
 
     def _is_in_index(self, name: ast.Name) -> bool:
-        """Does the variable of the loop stand in an index?"""
         around = itertools.takewhile(lambda each: not isinstance(each, ast.stmt), self._program.ancestors(name))
         pairs = itertools.pairwise([name, *around])
         return any(isinstance(each, ast.Subscript) and each.slice is inner for inner, each in pairs)
@@ -232,5 +219,4 @@ class _Walk:
 
 
 def _repeated(loop: ast.For | ast.ListComp) -> Sequence[ast.AST]:
-    """What runs for each sample."""
     return loop.body if isinstance(loop, ast.For) else [loop.elt]

@@ -33,11 +33,9 @@ class Memory:
         self._active: set[Scope] = set()
 
     def graph(self, node: ast.AST) -> Graph:
-        """The IR of the scope whose own code holds `node`."""
         return self._flow.graph(node)
 
     def points_to(self, node: ast.AST) -> PointsTo:
-        """The locations and writes of the scope whose own code holds `node`."""
         return self.points_of(self.program.scope_of(node))
 
     def writes_after(self, node: ast.expr, point: ast.AST) -> Iterator[Write]:
@@ -101,9 +99,11 @@ class Memory:
         """
         bindings = self.graph(self.program.tree).bindings.get(function.name, [])
         is_plain = [each.node for each in bindings] == [function] and isinstance(function, ast.FunctionDef)
+        if function.decorator_list or not is_plain:
+            return None
         summary = self.summary(function)
         given = [*summary.returns, *summary.holds]
-        if function.decorator_list or not is_plain or summary.keeps or summary.is_generator:
+        if summary.keeps or summary.is_generator:
             return None
         written = {each.to.root for each in summary.writes if not each.attribute or each.to.origin is Origin.PARAMETER}
         returned = {each.root for each in given if each.is_outside}

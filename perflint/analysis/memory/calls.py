@@ -29,14 +29,11 @@ VARIABLE = "="  # the cell of a variable of an outer scope
 
 
 class Calls(LibraryCalls):
-    """The memory of one function, and what the calls in it do to that."""
-
     @abstractmethod
     def outer(self, name: str) -> Locations:
         """What a function inside of this scope finds under `name` at any time."""
 
     def outside(self, name: str) -> Locations:
-        """What a variable of a scope around this one may hold."""
         places = [Location(Origin.OUTER, each) for each in (name, *self.sharing.of_variable(name))]
         return frozenset(places).union(*(self.cells.held.get((each, VARIABLE), ()) for each in places))
 
@@ -66,7 +63,6 @@ class Calls(LibraryCalls):
         return self._elsewhere(call, name) if name else self._unknown(call)
 
     def kept(self, node: ast.AST, function: Function) -> None:
-        """Somebody may call the inner function at any later time, and have what it returns."""
         summary, mapped = self.summary_of(function), self._as_here(function, {})
         for each in summary.returns | summary.holds:
             if each.origin is Origin.OUTER:
@@ -94,14 +90,12 @@ class Calls(LibraryCalls):
         return self._instantiated(node, function, bound, deferred=deferred)
 
     def passed(self, call: ast.Call, function: Function, places: Locations) -> Locations:
-        """What these locations of `function` are here, where `call` runs it."""
         mapped = self._as_here(function, self._bound(call, function))
         return frozenset().union(*(mapped(each) for each in places if each.is_outside))
 
     # -- functions of this file
 
     def _dispatched(self, call: ast.Call) -> Sequence[Function]:
-        """Each `forward` of this file that `layer(...)` or `self.layers[i](...)` may run."""
         is_module = self.program.value(call.func).kind in (Kind.MODULE, Kind.UNKNOWN)
         return self.program.get(Modules).forwards(call) if is_module else ()
 
@@ -132,7 +126,6 @@ class Calls(LibraryCalls):
         return self._instantiated(call, function, given)
 
     def _bound(self, call: ast.Call, function: Function) -> dict[ast.arg, Locations]:
-        """What each parameter refers to; all that is unpacked may be any of them, and defaults are the caller's."""
         bound = self.program.arguments(call, function)
         parameters = {each.arg: each for each in parameters_of(function)}
         defaults = {name: each for name, each in defaults_of(function).items() if each in self.graph.places}
@@ -162,8 +155,9 @@ class Calls(LibraryCalls):
         )
         for to, deep, attribute, is_late in dict.fromkeys(written):  # many are to the same here
             self.write(node, to, deep=deep, attribute=attribute, deferred=is_late)
-        for place, name, what in summary.keeps:
-            self.cells.store({place} if name == VARIABLE else mapped(place), name, mapped(what))
+        for place, name, values in summary.keeps:
+            kept = frozenset().union(*map(mapped, values))
+            self.cells.store({place} if name == VARIABLE else mapped(place), name, kept)
         own = frozenset({made(node)})
         self.cells.store(own, ANY, frozenset().union(*map(mapped, summary.holds)))
         returned = {each for each in summary.returns if each.is_outside}
@@ -174,7 +168,6 @@ class Calls(LibraryCalls):
         return found | (own if len(returned) < len(summary.returns) else NOWHERE)
 
     def _as_here(self, function: Function, given: Mapping[ast.arg, Locations]) -> Callable[[Location], Locations]:
-        """Tells what a location of `function` is here, as the cells are when it is asked."""
         known: dict[Location, Locations] = {}
         size = self.cells.size
 
@@ -196,7 +189,6 @@ class Calls(LibraryCalls):
         return mapped
 
     def _root(self, place: Location, function: Function, given: Mapping[ast.arg, Locations]) -> Locations:
-        """What a location of the callee that is no part of another is here."""
         if place.origin is Origin.ANYWHERE:
             return frozenset({place})
         if place.origin is Origin.PARAMETER:

@@ -72,13 +72,10 @@ class Trace:
         return replace(self, inside=(key, *self.inside), tensor=self.tensor if self.inside else node)
 
     def out(self) -> Trace:
-        """Take what holds the tensor out of the outermost container."""
         return replace(self, inside=self.inside[1:])
 
 
 class _Follower:
-    """One walk from a tensor to what reads it. Its steps raise NotAnalysed where they can't tell."""
-
     def __init__(self, program: Program) -> None:
         self.program, self.flow = program, program.get(Flow)
         self.consumers: list[Consumer] = []
@@ -97,7 +94,6 @@ class _Follower:
     # -- through names
 
     def assigned(self, target: ast.expr, value: ast.expr, trace: Trace) -> None:
-        """Go on with what `value` is assigned to."""
         if isinstance(target, ast.Name):
             graph = self.flow.graph(target)
             around = (each for each in self.program.ancestors(target) if isinstance(each, (*FUNCTIONS, ast.ClassDef)))
@@ -124,7 +120,6 @@ class _Follower:
             self.follow(use, trace)
 
     def put(self, container: ast.expr, node: ast.expr, trace: Trace) -> None:
-        """Go on with a variable that holds a list into which `node` is put: all its other uses may take it out."""
         if not isinstance(container, ast.Name):
             raise NotAnalysed
         graph, definitions = self.flow.graph(container), self.flow.definitions(container)
@@ -134,7 +129,6 @@ class _Follower:
             self._uses([use for use in graph.uses.get(definition, []) if use is not container], trace.into(None, node))
 
     def _is_made_here(self, definition: ast.AST) -> bool:
-        """Is it a new list, known by this name only?"""
         parent = self.program.parent(definition)
         if not isinstance(parent, ast.Assign) or parent.targets != [definition]:
             return False
@@ -154,7 +148,6 @@ class _Follower:
         self._uses(graph.captured.get(parameter.arg, []), replace(trace, calls=()))
 
     def returned(self, parent: ast.Return, node: ast.expr, trace: Trace) -> None:
-        """Go on after the calls of the function: the one that led here, else each in this file."""
         if trace.calls:
             self.follow(trace.calls[-1], replace(trace, calls=trace.calls[:-1]))
             return
@@ -175,7 +168,6 @@ class _Follower:
     # -- by what is around
 
     def step(self, parent: ast.AST, node: ast.expr, trace: Trace) -> None:
-        """Go on from `node`, as a part of `parent`."""
         step = _STEPS.get(type(parent)) or (_OF_CONTAINERS if trace.inside else _OF_TENSORS).get(type(parent))
         if step is None:
             raise NotAnalysed

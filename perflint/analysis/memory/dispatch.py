@@ -28,8 +28,6 @@ Expressions = list[ast.expr | None]  # None stands for one that is not known
 
 
 class Modules:
-    """The modules of one program, by where they are built and kept."""
-
     def __init__(self, program: Program) -> None:
         self._program, self._flow = program, program.get(Flow)
         self._found: dict[ast.expr, Expressions] = {}
@@ -99,7 +97,6 @@ class Modules:
         return [None]
 
     def _definitions(self, name: ast.Name) -> list[Definition]:
-        """The bindings that reach a name; of a variable of a function around it, or of the module, all of them."""
         if found := [each for each in self._flow.graph(name).definitions(name) if isinstance(each, Definition)]:
             return found
         around = [each for each in self._program.ancestors(name) if isinstance(each, FUNCTIONS)]
@@ -121,7 +118,6 @@ class Modules:
         return self._builders(part if value.steps else value.source, depth - 1)
 
     def _walked(self, source: ast.expr, steps: tuple[Step, ...], depth: int) -> Expressions:
-        """What the parts are, which `steps` lead to, of the items that a loop walks."""
         if not steps:
             return self._items(source, depth)
         name = self._program.qualified(source.func) if isinstance(source, ast.Call) else ""
@@ -173,7 +169,6 @@ class Modules:
                 yield from self._grown(node, depth) if not is_read else ()
 
     def _grown(self, node: ast.expr, depth: int) -> Iterator[ast.expr | None]:
-        """What a mention of a list adds to it."""
         parent = self._program.parent(node)
         call = self._program.parent(parent) if isinstance(parent, ast.Attribute) else parent
         if isinstance(parent, ast.Attribute) and not _is_harmless(parent.attr):
@@ -207,7 +202,6 @@ class Modules:
         return [value for value in given if value is None or path_of(as_built(value) or value) != path]
 
     def _entries(self, built: ast.expr | None, node: ast.Attribute) -> Iterator[ast.expr | None]:
-        """What `built`, which makes a nn.ModuleDict, gives it under the name that `node` asks for."""
         given = built.args[0] if isinstance(built, ast.Call) and len(built.args) == 1 and not built.keywords else None
         entries: dict[str, ast.expr] = {}
         if isinstance(given, ast.Dict):
@@ -219,12 +213,10 @@ class Modules:
         yield entries.get(node.attr) if not is_changed else None
 
     def _is_set_by_name(self, attribute: str) -> bool:
-        """May the program set such an attribute by `setattr`?"""
         return any(fnmatch.fnmatchcase(attribute, each) for each in self._set_names)
 
     @cached_property
     def _set_names(self) -> set[str]:
-        """The patterns of the names of attributes that the program sets by `setattr`."""
         calls = (each for each in self._program.of_type(ast.Call) if path_of(each.func).endswith("setattr"))
         return {_pattern(each.args[1]) if len(each.args) > 1 else _FIELD for each in calls}
 
@@ -238,7 +230,6 @@ class Modules:
 
     @cached_property
     def _stores(self) -> defaultdict[str, list[tuple[ast.expr, ast.expr | None]]]:
-        """The assignments to attributes, by their names, and the values; None for a part of one."""
         found: defaultdict[str, list[tuple[ast.expr, ast.expr | None]]] = defaultdict(list)
         for node in self._program.of_type(ast.Attribute):
             if isinstance(node.ctx, ast.Store):
@@ -257,7 +248,6 @@ class Modules:
 
     @cached_property
     def _mentions(self) -> defaultdict[str, list[ast.Name | ast.Attribute]]:
-        """Where the program has a variable, or an attribute of anything, by its name."""
         found: defaultdict[str, list[ast.Name | ast.Attribute]] = defaultdict(list)
         for attribute in self._program.of_type(ast.Attribute):
             found[attribute.attr].append(attribute)
@@ -294,7 +284,6 @@ def as_built(node: ast.expr | None) -> ast.expr | None:
 
 
 def _returns_it(method: str) -> bool:
-    """Does a method of modules give the module itself, moved or cast?"""
     return method in _RETURN_IT or torch_ops.does(method, "cast") or torch_ops.does(method, "move")
 
 
@@ -329,7 +318,6 @@ _COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much 
 
 
 def registers_hooks(program: Program) -> bool:
-    """Does the program have torch call something of its own with each forward or backward?"""
     return any(map(_HOOK.fullmatch, program.get(_words)))
 
 
@@ -339,7 +327,6 @@ def may_be_hooked(program: Program) -> bool:
 
 
 def may_be_wrapped(program: Program) -> bool:
-    """Does the program use what may stand for a module or a function of its own?"""
     return may_be_hooked(program) or not program.get(_words).isdisjoint(_WRAPPERS)
 
 
@@ -349,7 +336,6 @@ def is_scripted(program: Program) -> bool:
 
 
 def _replaces_modules(program: Program) -> bool:
-    """Is something of the program's own put in the place of a class or function of torch: `nn.Linear = Linear`?"""
     stored = (node for node in program.of_type(ast.Attribute) if isinstance(node.ctx, ast.Store))
     return any(program.qualified(node.value).startswith("torch.nn") for node in stored)
 

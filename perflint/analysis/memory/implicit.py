@@ -28,7 +28,6 @@ class ImplicitCalls(Calls):
     """
 
     def special(self, node: ast.AST) -> Locations:
-        """What the special methods give that a node may run, whose effects are noted."""
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             self._defined_anew(node)
         if isinstance(node, ast.Call):
@@ -51,7 +50,6 @@ class ImplicitCalls(Calls):
         return found
 
     def _matched(self, node: ast.Match, places: Locations) -> None:
-        """Patterns of classes read attributes of what they are matched with, or of a part of that."""
         for pattern in ast.walk(node):
             if isinstance(pattern, ast.MatchClass):
                 names = self.specials.getters if pattern.patterns else pattern.kwd_attrs
@@ -137,7 +135,6 @@ class ImplicitCalls(Calls):
     # -- attributes
 
     def read(self, node: ast.AST, base: Locations, name: str, value: Value) -> Locations:
-        """What reading an attribute runs: a property, `__getattr__`, a descriptor; gives what they return."""
         found = self._run_of(node, self.specials.getters.get(name, ()), base, value)
         found |= self._run(node, ("__getattr__", "__getattribute__"), base, value)
         if name in self.specials.described:
@@ -145,7 +142,6 @@ class ImplicitCalls(Calls):
         return found
 
     def bind_attribute(self, node: ast.AST, objects: Locations, name: str, values: Locations) -> None:
-        """`object.name = value`, by a setter, `__setattr__` or a descriptor where its class has one."""
         super().bind_attribute(node, objects, name, values)
         names = self.specials.setters if name == ANY else (name,)
         for each in names:
@@ -155,7 +151,6 @@ class ImplicitCalls(Calls):
             self._described(node, "__set__", objects, values)
 
     def delete(self, node: ast.Delete) -> None:
-        """`del object.name`, `del items[0]`."""
         for target in node.targets:
             if isinstance(target, ast.Subscript):
                 self.write(node, self.of(target.value))
@@ -178,7 +173,6 @@ class ImplicitCalls(Calls):
     # -- code of others
 
     def leave(self, node: ast.withitem) -> None:
-        """What a context manager does when it is left."""
         if isinstance(self.program.parent(node), ast.AsyncWith):
             self.suspend(node, node.context_expr)
         elif not is_library(self.program, node.context_expr) or self._runs_code(node.context_expr):
@@ -196,7 +190,6 @@ class ImplicitCalls(Calls):
         self.write(node, places | (self.of(given) if given is not None else NOWHERE), deep=True)
 
     def globals_read(self) -> Locations:
-        """The data of scopes around this one that it reads."""
         names = {each.name for name, each in self.graph.values.items() if self._is_data_outside(name, each)}
         return frozenset().union(*map(self.outside, names))
 
@@ -217,7 +210,6 @@ class ImplicitCalls(Calls):
 
     @property
     def _object(self) -> Locations:
-        """The object whose method this function is."""
         scope = self.graph.scope
         parameters = parameters_of(scope) if isinstance(scope, FUNCTIONS) else []
         return frozenset(Location(Origin.PARAMETER, each) for each in parameters[:1])

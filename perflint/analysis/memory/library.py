@@ -39,12 +39,10 @@ _OF_SCALERS = ("scale", "unscale_", "update")  # methods of GradScaler that keep
 
 
 def is_library(program: Program, node: ast.expr) -> bool:
-    """Is it a library's function, or a call of one, which writes to nothing later on?"""
     return _is_known(program.qualified(getattr(node, "func", node)))
 
 
 def _is_known(name: str) -> bool:
-    """Is it torch's, or a function of a library that writes to nothing but what is noted of it?"""
     return libraries.is_pure(name) or name.startswith("torch.")
 
 
@@ -60,14 +58,11 @@ def is_decorated(program: Program, function: Function) -> bool:
 
 
 def decorators_of(program: Program, function: Function) -> list[ast.expr]:
-    """Its decorators, but for those that run it as a graph: they do what it does."""
     found: list[ast.expr] = getattr(function, "decorator_list", [])
     return [each for each in found if not program.qualified(getattr(each, "func", each)).startswith(_GRAPHS)]
 
 
 class LibraryCalls(ABC):
-    """The memory of one function, and what calls of library code do to that."""
-
     def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], MemorySummary]) -> None:
         self.program, self.graph, self.summary_of = program, graph, summary_of
         self.sharing = program.get(Sharing)
@@ -92,7 +87,6 @@ class LibraryCalls(ABC):
 
     @property
     def indexes(self) -> bool:
-        """May indexing and iterating run a method of a class of the file?"""
         return any(map(self.is_run, INDEXING & self.specials.methods.keys()))
 
     def items_of(self, node: ast.expr) -> Locations:
@@ -212,19 +206,16 @@ class LibraryCalls(ABC):
         return self._unknown(call)
 
     def _is_scaler(self, location: Location) -> bool:
-        """Is it a GradScaler of torch's, made in this function?"""
         root = location.root
         name = self.program.qualified(root.func) if isinstance(root, ast.Call) and not location.is_outside else ""
         return name.startswith("torch.") and name.endswith(".GradScaler")
 
     def _may_step(self, call: ast.Call, receiver: Value) -> bool:
-        """May it be an optimizer's step, by itself or by a scaler?"""
         given = list(map(self.program.value, arguments_of(call)))
         alone = len(given) < 2 and all(each.kind is Kind.UNKNOWN for each in (receiver, *given))
         return alone or any(each.kind is Kind.OPTIMIZER for each in (receiver, *given))
 
     def _of_container(self, call: ast.Call, name: str, receiver: Locations) -> Locations:
-        """`items.append(x)`, `items.pop()`, `names.items()`."""
         given = self._given(call)
         if name in FILLS or name in TAKES or name.startswith("__"):
             self.write(call, receiver)
@@ -280,7 +271,6 @@ class LibraryCalls(ABC):
         return NOWHERE
 
     def _kept(self, call: ast.Call) -> Locations:
-        """Something new that may be, or hold, what the call is given."""
         given = self._given(call)
         own = frozenset({made(call)})
         self.cells.store(own, ANY, given | self._inside(given))
@@ -299,7 +289,6 @@ class LibraryCalls(ABC):
         return self.cells.reach(given) | {made(call)} | unknown
 
     def _applies(self, call: ast.Call) -> bool:
-        """Is the call given a function, to apply to its other arguments, that may write to something?"""
         return any(self._may_write(each) for each in arguments_of(call))
 
     def _may_write(self, node: ast.expr, *, is_sure: bool = False) -> bool:

@@ -39,7 +39,6 @@ class Location(NamedTuple):
 
     @property
     def is_outside(self) -> bool:
-        """Was it there before the function was called?"""
         return self.origin is not Origin.MADE
 
     @property
@@ -48,7 +47,6 @@ class Location(NamedTuple):
         return self.origin is not Origin.MADE or self.root.__class__ in _OF_OTHERS
 
     def part(self, name: str) -> Location:
-        """The location of an attribute or of the items, of an object with unknown contents."""
         if self.origin is Origin.ANYWHERE or self.path[-1:] == (ANY,):
             return self
         is_deep = len(self.path) >= _DEEPEST or (self.path and self.path[-1].startswith("["))
@@ -80,7 +78,6 @@ def _may_be_one(name: str, other: str) -> bool:
 
 
 def _is_part(anything: Location, place: Location) -> bool:
-    """May `place` be anything at all, or an attribute of it of that name?"""
     if place.origin is Origin.ANYWHERE or not anything.path:
         return True
     return anything.path[0] in place.path or (place.is_outside and ANY in place.path)
@@ -96,8 +93,7 @@ def made(node: ast.AST) -> Location:
     return Location(Origin.MADE, node)
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """A write to `to` by `node`.
 
     `deep`: by code that is not known, also to all that can be reached from there. `deferred`: at any time after, as
@@ -135,7 +131,7 @@ class MemorySummary:
     returns: Locations = NOWHERE
     holds: Locations = NOWHERE
     writes: frozenset[Write] = frozenset()
-    keeps: frozenset[tuple[Location, str, Location]] = frozenset()
+    keeps: frozenset[tuple[Location, str, Locations]] = frozenset()
     is_generator: bool = False
 
 
@@ -155,32 +151,35 @@ class Cells:
     names: dict[Location, set[str]] = field(default_factory=dict)
     size: int = 0
     most: int = 4_000
+    _parts: dict[tuple[Location, str], Location | None] = field(default_factory=dict)
 
     def store(self, objects: Iterable[Location], name: str, values: Iterable[Location]) -> None:
-        """Let each of `objects` hold `values`."""
         values = frozenset(values)
         for each in objects if values else ():
-            cell = self.held.setdefault((each, name), set())
-            before = len(cell)
-            cell |= values
-            self.size += len(cell) - before
-            self.names.setdefault(each, set()).add(name)
-            if self.size > self.most:
-                raise TooManyFacts
+            cell = self.held.get((each, name))
+            if cell is None:
+                cell = self.held[each, name] = set()
+                self.names.setdefault(each, set()).add(name)
+            if not values <= cell:
+                self.size -= len(cell)
+                cell |= values
+                self.size += len(cell)
+                if self.size > self.most:
+                    raise TooManyFacts
 
     def load(self, objects: Iterable[Location], name: str) -> Locations:
         """What `objects` may hold."""
-        found: set[Location] = set()
+        found: set[Location | None] = set()
         for each in objects:
             for one in self.names.get(each, ()):
                 if one in (name, ANY) or name == ANY or _may_be_one(name, one):
                     found |= self.held[each, one]
-            if each.has_unknown_contents:
-                found.add(each.part(name))
-        return frozenset(found)
+            if (each, name) not in self._parts:
+                self._parts[each, name] = each.part(name) if each.has_unknown_contents else None
+            found.add(self._parts[each, name])
+        return frozenset(each for each in found if each is not None)
 
     def reach(self, objects: Iterable[Location]) -> Locations:
-        """`objects`, and all that can be reached from them through cells."""
         found, pending = set(objects), list(objects)
         while pending:
             each = pending.pop()

@@ -90,7 +90,6 @@ class PointsTo(ImplicitCalls):
 
     @property
     def names(self) -> Collection[str]:
-        """The variables that this scope binds."""
         return self._bindings.keys()
 
     def outer(self, name: str) -> Locations:
@@ -100,7 +99,6 @@ class PointsTo(ImplicitCalls):
         return found | (self.outside(name) if not bindings or name in self.graph.shared else NOWHERE)
 
     def returned(self) -> Locations:
-        """What this function may return, or yield, and all that can be reached from that."""
         return self.cells.reach(self._returns())
 
     def _returns(self) -> Locations:
@@ -115,12 +113,9 @@ class PointsTo(ImplicitCalls):
         yields = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.graph.places)
         own = [each for each in returns if not each.is_outside]
         holds = frozenset(each for each in self.cells.reach(own) if each.is_outside)
-        keeps = frozenset(
-            (place, name, each)
-            for (place, name), values in self.cells.held.items()
-            for each in (self.cells.reach(values) if place.is_outside else ())
-            if each.is_outside
-        )
+        kept = ((at, self.cells.reach(values)) for at, values in self.cells.held.items() if at[0].is_outside)
+        outside = ((*at, frozenset(each for each in values if each.is_outside)) for at, values in kept)
+        keeps = frozenset(each for each in outside if each[2])
         writes = frozenset(write for write in self.writes if write.to.is_outside)
         return MemorySummary(returns, holds, writes, keeps, yields)
 

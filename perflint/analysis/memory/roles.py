@@ -104,7 +104,6 @@ def role_of_method(name: str, *, receiver: bool) -> Role:
 
 
 def is_written(operation: torch_ops.Operation, call: ast.Call, node: ast.expr) -> bool:
-    """Does a call of the operation write to its argument `node`?"""
     return any(node in each.of(call) for each in operation.writes)
 
 

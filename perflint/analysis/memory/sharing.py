@@ -51,7 +51,6 @@ class Sharing:
         self._parameters: dict[Function, Mapping[ast.AST | str, set[Location]]] = {}
 
     def of_parameter(self, node: ast.arg, function: Function) -> Locations:
-        """What a parameter of `function` may refer to by another name, as the known calls give it."""
         if function not in self._parameters:
             self._parameters[function] = self._given(function)
         return frozenset(self._parameters[function].get(node, ()))
@@ -68,7 +67,6 @@ class Sharing:
         return self._attributes.get(name, frozenset()) | self._attributes.get(ANY, frozenset())
 
     def of_variable(self, name: str) -> frozenset[str]:
-        """The other variables of the module that may share the storage of `name`."""
         return self._variables.get(name, frozenset())
 
     @cached_property
@@ -144,7 +142,6 @@ class Sharing:
         return found
 
     def _arguments(self, site: ast.Call, function: Function) -> Iterator[tuple[ast.arg, ast.expr]]:
-        """What `site` gives to which parameter, if that may be a tensor or hold one."""
         by_name = {each.arg: each for each in parameters_of(function)}
         for name, value in self._program.arguments(site, function).given.items():
             if self._program.value(value).kind not in _PLAIN:
@@ -193,7 +190,6 @@ class Sharing:
         return [(value, path) for parameter, value in given if parameter is node]
 
     def _sources(self, node: ast.AST, path: Path) -> list[Part] | None:
-        """What else holds the storage of this part of `node`; None where nothing does."""
         match node:
             case ast.Name():
                 value = self._flow.graph(node).read(node)
@@ -233,7 +229,6 @@ class Sharing:
             yield definition.source, (*map(_step, definition.steps), *path)
 
     def _of_call(self, call: ast.Call, path: Path) -> list[Part] | None:
-        """The arguments that a call may return, or show."""
         name = self._program.qualified(call.func)
         if self._program.value(call.func).kind is Kind.CLASS:  # an object may keep what it is made of
             return [(each, (_ANY,)) for each in arguments_of(call) if self._program.value(each).kind not in _PLAIN]
@@ -251,12 +246,10 @@ class Sharing:
 
 
 def _word(name: ast.expr | None) -> str:
-    """The name of an attribute; ANY for one that is computed."""
     return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ANY
 
 
 def _is_namespace(node: ast.expr) -> bool:
-    """Does it hold the attributes of an object: `self.__dict__`, `vars(self)`, `self._buffers`?"""
     return getattr(node, "attr", "") in NAMESPACES or (isinstance(node, ast.Call) and path_of(node.func) == "vars")
 
 
@@ -292,7 +285,6 @@ def _may_be_one(one: str, other: str) -> bool:
 
 
 def _part(place: Location, path: Path) -> Location:
-    """The part of `place` at the end of `path`."""
     for step in path:
         place = place.part(step[1:] if step.startswith(".") else ELEMENTS)
     return place

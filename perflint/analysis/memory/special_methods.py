@@ -100,14 +100,12 @@ class SpecialMethods:
         return self._classes.get(method) if isinstance(method, _Method) else None
 
     def is_of(self, value: Value, method: Function) -> bool:
-        """May what is known as `value` be an instance of the class of `method`?"""
         owner = self._owner(method)
         if isinstance(value.node, ast.ClassDef) and owner is not None and value.kind is not Kind.CLASS:
             return owner in self._program.lineage(value.node) or value.node in self._program.lineage(owner)
         return not (value.sure and value.kind in _NO_INSTANCE)
 
     def inherited(self, method: Function, name: str) -> list[Function]:
-        """The methods called `name` of the bases in the file of the class of `method`."""
         bases = self._program.lineage(self._owner(method))[1:]
         return [each for each, of in self._classes.items() if of in bases and each.name == name]
 
@@ -127,12 +125,10 @@ class SpecialMethods:
 
 
 def only_asks(name: str) -> bool:
-    """Does a function of Python only ask for the class of what it is given, or for its attributes?"""
     return name.startswith("builtins.") and name.rpartition(".")[2] in _ASKS
 
 
 def run_by(node: ast.AST) -> Iterator[Runs]:
-    """The special methods that running a node, other than a call, runs if its operands have them."""
     method = _RUN_BY.get(type(node))
     return method(node) if method is not None else iter(())
 

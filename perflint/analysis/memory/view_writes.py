@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -45,7 +45,7 @@ def shown_writes(
     for write in memory.writes_by_other_parameters(source):
         others = [each for each in readers if each is not write.node]
         if write.deferred or _is_read_behind(graph, copy, write, others):
-            yield replace(write, deferred=True)
+            yield write._replace(deferred=True)
     yield from _writes_elsewhere(program, memory, copy, reading)
     if (function := program.function_of(copy)) is not None:
         callers = _Callers(memory, reading, bool(kept), {function})
@@ -80,7 +80,7 @@ class _Callers:
                 elif is_carried or _is_read_behind(graph, site, write, readers):
                     yield write
                 elif _is_read_behind(graph, site, write, passes):
-                    yield replace(write, deferred=True)
+                    yield write._replace(deferred=True)
             around = memory.program.function_of(site)
             if around is not None and around not in self.seen:
                 self.seen.add(around)
@@ -88,7 +88,6 @@ class _Callers:
 
 
 def _may_call(program: Program, function: Function) -> Iterator[ast.Call]:
-    """The calls of `function`, and of methods of its name of what is not known."""
     yield from program.call_sites(function)
     for call in program.of_type(ast.Call) if program.class_of(function) is not None else ():
         is_named = isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
@@ -112,7 +111,6 @@ def _is_linear(program: Program, consumer: Consumer) -> bool:
 
 
 def _passes(program: Program, graph: Graph, kept: Iterable[ast.AST]) -> list[ast.AST]:
-    """The calls of a function that run backward through what `kept` gives."""
     uses = [use for node in kept for use in program.graph_uses(node)]
     return [use.node for use in uses if use.fate is Fate.DIFFERENTIATED and use.node in graph.places]
 
@@ -124,11 +122,10 @@ def _writes_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading:
         if function is not program.function_of(copy):
             for write in memory.points_to(node).writes:
                 if write.to.is_outside and not write.attribute and write.node is not node:
-                    yield replace(write, deferred=True)
+                    yield write._replace(deferred=True)
 
 
 def _is_carried(memory: Memory, copy: ast.Call) -> bool:
-    """May an iteration of a loop around the copy find it as the one before left it?"""
     points, graph, own = memory.points_to(copy), memory.graph(copy), made(copy)
     loops = [node for node in graph.regions if graph.is_within(copy, node)]
     if any(own in points.held(phi) for loop in loops for phi in graph.carried(loop)):
@@ -162,7 +159,6 @@ class _Uses:
         self._seen: set[ast.AST] = set()
 
     def asks(self, node: ast.expr) -> bool:
-        """Does code in sight ask for the layout of the tensor, or of what is computed from it, or rely on it?"""
         if node in self._seen:
             return False
         self._seen.add(node)
@@ -227,7 +223,6 @@ class _Uses:
         return self._held(target.value) if isinstance(target, ast.Subscript) else []
 
     def _held(self, holder: ast.expr) -> Iterable[ast.expr]:
-        """The other places in the function that read a container."""
         function = self._program.scope_of(holder)
         path = path_of(holder)
         return [each for each in occurrences(function, path) if each is not holder] if path else []

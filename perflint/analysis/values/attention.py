@@ -17,7 +17,7 @@ from perflint.syntax.scopes import bind
 from perflint.syntax.walk import bindings_of, integer, path_of
 
 _SCORED = frozenset(
-    "mul div add sub masked_fill where to float half type type_as view reshape unsqueeze squeeze".split()
+    "mul div add sub masked_fill where to float half type type_as contiguous view reshape unsqueeze squeeze".split()
 )
 _KEPT = frozenset("to float half type type_as contiguous transpose permute view reshape dropout".split())
 _BIASES = re.compile(r"mask|bias|rel_?pos|alibi", re.IGNORECASE)  # what functions that add them are called
@@ -67,7 +67,6 @@ def attentions(program: Program) -> Iterator[Attention]:
 
 
 def factors(program: Program, node: ast.AST | None) -> tuple[ast.expr, ast.expr] | None:
-    """The two tensors that `node` multiplies as matrices; None where it doesn't."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return None if program.value(node).kind is Kind.NUMPY else (node.left, node.right)
     made = operation(program, node) if node is not None else None
@@ -114,7 +113,6 @@ def _place(node: ast.AST) -> tuple[int, int]:
 
 
 def _given(program: Program, name: ast.AST) -> ast.AST | None:
-    """What the variable is given where it is bound: an expression, or a statement that updates it."""
     statement = program.parent(name)
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         return statement.value
@@ -154,7 +152,6 @@ def _weights(program: Program, node: ast.expr) -> list[ast.AST]:
 
 
 def _readers(program: Program, node: ast.expr) -> list[ast.expr]:
-    """What reads the value of `node`, but for its size: itself, or a variable that has it; none where others may."""
     statement = program.parent(node)
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return [node]
@@ -179,7 +176,6 @@ def _keeps(program: Program, node: ast.expr, weights: ast.expr) -> bool:
 
 
 def _is_look(program: Program, name: ast.Name) -> bool:
-    """Is the tensor but asked for its size or largest element, or given as a pattern?"""
     parent = program.parent(name)
     call = parent if isinstance(parent, ast.Call) and name in parent.args else None
     return (path_of(call.func) if call is not None else getattr(parent, "attr", "")).rpartition(".")[2] in _LOOKING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 
 from perflint import torch_ops
@@ -168,10 +169,10 @@ def _place_of_result(evaluator: Evaluator, entry: torch_ops.Operation, arguments
 
 
 def _is_pinned(node: ast.Call, arguments: Arguments) -> bool:
-    """Does the loader that is built here surely pin its batches where there is a device?"""
+    """Does the loader that is built here pin its batches where there is a device?"""
     given = keyword_of(node, "pin_memory")
     value = arguments.keywords.get("pin_memory", UNKNOWN)
-    return value.literal is True or (isinstance(given, ast.Call) and path_of(given.func) == "torch.cuda.is_available")
+    return value.literal is True or (given is not None and re.search("(?i)cuda|gpu", ast.unparse(given)) is not None)
 
 
 def _torch_instance(evaluator: Evaluator, name: str, kind: str, node: ast.Call, arguments: Arguments) -> Value:
@@ -316,7 +317,7 @@ def _apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argum
 def _summarised(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value | None:
     """The result of a call of another file's function by its summary; None if it has none."""
     info = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
-    targets = targets_of(callee, info.base_names if info is not None else ())
+    targets = targets_of(callee, info.base_names if info is not None else (), node)
     target = next((each for each in targets if each in evaluator.summaries), "")
     returns = evaluator.summaries[target].returns if target else ""
     if not returns:
@@ -332,7 +333,6 @@ def _summarised(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
 
 
 def _items_of(walked: Value) -> Value:
-    """What a generator gives that hands on the items of what it is given."""
     return walked if walked.kind is Kind.LOADER else sequence_of(element_of(walked))
 
 

@@ -53,7 +53,6 @@ class Frame:
         self.forget(name)
 
     def bind_path(self, path: str, value: Value) -> None:
-        """Give a path such as `self.h` a new value here."""
         self.env[path] = value
         self.rooted.add(path.partition(".")[0])
 
@@ -64,7 +63,6 @@ class Frame:
                 del self.env[path]
 
     def lookup(self, name: str) -> Value | None:
-        """What is known of a name, in this scope or the nearest one around it."""
         frame: Frame | None = self
         while frame is not None:
             value = frame.env.get(name)
@@ -93,12 +91,10 @@ class FunctionInfo:
 
     @property
     def name(self) -> str:
-        """The function's name; `<lambda>` for a lambda."""
         return getattr(self.node, "name", "<lambda>")
 
     @cached_property
     def parameters(self) -> list[ast.arg]:
-        """The parameters, but for `*args` and `**kwargs`."""
         arguments = self.node.args
         return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
 
@@ -108,11 +104,9 @@ class FunctionInfo:
 
     @cached_property
     def handed_on(self) -> str:
-        """The parameter whose items it yields as they are; empty for what is no such generator."""
         return handed_on(self.node)
 
     def receive(self, arguments: dict[str, Value]) -> bool:
-        """Join a call's arguments into what is known; whether that changed anything."""
         changed = False
         for name, value in arguments.items():
             joined = join(self.arguments[name], value) if name in self.arguments else value
@@ -152,7 +146,6 @@ class ClassInfo:
         return Value(kind, node=self.node, name=name)
 
     def kind_by_methods(self) -> str:
-        """What it is, of which no base tells it, by what its objects can do."""
         heads = {name.partition(".")[0] for name in self.base_names}
         is_of_project = heads - {"torch", "builtins"} - sys.stdlib_module_names
         if "forward" in self.methods and is_of_project:
@@ -172,7 +165,6 @@ class ClassInfo:
         )
 
     def lineage(self) -> Iterator[ClassInfo]:
-        """This class and its bases in this file, the nearest first."""
         yield self
         for base in self.bases:
             yield from base.lineage()
@@ -194,17 +186,14 @@ class ClassInfo:
         return next((info.attributes[name] for info in self.lineage() if name in info.attributes), None)
 
     def assign(self, name: str, value: Value) -> None:
-        """Join an assignment to `self.<name>` into what is known."""
         known = self.attributes.get(name)
         self.attributes[name] = value if known is None else join(known, value)
 
     def is_a(self, kind: str) -> bool:
-        """Does this class, or a base in this file, derive from a library class of that kind?"""
         return self.kind == kind or any(base.is_a(kind) for base in self.bases)
 
 
 def names_module(base: str) -> bool:
-    """Does the name of a base class that is not known say that it is a module's?"""
     return base.endswith(_NAMES_OF_MODULES)
 
 
@@ -221,7 +210,6 @@ def kind_of_base(name: str) -> str:
 
 
 def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:
-    """What is known where several paths meet."""
     result = dict(environments[0])
     for env in environments[1:]:
         for name, value in env.items():

@@ -37,8 +37,10 @@ _TENSORS = {
     (Place.UNKNOWN, True): "T",
     (Place.UNKNOWN, False): "t",
 }
+_MASKS = {"D": "B", "d": "b"}  # of truth values
 _SIMPLE = {Kind.NUMBER: "n", Kind.STRING: "s", Kind.NUMPY: "a", Kind.MODULE: "m"}
 _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.items()} | {
+    **{mask: tensor(Place.DEVICE, sure=code == "D", dtype="bool") for code, mask in _MASKS.items()},
     _GUESS: GUESSED_TENSOR,
     "n": NUMBER,
     "s": STRING,
@@ -48,14 +50,13 @@ _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.it
     LOADERS: LIKELY_LOADER,
     "p": LIKELY_LOADER._replace(pinned=True),
 }
-_AT_HOME = str.maketrans("DdTt", "HhHh")
-_TOLD = frozenset("DdHhTnsalp")  # what says more than a caller would guess
+_AT_HOME = str.maketrans("DdBbTt", "HhHhHh")
+_TOLD = frozenset("DdBbHhTnsalp")  # what says more than a caller would guess
 SHARED = frozenset({"m", "l", "p"})  # which functions are given once, and use in every step
-_ON_DEVICE = frozenset({"D", "d", _GUESS})
+_ON_DEVICE = frozenset({"D", "d", "B", "b", _GUESS})
 
 
 def argument_code(value: Value) -> str:
-    """The code for an argument of a call."""
     return _code(value, _DEPTH)
 
 
@@ -75,13 +76,11 @@ def result_code(value: Value | None) -> str:
 
 
 def value_of(code: str, place: Place = Place.UNKNOWN) -> Value:
-    """The value of `code`; `place` is that of the arguments, if it is known."""
     codes = iter(code)
     return _read(next(codes, _UNKNOWN), codes, place)
 
 
 def value_at_home(code: str) -> Value:
-    """The value of `code` in a program that never leaves the host."""
     return value_of(code.translate(_AT_HOME))
 
 
@@ -106,7 +105,8 @@ def _code(value: Value, depth: int) -> str:
 def _tensor_code(value: Value) -> str:
     if value.name == GUESSED:
         return _GUESS if value.on_device else _UNKNOWN
-    return _TENSORS[value.place, value.sure]
+    code = _TENSORS[value.place, value.sure]
+    return _MASKS.get(code, code) if value.dtype == "bool" else code
 
 
 def _read(code: str, codes: Iterator[str], place: Place) -> Value:
@@ -153,15 +153,15 @@ def _is_common(method: str) -> bool:
     return method in _COMMON_METHODS or torch_ops.of_method(method) is not None
 
 
-def _may_be_of_project(method: str, owner: Value) -> bool:
+def _may_be_of_project(method: str, owner: Value, node: ast.Call) -> bool:
     """Is a method of an object that is not known likely one that the project defines?"""
     if owner.kind is Kind.MODULE:
         return method not in _SWITCHES
-    return owner.is_blank and not _is_common(method)
+    is_of_mapping = method != "update" or len(node.args) == 1 or node.keywords  # or `agent.update(buffer, step)`
+    return owner.is_blank and not (_is_common(method) and is_of_mapping)
 
 
 def receives_tensors(calls: Sequence[HotCall]) -> bool:
-    """Is there a tensor on the device among the arguments of the calls?"""
     codes = (code for call in calls for code in (call.positional, *(code for _, code in call.keywords)))
     return any(not _ON_DEVICE.isdisjoint(code) for code in codes)
 
@@ -176,8 +176,8 @@ def arguments_of(
     return positional, {name: classes.get(name, value_of(code)) for name, code in call.keywords}
 
 
-def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
-    """What a call of `callee` may reach in other files; of a method, `bases` are those of the class of its object.
+def targets_of(callee: Value, bases: Iterable[str], node: ast.Call) -> Iterator[str]:
+    """What `node`, of `callee`, may reach in other files; of a method, `bases` are those of the class of its object.
 
     Of a class of this file itself, these are the methods that it inherits, not those that override its own.
     """
@@ -198,5 +198,7 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
         yield from (f"{base}.{callee.name}" for base in bases if not base.startswith(("torch.", "@")))
     elif "." in owner.name and owner.name.partition(".")[0] not in ELSEWHERE:
         yield from (f"{each}.{callee.name}" for each in owner.name.split(OR))
-    elif _may_be_of_project(callee.name, owner):
+        if owner.kind is Kind.UNKNOWN and not (owner.sure or _is_common(callee.name)):
+            yield f"?{callee.name}"  # of further classes, whose objects others may hand over
+    elif _may_be_of_project(callee.name, owner, node):
         yield f"?{callee.name}"

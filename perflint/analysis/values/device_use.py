@@ -129,7 +129,6 @@ def _started(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def imported_names(statement: ast.stmt) -> Iterator[str]:
-    """The dotted names of what a statement imports."""
     if isinstance(statement, ast.Import):
         yield from (alias.name for alias in statement.names)
     elif isinstance(statement, ast.ImportFrom):
@@ -139,7 +138,6 @@ def imported_names(statement: ast.stmt) -> Iterator[str]:
 
 
 def _in_code(program: Module, words: re.Pattern[str]) -> bool:
-    """Is one of the words in code rather than in a comment or a docstring?"""
     text = program.text
     documentation: list[tuple[int, int]] | None = None
     for match in words.finditer(text):

@@ -92,8 +92,6 @@ def _numbers(program: Program, node: ast.expr) -> NumberType:
 
 
 class _Inference:
-    """One question. None is what nothing is known of yet: a value that depends on itself, which decides nothing."""
-
     def __init__(self, program: Program) -> None:
         self._program, self._flow = program, program.get(Flow)
         self._known: dict[Value, NumberType | None] = {}
@@ -177,7 +175,6 @@ class _Inference:
         return NumberType(is_real=is_real)
 
     def _made(self, node: ast.Call) -> NumberType:
-        """What a call gives: a loss, one of torch's functions, a tensor's method, or a few of Python's functions."""
         name, func = self._program.qualified(node.func), node.func
         if name in ("builtins.len", "builtins.int"):
             return _SIZE
@@ -214,7 +211,6 @@ class _Inference:
 
 
 def _either(values: Iterable[NumberType | None]) -> NumberType | None:
-    """What is known of a value that is one of these."""
     known = [each for each in values if each is not None]
     return reduce(_join, known) if known else None
 
@@ -256,7 +252,6 @@ def has_no_axes(program: Program, node: ast.expr, asked: Set[ast.AST] = frozense
 
 
 def _assigned(program: Program, name: ast.Name) -> list[ast.expr]:
-    """The expressions whose values the variable may have there; none where it may have others."""
     values = program.get(Flow).graph(name).definitions(name)
     found = [given(program, each) if isinstance(each, Definition) else [] for each in values]
     return [node for each in found for node in each] if all(found) else []
@@ -269,6 +264,5 @@ def _is_mean_loss(program: Program, made: ast.Call) -> bool:
 
 
 def _is_told(call: ast.Call) -> bool:
-    """May a call say how the loss is reduced?"""
     is_open = any(isinstance(each, ast.Starred) for each in call.args)
     return is_open or any(each.arg in _REDUCING for each in call.keywords)

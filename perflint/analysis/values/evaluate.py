@@ -12,7 +12,7 @@ from perflint import torch_ops
 from perflint.analysis.links import Summary
 from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo
 from perflint.analysis.values.hints import USUAL_NAMES, Usage, by_name
-from perflint.analysis.values.operators import arithmetic, comparison, subscript
+from perflint.analysis.values.operators import arithmetic, chosen, comparison, subscript
 from perflint.analysis.values.values import (
     GUESSED,
     NUMBER,
@@ -43,8 +43,6 @@ BUILTINS = frozenset(dir(builtins))
 
 
 class Evaluator(ABC):
-    """Expressions of one file; the statements are `execute.Executor`'s, which extends this."""
-
     def __init__(self, *, default_place: Place) -> None:
         self.values: dict[ast.AST, Value] = {}
         self.callees: dict[ast.AST, FunctionInfo] = {}
@@ -64,7 +62,6 @@ class Evaluator(ABC):
         self.changes = 0  # of the classes and the star imports: everything depends on these
 
     def evaluate(self, node: ast.expr) -> Value:
-        """What is known of the value of `node` here."""
         value = self.values[node] = _EXPRESSIONS[node.__class__](self, node)
         return value
 
@@ -247,7 +244,7 @@ class Evaluator(ABC):
 
     def _ifexp(self, node: ast.IfExp) -> Value:
         self.evaluate(node.test)
-        return join(self.evaluate(node.body), self.evaluate(node.orelse))
+        return chosen(node, self.evaluate(node.body), self.evaluate(node.orelse))
 
     def _namedexpr(self, node: ast.NamedExpr) -> Value:
         value = self.evaluate(node.value)

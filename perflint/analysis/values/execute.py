@@ -22,7 +22,7 @@ from perflint.analysis.values.values import (
     Value,
     element_of,
     join,
-    join_all,
+    join_handed,
     library,
     mapping,
     parts_of,
@@ -149,16 +149,15 @@ class Executor(Evaluator):
             if call.target == name:
                 if call.heat:
                     info.outside = max(filter(None, (info.outside, call)), key=lambda each: each.heat)
-                positional, keywords = arguments_of(call, self._instance if info.name == "__init__" else None)
+                positional, keywords = arguments_of(call, self._instance)
                 bound = received(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
                 for parameter, value in bound.items():
-                    values_of.setdefault(parameter, []).append(value)
+                    may_differ = value.kind is Kind.UNKNOWN and info.name != "__init__"
+                    values_of.setdefault(parameter, []).append(value._replace(sure=False) if may_differ else value)
         for parameter, values in values_of.items():
-            tensors = [value for value in values if value.kind is Kind.TENSOR]  # whatever else it may be called with
-            info.receive({parameter: join_all(tensors or values)})
+            info.receive({parameter: join_handed(values)})
 
     def _instance(self, name: str) -> Value:
-        """An instance of a class of the file that is known by now."""
         return next((each.instance for each in self.classes.values() if each.node.name == name), UNKNOWN)
 
     def _run_classdef(self, node: ast.ClassDef) -> None:

@@ -53,7 +53,6 @@ USUAL_NAMES = {  # what a star import of a project's own module passes on
 
 @lru_cache(maxsize=1024)
 def by_name(name: str) -> Value | None:
-    """What something likely is that people call `name`: a DataLoader."""
     return LIKELY_LOADER if _LOADER.match(name) else None
 
 
@@ -120,7 +119,6 @@ def roles(
 
 
 def _innermost(node: ast.expr) -> ast.Call | None:
-    """Of `make_net(size).to(device)` the call that makes the object."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
         node = node.func.value
     return node if isinstance(node, ast.Call) else None
@@ -133,7 +131,6 @@ def _maker_of(call: ast.Call) -> str:
 
 
 def _trainers(calls: Iterable[ast.Call]) -> Iterator[str]:
-    """The objects that are no modules, nor tensors, for they are given data to train or evaluate on."""
     for call in calls:
         if isinstance(call.func, ast.Attribute) and len(call.args) > _SWITCHES.get(call.func.attr, len(call.args)):
             yield path_of(call.func.value)

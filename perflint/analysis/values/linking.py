@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from perflint.analysis.autograd.effects import Effects, is_loss
 from perflint.analysis.autograd.graph_use import drops_graph, needs_gradients
-from perflint.analysis.call_graph import CallGraph, handlers_in_file, overridden
+from perflint.analysis.call_graph import CallGraph, handlers_in_file, overridden, says_nothing
 from perflint.analysis.data.loaders import Loaders, State
 from perflint.analysis.data.origins import edits_of
 from perflint.analysis.data.restarts import rewalked
@@ -19,7 +19,7 @@ from perflint.analysis.found import GradMode, Heat
 from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.syncs import is_needed
 from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
-from perflint.analysis.loops.kinds import Loops
+from perflint.analysis.loops.kinds import SWITCHES, Loops
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import SHARED, argument_code, class_name, named_functions, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
@@ -30,7 +30,6 @@ from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameter
 from perflint.syntax.walk import path_of
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool")  # without one of them, nothing starts processes
-_SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
 _STAYING = "persistent_workers"
 _DEPTH = 3  # of calls through which an action is followed
 
@@ -43,7 +42,8 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     named = list(named_functions(program.tree))
     functions = tuple(name for name, node in named if program.is_cold(node))
     bases = tuple((node.name, base) for node in program.of_type(ast.ClassDef) for base in program.base_names(node))
-    summaries = (*(_summary(program, context, name, node) for name, node in named), *_loader_summaries(program))
+    telling = (_summary(program, context, name, node) for name, node in named if not says_nothing(node))
+    summaries = (*telling, *_loader_summaries(program))
     called = [(node, (*program.targets(node), *overridden(program, node))) for node in program.of_type(ast.Call)]
     reaching = [(node, targets) for node, targets in called if targets]
     heats = {node: program.heat(node) for node, _ in reaching}
@@ -87,6 +87,7 @@ def _summary(
         drops=drops_graph(program, function),
         moves=moves_first(program, function),
         repeats=not trains and program.get(Loops).trains_repeatedly(function),
+        evaluates=not trains and program.get(Loops).evaluates_once(function),
     )
     if name in context.asked:
         effects = program.get(Effects)
@@ -134,7 +135,7 @@ def _may_start(program: Program) -> bool:
 def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
     named = dict(named_functions(program.tree)).items()
-    summaries = tuple(Summary(name, _returns(program, each)) for name, each in named)
+    summaries = tuple(Summary(name, _returns(program, each)) for name, each in named if not says_nothing(each))
     return replace(outline_of(program), summaries=summaries)
 
 
@@ -204,8 +205,7 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
 def _manners(
     program: Program, context: Context, reaching: Reaching, heats: Mapping[ast.Call, Heat]
 ) -> tuple[tuple[str, Manner], ...]:
-    """What is called in another manner than plainly: without gradients as the function around the call has it."""
-    switches = any(word in program.text for word in _SWITCHES)
+    switches = any(word in program.text for word in SWITCHES)
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
     for node, targets in () if program.is_test else reaching:
         manner = Manner.PLAIN
@@ -231,7 +231,6 @@ def _manners(
 
 
 def _handed_over(program: Program) -> Iterator[str]:
-    """What the file imports and uses otherwise than to call it."""
     statements: Sequence[ast.Import | ast.ImportFrom] = program.of_type(ast.Import, ast.ImportFrom)
     imported = {alias.asname or alias.name.partition(".")[0] for each in statements for alias in each.names}
     for name in (each for each in program.of_type(ast.Name) if each.id in imported):
@@ -247,7 +246,6 @@ def _handed_over(program: Program) -> Iterator[str]:
 
 
 def _mode_given(program: Program, node: ast.Call) -> Manner:
-    """Whether the modules that a call is given are in training mode, or in evaluation mode."""
     modules = [
         each for each in arguments_of(node) if program.value(each).kind is Kind.MODULE and not is_loss(program, each)
     ]

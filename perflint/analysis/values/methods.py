@@ -62,7 +62,7 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
         return sequence_of(plain) if name in ("split", "tolist") else plain
     if owner.kind is Kind.OTHER:
         return _on_other(owner, name)
-    if owner.kind is Kind.LOADER and name.endswith("iterator"):  # of a project's own class of loaders
+    if owner.kind is Kind.LOADER and name.endswith(("iterator", "__iter__")):  # some are a project's own class's
         return owner
     return _on_unknown(evaluator, owner, name, arguments)
 
@@ -76,7 +76,6 @@ def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:
 
 
 def _is_sliced(node: ast.Call) -> bool:
-    """Is it a method of `x[:, 0]`?"""
     sliced = node.func.value if isinstance(node.func, ast.Attribute) else None
     return isinstance(sliced, ast.Subscript) and spans_an_axis(sliced.slice)
 
@@ -139,7 +138,9 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
         return owner._replace(dtype="") if not owner.sure else UNKNOWN
     entry = arguments.select(entry)
     others = [value for value in arguments.all if value.kind is Kind.TENSOR]
-    place = common_place([owner, *others]) if others and owner.place is not Place.UNKNOWN else owner.place
+    is_view = entry.shares and not entry.does("cast")  # of which a tensor can tell no more than the shape
+    meets = others and owner.place is not Place.UNKNOWN and not is_view
+    place = common_place([owner, *others]) if meets else owner.place
     if entry.does("like") and "device" in arguments.keywords:
         place = moved_to(Place.UNKNOWN, arguments.keywords["device"])
     sure = owner.sure or owner.name != GUESSED
@@ -147,8 +148,7 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     result = from_entry(entry, place, sure=sure)
     if result.kind is Kind.TENSOR and not sure:
         result = result._replace(name=GUESSED)
-    keeps = not result.dtype and entry.shares and not entry.does("cast")
-    return result._replace(dtype=owner.dtype) if keeps else result
+    return result._replace(dtype=owner.dtype) if is_view and not result.dtype else result
 
 
 # -- modules

@@ -64,7 +64,6 @@ def _is_given_number(program: Program, parameter: ast.arg) -> bool:
 
 
 def _is_size(program: Program, node: ast.arg | ast.Attribute) -> bool:
-    """Is what is called so given to a layer of torch as its size, in the same function?"""
     function, path = program.function_of(node), node.arg if isinstance(node, ast.arg) else path_of(node)
     if function is None or not path:
         return False
@@ -140,7 +139,6 @@ def _is_number(program: Program, node: ast.expr) -> bool:
 
 
 def _is_bound(program: Program, node: ast.expr) -> bool:
-    """Is it a variable that a slice, or a range, of the same function has for a bound?"""
     function = program.function_of(node)
     if not isinstance(node, ast.Name) or function is None or program.value(node).kind is not Kind.UNKNOWN:
         return False
@@ -201,7 +199,6 @@ def _is_read(program: Program, node: ast.Attribute, *, is_flat: bool) -> bool:
 
 
 def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
-    """Of numbers that are written out: one, or several that don't change from step to step."""
     is_one = len(elements) == 1 and _is_number(program, elements[0])
     if not is_one and not (elements and all(_is_fixed(program, each) for each in elements)):
         return None
@@ -210,7 +207,6 @@ def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
 
 
 def _of_comprehension(program: Program, data: ast.ListComp) -> Numbers | None:
-    """Of `[number for _ in ...]`."""
     (generator,) = data.generators
     names = variables_in(generator.target)
     own = any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(data.elt))
@@ -232,7 +228,6 @@ def _counts_out(program: Program, data: ast.ListComp, counters: frozenset[str]) 
 
 
 def _made_for(program: Program, name: ast.Name) -> ast.ListComp | None:
-    """The comprehension that is put into a variable for this use of it alone."""
     flow = program.get(Flow)
     made, bound = flow.assigned(name), flow.definitions(name)
     is_alone = len(bound) == 1 and all([*flow.graph(name).uses.get(each, ())] == [name] for each in bound)
@@ -240,7 +235,6 @@ def _made_for(program: Program, name: ast.Name) -> ast.ListComp | None:
 
 
 def _of_range(program: Program, node: ast.expr) -> ast.expr | None:
-    """`n` of `range(n)`."""
     made = program.call_of(node, "builtins.range")
     return made.args[0] if made is not None and len(made.args) == 1 else None
 
@@ -250,7 +244,6 @@ def _may_be_number(program: Program, node: ast.expr) -> bool:
 
 
 def _is_fixed(program: Program, node: ast.expr) -> bool:
-    """Is it a number, or a list of numbers, made of constants and of what `self` holds?"""
     if isinstance(node, ast.List | ast.Tuple):
         return bool(node.elts) and all(_is_fixed(program, each) for each in node.elts)
     parts = list(ast.walk(node))
@@ -262,6 +255,5 @@ def _is_fixed(program: Program, node: ast.expr) -> bool:
 
 
 def _is_of_self(program: Program, node: ast.expr) -> bool:
-    """Is it an attribute of `self`, or `self`, and no tensor?"""
     path = path_of(node)
     return path == "self" or (path.startswith("self.") and program.value(node).kind in (Kind.NUMBER, Kind.UNKNOWN))

@@ -33,17 +33,14 @@ class TorchCall(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The canonical name, without a module and whatever it is imported as: "cat" for `torch.concat`."""
         return self.does.name
 
     def bound(self, *parameters: str) -> Bound:
-        """The arguments by the names of the parameters after the tensor."""
         is_function = self.tensor is not None and self.tensor in self.call.args
         return bind(self.call, ("input", *parameters) if is_function else parameters)
 
     @property
     def dim(self) -> ast.expr | None:
-        """The axis that the operation works on, where it is given."""
         return self._axes.get("dim", "axis")
 
     @property
@@ -63,7 +60,6 @@ class TorchCall(NamedTuple):
 
     @property
     def traits(self) -> frozenset[str]:
-        """What kind of operation it is: see `perflint.torch_ops.Operation`."""
         return self.does.traits
 
 
@@ -85,7 +81,6 @@ def operation(program: Program, node: ast.AST) -> TorchCall | None:
 
 
 def computes_loss(program: Program, call: ast.Call) -> bool:
-    """Does it compute one of torch's losses, by a function or a module?"""
     found, callee = operation(program, call), program.value(call.func)
     is_module = callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss"
     return is_module or (found is not None and found.does.does("loss"))
@@ -132,12 +127,10 @@ def moves_first(program: Program, function: Function) -> bool:
 
 
 def _moving(program: Program) -> set[Function | None]:
-    """The functions that take something to the device."""
     return {program.function_of(each) for each in program.of_type(ast.Call) if move(program, each) is not None}
 
 
 def _wrapped(program: Program, node: ast.expr) -> ast.expr:
-    """The tensor in `Variable(tensor)`."""
     is_variable = isinstance(node, ast.Call) and program.qualified(node.func).endswith(".Variable")
     return node.args[0] if isinstance(node, ast.Call) and is_variable and len(node.args) == 1 else node
 

@@ -147,7 +147,6 @@ class Arguments(NamedTuple):
 
     @staticmethod
     def of(evaluate: Callable[[ast.expr], Value], node: ast.Call) -> Arguments:
-        """`evaluate` the arguments of a call, in source order."""
         positional = tuple([evaluate(argument) for argument in node.args])
         spread = ast.Starred in map(type, node.args)
         keywords: dict[str, Value] = {}
@@ -176,11 +175,9 @@ class Arguments(NamedTuple):
 
     @property
     def on_device(self) -> bool:
-        """Is there a device tensor among the arguments, or in one?"""
         return any(value.on_device for value in self.tensors)
 
     def get(self, position: int, keyword: str) -> Value | None:
-        """The argument at `position` or called `keyword`."""
         if keyword in self.keywords:
             return self.keywords[keyword]
         return self.positional[position] if 0 <= position < len(self.positional) else None
@@ -202,7 +199,6 @@ def _table_kind(value: Value) -> str:
 
 
 def received(function: Function, arguments: Arguments, owner: Value | None) -> dict[str, Value]:
-    """Which value each parameter of `function` gets; `owner` is the object that a method is bound to."""
     bound = (owner,) if owner is not None and not is_static(function) else ()
     values = matched(function, (*bound, *arguments.positional), arguments.keywords)
     return {name: value for name, value in values.items() if not value.is_blank}
@@ -212,7 +208,6 @@ Values = Mapping[ast.AST, Value]  # by the expressions that have them
 
 
 def refined(values: Values, test: ast.expr, outcome: bool) -> dict[str, Value]:
-    """What is known of names and paths after `test`, given its outcome."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return refined(values, test.operand, not outcome)
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if outcome else ast.Or):
@@ -238,7 +233,6 @@ def _path_of_type(values: Values, node: ast.expr) -> str:
 
 
 def _tested(values: Values, test: ast.Call, outcome: bool) -> Value | None:
-    """What is known of the argument of `isinstance` or `torch.is_tensor`."""
     asked = values.get(test.func, UNKNOWN).name
     before = values.get(test.args[0], UNKNOWN)
     types = {"torch.Tensor"} if asked == "torch.is_tensor" else set[str]()
@@ -282,6 +276,14 @@ def moved_by_choice(
     return moved
 
 
+def chosen(node: ast.IfExp, a: Value, b: Value) -> Value:
+    """One of two values: `x.cuda() if use_cuda else x` is on the device, wherever one is used."""
+    moved, other = (node.body, node.orelse) if a.on_device else (node.orelse, node.body)
+    is_choice = a.kind is b.kind is Kind.TENSOR and a.on_device is not b.on_device and (name := path_of(other))
+    remakes = is_choice and any(path_of(part) == name for part in ast.walk(moved))
+    return join(a, b)._replace(place=Place.DEVICE) if remakes else join(a, b)
+
+
 def _moved_alone(before: Value, a: Value, b: Value) -> Value | None:
     """What one branch makes of something unknown, which `x.cuda()` tells is a tensor, where the other leaves it."""
     alone = a if b is before else b if a is before else None
@@ -289,7 +291,6 @@ def _moved_alone(before: Value, a: Value, b: Value) -> Value | None:
 
 
 def _remakes(block: Sequence[ast.stmt], name: str) -> bool:
-    """Does a statement of the block make a new value of `name` out of its old one?"""
     return any(
         isinstance(statement, ast.Assign) and any(path_of(part) == name for part in ast.walk(statement.value))
         for statement in block

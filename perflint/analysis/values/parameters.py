@@ -44,7 +44,6 @@ _TOLD = frozenset({"int", "bool", "str"})  # by fields; a loss may be kept in wh
 
 
 def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Value]:
-    """What is known of each parameter when the body of `info` starts."""
     arguments, parameters, defaults = info.node.args, info.parameters, info.defaults
     is_bound = info.owner is not None and bool(parameters) and not is_static(info.node)
     is_demo = evaluator.is_demo and info.name in STEP_METHODS and info.owner is not None and info.owner.is_a("module")
@@ -86,7 +85,6 @@ def annotated_fields(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
 
 
 def _is_of_host(value: Value) -> bool:
-    """Is it a tensor on the host, or the host itself as a device?"""
     return (value.kind in (Kind.TENSOR, Kind.DEVICE) and value.place is Place.HOST) or value.literal == "cpu"
 
 

@@ -14,7 +14,16 @@ from perflint.analysis.found import Heat
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import GUESSED, Kind, Place
 from perflint.syntax.scopes import parameters_of
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, bindings_of, own_nodes, path_of, returned_values
+from perflint.syntax.walk import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    LOOPS,
+    bindings_of,
+    elements_of,
+    own_nodes,
+    path_of,
+    returned_values,
+)
 
 _READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())
 _BRANCHES, _VARIABLES = (ast.If, ast.While), (ast.Name, ast.Attribute)
@@ -56,7 +65,7 @@ def _is_looped(program: Program, node: ast.Call) -> bool:
 
 def _hot_reads(program: Program) -> Iterator[ast.expr]:
     """The expressions whose values hot code may read."""
-    kinds: tuple[type[ast.AST], ...] = (ast.Call, ast.FormattedValue, *_BRANCHES)
+    kinds: tuple[type[ast.AST], ...] = (ast.Call, ast.FormattedValue, ast.Subscript, *_BRANCHES)
     for node in (node for kind in kinds for node in program.of_type(kind)):  # in any order, which takes no sorting
         read = [each for each in _read_by(program, node) if program.value(each).kind in _OPEN]
         if read and program.heat(node) is not Heat.ONCE:
@@ -95,6 +104,9 @@ def _is_of_module(program: Program, node: ast.AST) -> bool:
 def _read_by(program: Program, node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.FormattedValue):
         return [node.value]
+    if isinstance(node, ast.Subscript):  # what may be a mask
+        parts = (each for each in elements_of(node.slice) if isinstance(each, ast.Name))
+        return [each for each in parts if program.value(each).name == GUESSED]
     if isinstance(node, _BRANCHES):
         return [] if path_of(node.test).startswith("self.") else [node.test]  # which is a flag
     assert isinstance(node, ast.Call)

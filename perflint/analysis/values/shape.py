@@ -24,7 +24,6 @@ class Shape(NamedTuple):
         return self.last[axis] if -axis <= len(self.last) else ""
 
     def at_least(self, axes: int) -> Shape:
-        """The same with no fewer axes than that, where their number isn't known."""
         return self if self.rank is not None else self._replace(least=max(self.least, axes))
 
     def replaced(self, axis: int, sizes: tuple[str, ...]) -> Shape:
@@ -34,7 +33,6 @@ class Shape(NamedTuple):
         return self._spliced(axis, 1, sizes)
 
     def unsqueezed(self, axis: int) -> Shape:
-        """The shape with a new axis there."""
         return self._spliced(axis, 0, ("1",))
 
     def _spliced(self, axis: int, taken: int, sizes: tuple[str, ...]) -> Shape:
@@ -65,7 +63,6 @@ class Shape(NamedTuple):
         return Shape(None, least=least)
 
     def with_sizes(self, holds: Callable[[str], bool]) -> Shape:
-        """The shape with only those of its sizes that still hold."""
         first, last = (tuple(size if holds(size) else "" for size in sizes) for sizes in (self.first, self.last))
         return self._replace(first=first, last=last)
 
@@ -74,12 +71,10 @@ NOTHING = Shape(None)
 
 
 def known(sizes: tuple[str, ...]) -> Shape:
-    """A shape of exactly these sizes."""
     return Shape(len(sizes), sizes, sizes, len(sizes))
 
 
 def axes_for(axis: int) -> int:
-    """The axes of a tensor that has the axis `axis`, at least."""
     return axis + 1 if axis >= 0 else -axis
 
 

@@ -194,7 +194,6 @@ def _listed(arguments: list[ast.expr]) -> list[ast.expr]:
 
 
 def _worth(size: str) -> tuple[bool, bool, str]:
-    """Orders what is known of one size: a 1 says the most."""
     return size == "1", bool(size), size
 
 

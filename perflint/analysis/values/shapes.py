@@ -57,7 +57,6 @@ class Shapes(ShapeRules):
         return str(last.value) if isinstance(last, ast.Constant) else self._symbol(last)
 
     def measured(self, node: ast.expr) -> tuple[ast.expr, int] | None:
-        """The tensor, and the axis of it, of which a number is the size."""
         return self._counted(node)[1]
 
     def _counted(self, node: ast.expr) -> tuple[ast.expr, tuple[ast.expr, int] | None]:
@@ -138,7 +137,6 @@ class Shapes(ShapeRules):
         return (tensor, axis) if tensor is not None and isinstance(axis, int) and len(value.steps) == 1 else None
 
     def _argument(self, parameter: ast.arg) -> ast.expr | None:
-        """What the one call in this file hands to a parameter."""
         sites = self.program.given(parameter)
         return sites[0][1] if len(sites) == 1 else None
 

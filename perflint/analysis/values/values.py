@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, reduce
 from typing import NamedTuple
@@ -74,31 +74,25 @@ class Value(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Is nothing known of it at all?"""
         return (self.kind is Kind.UNKNOWN and not self.name) or (self.kind is Kind.METHOD and not self.sure)
 
     @property
     def varying(self) -> Value:
-        """Another value like this one."""
         return self._replace(is_literal=False, literal=None) if self.is_literal else self
 
     @property
     def entries(self) -> dict[Constant, Value]:
-        """The known entries of a mapping."""
         return dict(zip(self.keys, self.items or (), strict=False))
 
     def with_entries(self, entries: Mapping[str, Value], *, complete: bool) -> Value:
-        """The mapping with further entries; `complete`: there are no others."""
         return mapping([*self.entries.items(), *entries.items()], complete=complete)
 
     def entry(self, key: Value) -> Value:
-        """What a mapping holds at `key`."""
         known = self.entries.get(key.literal) if key.is_literal else None
         return known or self.item or UNKNOWN
 
     @property
     def on_device(self) -> bool:
-        """Is it a tensor on the device, or likely one?"""
         return self.kind is Kind.TENSOR and self.place is Place.DEVICE
 
 
@@ -138,7 +132,6 @@ def literal(constant: Constant) -> Value:
 
 @lru_cache(maxsize=4096)
 def library(name: str) -> Value:
-    """The module, class, function or constant of a library with this qualified name."""
     return NUMBER if name in _CONSTANTS else Value(Kind.LIBRARY, name=name)
 
 
@@ -162,8 +155,15 @@ def mapping(entries: Iterable[tuple[Constant, Value]], *, complete: bool = True)
 
 
 def join_all(values: Iterable[Value]) -> Value:
-    """What is known of a value that is one of `values`; UNKNOWN for none."""
     return reduce(join, values) if (values := tuple(values)) else UNKNOWN
+
+
+def join_handed(values: Sequence[Value]) -> Value:
+    """What is known of a parameter by what its callers hand over: a tensor, where one does, and by those who know."""
+    tensors = [value for value in values if value.kind is Kind.TENSOR]
+    known = [value for value in tensors if value.name != GUESSED]
+    made = join_all(known or tensors or values)
+    return made._replace(sure=made.sure and len(known) == len(tensors))
 
 
 def join(a: Value, b: Value) -> Value:
@@ -221,17 +221,19 @@ def _join_mappings(a: Value, b: Value) -> Value:
 
 
 def _join_libraries(a: Value, b: Value) -> Value:
-    """Of two types of tensors, as in `kind = torch.cuda.FloatTensor if cuda else torch.FloatTensor`, the GPU's.
-
-    Of two functions of a project, as they are imported in branches, the names of both.
-    """
+    """Of two types of tensors, as in `kind = torch.cuda.FloatTensor if cuda else torch.FloatTensor`, the GPU's."""
     are_types = all(value.name.startswith("torch.") and value.name.endswith("Tensor") for value in (a, b))
     on_device = [value for value in (a, b) if value.name.startswith("torch.cuda.")]
     if are_types and len(on_device) == 1:
         return on_device[0]
+    return _join_named(a, b)
+
+
+def _join_named(a: Value, b: Value) -> Value:
+    """Of functions, or of objects of classes, of the project, the names of both."""
     names = dict.fromkeys(OR.join((a.name, b.name)).split(OR))
     if all("." in each and each.partition(".")[0] not in ELSEWHERE for each in names):
-        return Value(Kind.LIBRARY, sure=False, name=OR.join(names))
+        return Value(a.kind, sure=a.kind is Kind.UNKNOWN and a.sure and b.sure, name=OR.join(names))
     return _join_plain(a, b)
 
 
@@ -255,6 +257,7 @@ _JOIN_SAME = {
     Kind.MAPPING: _join_mappings,
     Kind.MODULE: _join_modules,
     Kind.LIBRARY: _join_libraries,
+    Kind.UNKNOWN: _join_named,
 }
 
 

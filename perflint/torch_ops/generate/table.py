@@ -9,10 +9,10 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from perflint.torch_ops import public_class
+from perflint.torch_ops import DESCRIBED, public_class
 from perflint.torch_ops.generate import memory, probe
 from perflint.torch_ops.generate.functions import attributes, functions_and_methods, traits_of
 from perflint.torch_ops.generate.signatures import of_callable
@@ -153,6 +153,24 @@ def _is_needed(kinds: Mapping[str, str], name: str) -> bool:
 
 
 def as_text(table: Table) -> str:
-    """The table as JSON."""
-    ordered = {section: dict(sorted(entries.items())) for section, entries in table.items()}
-    return json.dumps(ordered, indent=0, ensure_ascii=True) + "\n"
+    """The table as JSON: by what is said of them, the names of which that holds."""
+    sections = {
+        name: _by_words(each) if name in DESCRIBED else dict(sorted(each.items())) for name, each in table.items()
+    }
+    return json.dumps(sections, indent=0, ensure_ascii=True) + "\n"
+
+
+def _by_words(section: Mapping[str, Any]) -> dict[str, str]:
+    """The names in order, without the module where that is the same as of the name before."""
+    found: dict[str, list[str]] = {}
+    for name, words in sorted(section.items()):
+        found.setdefault(words, []).append(name)
+    return {words: " ".join(_shortened(names)) for words, names in sorted(found.items())}
+
+
+def _shortened(names: Iterable[str]) -> Iterator[str]:
+    before = ""
+    for name in names:
+        module = name.rpartition(".")[0]
+        yield name.removeprefix(module) if module and module == before else name
+        before = module

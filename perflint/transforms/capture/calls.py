@@ -58,7 +58,6 @@ _REFUSED = {
 
 
 def entry_of(program: Program, node: ast.Call) -> torch_ops.Operation | None:
-    """The operation of a function of torch, or of a tensor's method of that name, as far as the arguments tell."""
     value = program.value(node.func)
     entry = torch_ops.of_function(value.name) if value.kind is Kind.LIBRARY else None
     if value.kind is not Kind.LIBRARY and isinstance(node.func, ast.Attribute):
@@ -75,7 +74,6 @@ def _table_kind(program: Program, node: ast.expr) -> str:
 
 
 def called(node: ast.expr) -> ast.expr:
-    """What a decorator or a context refers to, whether it is called or not."""
     return node.func if isinstance(node, ast.Call) else node
 
 
@@ -115,7 +113,6 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
 
 
 def _is_replaced(program: Program, func: ast.expr) -> bool:
-    """Is it an entry of a nn.ModuleDict that may be another one by now?"""
     is_entry = isinstance(func, ast.Attribute) and program.value(func.value).name == "torch.nn.ModuleDict"
     return is_entry and program.get(Modules).builders(func) == [None]
 
@@ -170,7 +167,6 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
 
 
 def _check_handed_over(program: Program, node: ast.Call, builtin: str) -> None:
-    """Raise Blocked where a builtin runs a function, unless a lambda or one that only computes."""
     given = keyword_of(node, "key") or (node.args[0] if node.args and builtin in _RUNNING else None)
     if given is None or isinstance(given, ast.Lambda | ast.Constant):
         return

@@ -1,24 +1,23 @@
-"""The fixes that capture: a function as one CUDA graph, a loop in chunks, or outlined, and a training loop's steps."""
+"""The fixes that capture: a function as one CUDA graph, a loop in chunks, or outlined, steps of training, policies."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import starmap
+from itertools import islice, starmap
 
 from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.graph import Definition, Value, sources_of
 from perflint.analysis.links import Says
-from perflint.analysis.program import GradMode, Program
+from perflint.analysis.program import Effect, GradMode, Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, own_nodes, path_of, reachable
 from perflint.transforms.aliases import check_aliases
-from perflint.transforms.capture.acting import decisions
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, RUNTIME, handed_over, is_captured
 from perflint.transforms.capture.chunks import end_of, stepped
@@ -27,6 +26,7 @@ from perflint.transforms.capture.obstacles import Obstacles
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, regions, regions_with, shortened
+from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.names import importing, taken_around
 from perflint.transforms.operations import Decorate, Replace, expression
 from perflint.transforms.remedy import TrainingStep
@@ -109,7 +109,6 @@ def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
 
 
 def _check_sites(program: Program, function: ast.FunctionDef) -> None:
-    """Raise Blocked where each call of the function is another graph, or there is but one."""
     sites = program.call_sites(function)
     if len(sites) == 1 and program.function_of(sites[0]) is None and program.heat(sites[0]) is Heat.ONCE:
         raise Blocked(f"`{function.name}` runs once, and a graph is of use from the third time on", sites[0])
@@ -262,7 +261,6 @@ def _around_of(program: Program, block: list[ast.stmt]) -> Around:
 
 
 def _outlines(program: Program, found: list[Region]) -> list[Outline]:
-    """The regions, or as much of them as can be one function; raises Blocked where there is none."""
     outlines, reasons = [], []
     taken = taken_around(program, found[0].scope)  # by the functions of one block, too
     for region in found:
@@ -289,7 +287,6 @@ def _check_given(program: Program, backward: ast.Call) -> None:
 
 
 def _check_order(program: Program, block: list[ast.stmt], backward: ast.Call) -> None:
-    """Raise Blocked where the optimizer steps in front of the backward pass, in its loop."""
     nodes = [backward, *program.ancestors(backward)]
     at = next(each for each in block if each in nodes)
     if isinstance(at, LOOPS) and not any(steps(program, each) for each in block[block.index(at) + 1 :]):
@@ -300,7 +297,6 @@ _OFTEN = 20  # steps: fewer are over before a graph is of use
 
 
 def _training_blocks(program: Program) -> Iterator[tuple[list[ast.stmt], ast.Call]]:
-    """The blocks in which an optimizer steps behind a backward pass, each with its first such pass."""
     seen: set[ast.stmt] = set()
     for call in sorted(program.of_type(ast.Call), key=lambda each: (each.lineno, each.col_offset)):
         if runs_backward(program, call) and (program.hot_by(call) is not None or _is_often_run(program, call)):
@@ -329,3 +325,32 @@ def _block_of(program: Program, call: ast.Call) -> list[ast.stmt]:
                 return block
         statement = program.parent(statement)
     return []
+
+
+def decisions(program: Program, step: ast.Call) -> Iterator[ast.Call]:
+    """The calls that run models, record nothing, and compute what `step` gives an environment in the same loop."""
+    graph = program.get(Flow).graph(step)
+    loop = next((each for each in program.ancestors(step) if isinstance(each, LOOPS)), None)
+
+    def computed_of(node: ast.AST) -> list[Value]:
+        names = (each for each in own_nodes(node) if isinstance(each, ast.Name))
+        return [value for name in names for value in graph.definitions(name)]
+
+    def before(value: Value) -> list[Value]:
+        if not isinstance(value, Definition):
+            return []
+        given = computed_of(value.source) if value.source is not None else []
+        return [*given, *(sources_of(value.updates) if value.updates is not None else ())]
+
+    values = reachable([each for given in step.args for each in computed_of(given)], before)
+    names = [each.node for each in values if isinstance(each, Definition) and isinstance(each.node, ast.Name)]
+    for inner in dict.fromkeys(map(program.statement_of, names)):
+        if loop is None or not _is_in(program, inner, loop) or program.grad_mode(inner) is not GradMode.OFF:
+            continue
+        calls = (each for each in own_nodes(inner) if isinstance(each, ast.Call))
+        runs = (each for each in calls if program.effects(each, Effect.RUNS_MODULE) or is_model(program, each.func))
+        yield from islice(runs, 1)
+
+
+def _is_in(program: Program, statement: ast.stmt, loop: ast.AST) -> bool:
+    return next((each for each in program.ancestors(statement) if isinstance(each, LOOPS)), None) is loop

@@ -22,12 +22,10 @@ _CAPTURES = frozenset(
 
 
 def is_captured(program: Program, node: ast.AST) -> bool:
-    """Is `node` captured as a CUDA graph, by a decorator, a wrapper, or code around it?"""
     return "graph" in program.text and _is_captured(program, node, set())
 
 
 def handed_over(program: Program, function: Function, takers: frozenset[str]) -> ast.Call | None:
-    """The call of one of `takers` that is given the function, or a module whose forward it is."""
     calls = (call for call in program.of_type(ast.Call) if call.args and program.qualified(call.func) in takers)
     for call in calls:
         if any(_runs(program, value, function) for value in _items_of(program.value(call.args[0]))):
@@ -61,7 +59,6 @@ def _is_captured_here(program: Program, node: ast.AST, function: Function | None
 
 
 def _is_called_captured(program: Program, function: Function, seen: set[ast.AST]) -> bool:
-    """Is each call captured, but for those that warm it up beside the capture?"""
     sites = program.call_sites(function)
     captured = [site for site in sites if _is_captured(program, site, seen)]
     beside = {program.function_of(site) for site in captured}
@@ -76,7 +73,6 @@ def _items_of(value: Value) -> Iterator[Value]:
 
 
 def _runs(program: Program, value: Value, function: Function) -> bool:
-    """Is the value the function, or an instance of a class whose forward it is?"""
     if value.node is function:
         return True
     owner = program.class_of(function)

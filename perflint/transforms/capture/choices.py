@@ -123,7 +123,6 @@ def _around(program: Program, node: ast.AST, loop: PlainLoop) -> Iterator[ast.AS
 
 
 def _changed(node: ast.AST, parts: Mapping[ast.AST, ast.AST | None]) -> Any:
-    """A copy of `node` with other parts, at the same places; those that become None are left out."""
     if node in parts:
         return parts[node]
     found = copy.copy(node)
@@ -137,7 +136,6 @@ def _changed(node: ast.AST, parts: Mapping[ast.AST, ast.AST | None]) -> Any:
 
 
 def _counter(program: Program, loop: PlainLoop) -> tuple[str, int]:
-    """The variable in which the loop counts its steps one by one, and where it begins; raises Blocked."""
     call = program.call_of(loop.iter, "builtins.range") if isinstance(loop, ast.For) else None
     first = 0 if call is not None and len(call.args) == 1 else integer(call.args[0]) if call is not None else None
     if call is None or not isinstance(loop, ast.For) or len(call.args) > 2 or call.keywords or first is None:
@@ -164,7 +162,6 @@ def _draws_number(program: Program, call: ast.Call) -> bool:
 
 
 def _choice(program: Program, loop: PlainLoop) -> _Choice:
-    """The one choice that each step makes by what it draws on the host; raises Blocked."""
     found: list[_Choice] = []
     graph = program.get(Flow).graph(loop)
     for statement in loop.body:
@@ -193,7 +190,6 @@ def _choice(program: Program, loop: PlainLoop) -> _Choice:
 
 
 def _is_test(program: Program, node: ast.expr) -> bool:
-    """Is it true or false by what it draws?"""
     last = node.values[-1] if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else node
     return isinstance(last, ast.Compare) and _draws(program, node)
 
@@ -217,7 +213,6 @@ def _assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
 
 
 def _check_test(program: Program, loop: PlainLoop, test: ast.expr, counter: str) -> None:
-    """Raise Blocked unless the test computes the same in front of the loop, and draws nothing besides numbers."""
     stored = {path_of(node) for node in own_nodes(loop) if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load)}
     for part in ast.walk(test):
         is_call = isinstance(part, ast.Call) and _draws_number(program, part)
@@ -230,7 +225,6 @@ def _check_test(program: Program, loop: PlainLoop, test: ast.expr, counter: str)
 
 
 def _given(program: Program, loop: PlainLoop, choice: _Choice) -> str:
-    """The tensor from before the loop on whose device the choices belong; raises Blocked."""
     graph = program.get(Flow).graph(loop)
     for each in choice.asked:
         for name in (node for node in ast.walk(each.forced) if isinstance(node, ast.Name)):
@@ -241,7 +235,6 @@ def _given(program: Program, loop: PlainLoop, choice: _Choice) -> str:
 
 
 def _check_tensors(made: Program, choice: _Choice) -> None:
-    """Raise Blocked where what is chosen from can't be computed in any case, or is written to."""
     for value in (value for each in choice.asked for value in (each.forced, each.own)):
         if made.value(value).kind is not Kind.TENSOR:
             raise Blocked(f"{shown(made, value)} is not known to be a tensor", value)
@@ -252,7 +245,6 @@ def _check_tensors(made: Program, choice: _Choice) -> None:
 
 
 def _check_unwritten(program: Program, loop: PlainLoop, choice: _Choice) -> None:
-    """Raise Blocked where what a step takes is written to: it takes a copy now."""
     points = program.get(Memory).points_to(loop)
     for value in (value for each in choice.asked for value in (each.forced, each.own)):
         if any(write.reaches(points.of(value)) and is_of_step(program, write) for write in [*points.writes]):

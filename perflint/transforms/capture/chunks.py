@@ -17,7 +17,7 @@ from perflint.syntax.walk import PlainLoop, elements_of, integer, own_nodes, pat
 from perflint.transforms.aliases import aliases, names_of
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, Obstacles, may_read
-from perflint.transforms.host_reads import item_of
+from perflint.transforms.host_code import item_of
 from perflint.transforms.joined import growth
 from perflint.transforms.names import check_alone, taken_around
 from perflint.transforms.operations import (
@@ -46,7 +46,6 @@ _LAST = 1 << 30  # lines
 
 
 def end_of(program: Program, loop: PlainLoop) -> ast.If | None:
-    """The statement that ends the loop by what is on the device, if there is one."""
     ifs = [each for each in loop.body if isinstance(each, ast.If) and len(each.body) == 1 and not each.orelse]
     found = [each for each in ifs if isinstance(each.body[0], ast.Break) and may_read(program, each.test)]
     return found[0] if len(found) == 1 else None
@@ -101,7 +100,6 @@ def _unread(program: Program, node: ast.expr) -> ast.expr:
 
 
 def _tensor_test(program: Program, test: ast.expr, loop: PlainLoop) -> ast.expr:
-    """The test as a tensor of one truth value, not read on the host."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return expression("{test}.logical_not()", test=_tensor_test(program, test.operand, loop))
     code, function = _unread(program, test), getattr(_unread(program, test), "func", None)
@@ -140,7 +138,6 @@ class Collected:
 
 
 def _collected(program: Program, loop: PlainLoop) -> Iterator[Collected]:
-    """The lists that the steps fill; raises Blocked where one isn't stacked."""
     for each in loop.body:
         if (grown := growth(program, each)) is not None:
             raise Blocked(f"`{grown.path}` grows from step to step: append to a list, and stack that", each)
@@ -293,7 +290,6 @@ class _Rewriting:
         yield from (each.undone for each in self._found)
 
     def _output(self, each: Collected) -> str:
-        """The name of a step's result: its own, if that stays what it is to the step's end."""
         rest = self._loop.body[self._loop.body.index(each.statement) + 1 :]
         bound = {
             node.id

@@ -31,8 +31,7 @@ from perflint.syntax.walk import (
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.late import is_setting
 from perflint.transforms.collected import is_new
-from perflint.transforms.host_code import is_output
-from perflint.transforms.host_reads import item_of
+from perflint.transforms.host_code import is_output, item_of
 from perflint.transforms.names import name_of_torch
 from perflint.transforms.operations import Replace, expression
 
@@ -48,7 +47,6 @@ def is_within(graph: Graph, node: ast.AST, around: Around) -> bool:
 
 
 def outermost_of(program: Program, around: Around) -> Around:
-    """The outermost loop around a step in its function, or that function."""
     if isinstance(around, ast.FunctionDef):
         return around
     found = around
@@ -60,7 +58,6 @@ def outermost_of(program: Program, around: Around) -> Around:
 
 
 def detaches(program: Program, statement: ast.stmt) -> bool:
-    """Does the statement only detach a tensor, or those of a state?"""
     if not isinstance(statement, ast.Assign):
         return False
     calls = [node for node in own_nodes(statement.value) if isinstance(node, ast.Call)]
@@ -78,7 +75,6 @@ def _detaches(program: Program, call: ast.Call) -> bool:
 
 
 def zeroes(program: Program, statement: ast.stmt) -> bool:
-    """Does the statement only drop the gradients of an optimizer or a module?"""
     call = statement.value if isinstance(statement, ast.Expr) else None
     owner = receiver_of(call, "zero_grad")
     is_known = isinstance(call, ast.Call) and program.callee(call) is not None  # by what this file says of it
@@ -128,7 +124,6 @@ def draws(program: Program, node: ast.AST) -> bool:
 
 
 def draws_on_device(program: Program, node: ast.AST) -> bool:
-    """Does a call draw random numbers of torch, which a model may draw, too?"""
     entry = entry_of(program, node) if isinstance(node, ast.Call) else None
     return entry is not None and entry.does("random")
 
@@ -185,13 +180,11 @@ def _is_of_self(node: ast.Attribute, around: Around) -> bool:
 
 
 def _may_be_due(program: Program, statement: ast.If) -> bool:
-    """Does the host decide whether it runs, and is no backward pass in it?"""
     calls = (node for node in own_nodes(statement) if isinstance(node, ast.Call))
     return _is_condition(program, statement.test) and not any(runs_backward(program, each) for each in calls)
 
 
 def _is_condition(program: Program, node: ast.AST) -> bool:
-    """Does it compare numbers of the host, which it only computes with?"""
     if isinstance(node, ast.BoolOp):
         return all(_is_condition(program, each) for each in node.values)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -222,7 +215,6 @@ def is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bo
 
 
 def scales(program: Program, name: ast.Name) -> bool:
-    """Is it a number by which tensors of floats are multiplied, or to which they are added?"""
     around = program.parent(name)
     if not isinstance(around, ast.BinOp) or not isinstance(around.op, ast.Add | ast.Sub | ast.Mult):
         return False
@@ -371,7 +363,6 @@ def _is_fixed(program: Program, node: ast.expr) -> bool:
 
 
 def _is_operand(program: Program, name: ast.Name) -> bool:
-    """Does it compute with a tensor, which puts it on the device?"""
     node: ast.expr = name
     while isinstance(around := program.parent(node), ast.UnaryOp) and isinstance(around.op, ast.USub):
         node = around

@@ -20,8 +20,7 @@ from perflint.syntax.scopes import arguments_of, bind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of, root_of, variables_in
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.step_obstacles import is_model
-from perflint.transforms.host_code import PURE, is_differentiated_once, is_meters, is_output, raising
-from perflint.transforms.host_reads import item_of
+from perflint.transforms.host_code import PURE, is_differentiated_once, is_meters, is_output, item_of, raising
 from perflint.transforms.rewrite import Blocked
 
 _TIMES = CLOCKS | {"datetime.timedelta", *(f"time.{name}" for name in "ctime strftime localtime gmtime".split())}
@@ -143,7 +142,6 @@ def _simple(program: Program, statement: ast.Expr | ast.Assign | ast.AugAssign) 
 
 
 def _report(program: Program, statement: ast.If | ast.Expr) -> Late | None:
-    """A call that puts tensors out, or a condition for such calls, with what it computes of tensors."""
     nodes = list(own_nodes(statement))
     statements = [each for each in nodes if isinstance(each, ast.stmt)]
     simple = [each for each in statements if not isinstance(each, ast.If | ast.Pass)]
@@ -171,7 +169,6 @@ def _report(program: Program, statement: ast.If | ast.Expr) -> Late | None:
 
 
 def _is_of_report(program: Program, call: ast.Call) -> bool:
-    """Does a call put something out, look at a clock, or compute of tensors without changing any?"""
     if _is_of_host(program, call) or program.qualified(call.func) in _TIMES:
         return True
     entry = entry_of(program, call) if program.callee(call) is None else None
@@ -179,7 +176,6 @@ def _is_of_report(program: Program, call: ast.Call) -> bool:
 
 
 def _is_steady(program: Program, node: ast.Attribute) -> bool:
-    """Does no step change it: a method, a function, a part of a tensor, a setting?"""
     around = program.parent(node)
     if isinstance(around, ast.Call) and around.func is node:
         return True
@@ -224,7 +220,6 @@ def is_setting(program: Program, node: ast.Attribute) -> bool:
 
 
 def _optimized(program: Program) -> frozenset[str]:
-    """The names of the attributes that this file gives to optimizers: `Adam([agent.log_alpha])`."""
     made = [each for each in program.of_type(ast.Call) if program.value(each).kind is Kind.OPTIMIZER]
     given = [bind(each, ("params",)).get("params") for each in made]
     nodes = (node for each in given if each is not None for node in ast.walk(each))
@@ -232,7 +227,6 @@ def _optimized(program: Program) -> frozenset[str]:
 
 
 def changed_by(program: Program, late: Late) -> set[str]:
-    """The names of the objects that a late statement may change."""
     parts: list[ast.expr] = [each.target for each in late.nodes if isinstance(each, ast.AugAssign)]
     for call in (node for node in late.nodes if isinstance(node, ast.Call)):
         func, name = call.func, program.qualified(call.func)
@@ -246,7 +240,6 @@ def changed_by(program: Program, late: Late) -> set[str]:
 
 
 def only_reads(program: Program, name: ast.Name) -> bool:
-    """Is a tensor only read there, so that a copy does as well as a view?"""
     node: ast.expr = name
     while True:
         around = program.parent(node)
@@ -264,7 +257,6 @@ def only_reads(program: Program, name: ast.Name) -> bool:
 
 
 def is_private(program: Program, name: ast.Name) -> bool:
-    """Is it a list known by one name, to which its scope alone adds?"""
     graph = program.get(Flow).graph(name)
     uses = [each for each in graph.values if isinstance(each, ast.Name) and each.id == name.id]
     is_own = name.id not in graph.shared and name.id not in graph.captured
@@ -364,7 +356,6 @@ def _is_tensor(program: Program, name: ast.Name) -> bool:
 
 
 def _is_of_host(program: Program, call: ast.Call) -> bool:
-    """Does the call only compute on the host, put something out, or fill a list or a meter?"""
     name, func = program.qualified(call.func), call.func
     if name in PURE or is_output(program, call) or is_metadata(call):
         return True

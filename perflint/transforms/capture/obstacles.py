@@ -152,7 +152,6 @@ class Obstacles:
             self._object(node, region)
 
     def _object(self, node: ast.Attribute | ast.Subscript, region: ast.AST) -> None:
-        """What holds tensors but is no tensor, list or dict is another one at each call, such as a batch."""
         base = node.value
         if not isinstance(base, ast.Name) or base.id in ("self", "cls"):
             return
@@ -162,7 +161,6 @@ class Obstacles:
             )
 
     def _index(self, node: ast.Subscript) -> None:
-        """Raise Blocked where the device would have to wait for an index, or copy it."""
         for part in elements_of(node.slice):
             bounds = [part.lower, part.upper, part.step] if isinstance(part, ast.Slice) else []
             if any(bound is not None and is_tensor(self.program, bound) for bound in bounds):
@@ -185,7 +183,6 @@ class Obstacles:
             self._written(node, node.value, region)
 
     def _written(self, node: ast.AST, base: ast.expr, region: ast.AST) -> None:
-        """What others see may be written to where it is a tensor, and no gradients are recorded."""
         if is_own(self.program, region, base):
             return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
@@ -223,7 +220,6 @@ def _only_computes(program: Program, function: ast.AST) -> bool:
 
 
 def _check_reads(program: Program, node: ast.AST) -> None:
-    """Raise Blocked where `node` itself waits for a value, or copies one to the device."""
     if sync := program.get(_syncs).get(node):
         raise Blocked(f"{shown(program, sync.node)} {_USES.get(sync.kind, _READ)}", sync.node)
     if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
@@ -278,7 +274,6 @@ def _is_filled(program: Program, node: ast.Subscript) -> bool:
 
 
 def _data(node: ast.AST) -> Iterable[ast.expr]:
-    """The expressions in a test, but for those that ask for a tensor's shape or type."""
     if isinstance(node, ast.expr):
         if is_metadata(node):
             return

@@ -22,7 +22,7 @@ from perflint.transforms.capture.parts import Part
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.results import ResultMemory
 from perflint.transforms.capture.scope import check_leaf, check_scope, check_tape, is_cut, is_of_step, step_name
-from perflint.transforms.host_reads import item_of
+from perflint.transforms.host_code import item_of
 from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
     FIT,
@@ -96,7 +96,6 @@ class Outline:
 
     @cached_property
     def _owner(self) -> str:
-        """What the method around calls its object; empty where there is none."""
         around = self.region.around
         if not isinstance(around, ast.FunctionDef) or not isinstance(self.program.parent(around), ast.ClassDef):
             return ""
@@ -106,7 +105,6 @@ class Outline:
         return first.arg
 
     def _is_given(self, value: Value, name: ast.Name) -> bool:
-        """Is the value bound in the innermost loop, or what may be a tensor in one around that?"""
         if not isinstance(value, Definition):
             return False
         is_tensor = self.program.value(name).kind in _OF_TENSORS or name.id in self._kept
@@ -128,7 +126,6 @@ class Outline:
             raise Blocked(f"`{name.id}` is computed on the host in each iteration: do that outside of the step", name)
 
     def _unset(self, name: str) -> ast.stmt | None:
-        """The statement before which a variable that may be unset is given `None`."""
         program, graph, around = self.program, self._graph, self._outermost
         reads = [each for each, values in self._reads() if any(isinstance(one, Outer) for one in values)]
         read = next((each for each in reads if each.id == name), None)
@@ -153,7 +150,6 @@ class Outline:
 
     @cached_property
     def results(self) -> list[str]:
-        """The variables that the region sets and that are read after it, in order."""
         found = {each.id for each in self._behind}
         deleted = [node.id for node in own_nodes(self._outermost) if isinstance(node, ast.Name) and _is_deleted(node)]
         found.update(name for name in deleted if name in self._stored)
@@ -191,7 +187,6 @@ class Outline:
 
     @cached_property
     def _fetched(self) -> dict[str, tuple[str, ast.expr]]:
-        """What is fetched in front of the region, by its code."""
         found: dict[str, tuple[str, ast.expr]] = {}
         used = {each.id for each in self._names}
         for each in self.region.fetched:
@@ -204,7 +199,6 @@ class Outline:
         return found
 
     def _scale(self, number: ast.expr) -> ast.expr:
-        """A number of the host as a tensor where the other arguments lie."""
         for name in self._names:
             if name.id in self.parameters and self.program.value(name).kind is Kind.TENSOR:
                 made = "{torch}.full((), {number}, device={name}.device)"

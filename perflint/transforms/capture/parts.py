@@ -86,7 +86,6 @@ def _trimmed(program: Program, run: list[Part]) -> list[Part]:
 
 
 def _gives_none(program: Program, part: Part) -> bool:
-    """Does it only name what is no tensor?"""
     targets = part.statement.targets if isinstance(part.statement, ast.Assign) else []
     kinds = {program.value(each).kind for each in targets if isinstance(each, ast.Name)}
     return bool(kinds) and kinds.isdisjoint({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD})
@@ -128,7 +127,6 @@ def _names_captured(part: Part) -> tuple[set[str], set[str]]:
 
 
 def _may_precede(program: Program, around: Around, early: ast.stmt, part: Part) -> bool:
-    """May an early statement run before a part that stands in front of it?"""
     other = part.statement
     (stores, loads), (set_before, read_before) = names_in(early), names_in(other)
     changed = set_before.union(*(_changed(program, each, early) for each in part.late))
@@ -146,7 +144,6 @@ def _may_precede(program: Program, around: Around, early: ast.stmt, part: Part) 
 
 
 def _changed(program: Program, late: Late, other: ast.stmt) -> set[str]:
-    """What a late statement stores, and what another one holds that it may change."""
     changed, points = changed_by(program, late), program.get(Memory).points_to(other)
     reads = [each for each in ast.walk(other) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
     names = (each for each in ast.walk(late.statement) if isinstance(each, ast.Name) and each.id in changed)
@@ -186,7 +183,6 @@ def _may_be_given_gradients(program: Program, call: ast.Call) -> bool:
 
 
 def _draws_before(program: Program, early: ast.stmt, other: ast.stmt) -> bool:
-    """May both draw from the host's generator?"""
     if any(draws(program, node) for node in own_nodes(early)) and program.effects(other, Effect.ELSEWHERE):
         return True
     if not any(draws_on_device(program, node) for node in own_nodes(early)):
@@ -237,7 +233,6 @@ def sunk(program: Program, run: Sequence[Part], block: Sequence[ast.stmt]) -> It
 
 
 def _makes(program: Program, statement: ast.Assign) -> bool:
-    """Does it set variables to new empty lists, or one to a tensor of numbers and another's form?"""
     call, names = unwrapped(program, statement.value), elements_of(statement.targets[0])
     if len(statement.targets) > 1 or not all(isinstance(each, ast.Name) for each in names):
         return False

@@ -72,7 +72,6 @@ class Region:
 
     @property
     def fetched(self) -> list[Fetched]:
-        """The expressions evaluated in front of it."""
         return [fetched for each in self.parts if not each.is_early for fetched in each.fetched]
 
     @property
@@ -82,7 +81,6 @@ class Region:
 
     @cached_property
     def values(self) -> dict[ast.expr, ast.expr]:
-        """The reads of late statements whose values, computed in the graph, need a name."""
         stores = [
             node
             for each in self.captured
@@ -207,7 +205,6 @@ class _Reader:
         return part
 
     def _scaling(self, statement: ast.stmt, known: Sequence[Fetched]) -> Iterator[Fetched]:
-        """The numbers of the host that scale tensors, another one in each iteration."""
         nodes = list(own_nodes(statement))
         inside, gone = set(nodes), {node for each in known for node in own_nodes(each.value)} | self._reads
         for node in nodes:
@@ -251,7 +248,6 @@ class _Reader:
         return names <= MODES and not any(item.optional_vars for item in statement.items)
 
     def _check_numbers(self, statement: ast.stmt) -> None:
-        """Raise Blocked where a statement reads a host's number that changes with the iteration."""
         nodes = list(own_nodes(statement))
         targets = statement.targets if isinstance(statement, ast.Assign) else []
         inside = set(nodes) - set(targets)  # which are read as the iteration before left them
@@ -289,7 +285,6 @@ class _Reader:
         return False
 
     def _is_steady(self, given: ast.expr | None, asked: Set[ast.AST]) -> bool:
-        """Is a number computed of constants and of shapes, which tell graphs apart?"""
         if given is None or is_metadata(given) or self._program.value(given).is_literal:
             return given is not None
         if isinstance(given, ast.Compare) or (isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.Not)):
@@ -303,7 +298,6 @@ class _Reader:
         return isinstance(given, ast.Name) and not self._is_of_host(given, set(), asked)
 
     def _check_sums(self, statement: ast.stmt) -> None:
-        """Raise Blocked where a tensor of the iteration before is added to in place."""
         for node in own_nodes(statement):
             if not isinstance(node, ast.AugAssign) or not isinstance(node.target, ast.Name):
                 continue

@@ -34,11 +34,8 @@ class ResultMemory:
         points, value = self._points, self._graph.values[name]
         places = points.held(value)
         is_filled = self.region.pure and self.program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING)
-        containers = (
-            places
-            if is_filled
-            else frozenset(each for each in places if is_display(each) and each.root in self.region.nodes)
-        )
+        made_here = frozenset(each for each in places if is_display(each) and each.root in self.region.nodes)
+        containers = places if is_filled else made_here
         parts = points.cells.reach(containers) - containers
         holds_others = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts)
         if holds_others and not all(map(self.is_own, self._added_to(name))):

@@ -60,7 +60,6 @@ def _check_shared(program: Program, region: Region) -> None:
 
 
 def _check_caught(program: Program, region: Region) -> None:
-    """Raise Blocked where a variable is read that a step has set before it failed: a call that fails sets none."""
     graph = program.get(Flow).graph(region.scope)
     nodes = {node for part in region.parts for node in own_nodes(part.statement)}
     blocks = {graph.places[node][0] for node in nodes if node in graph.places}
@@ -85,7 +84,6 @@ def _readers(phi: Phi) -> Iterator[ast.Name]:
 
 
 def _looks_up(program: Program, region: Region, outermost: Around) -> Iterator[ast.Call]:
-    """The calls that may look variables up by name once the loop has begun."""
     graph = program.get(Flow).graph(region.scope)
     scope = program.function_of(region.scope) or program.tree
     for call in (each for each in ast.walk(scope) if isinstance(each, ast.Call)):
@@ -146,7 +144,6 @@ class _Tape:
                     raise self._reason(value.source)
 
     def _is_moved(self, value: Definition) -> bool:
-        """Is it no tensor or list of tensors, or one that was only copied to the device?"""
         kinds = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING)
         is_tensor = isinstance(value.node, ast.Name) and self._program.value(value.node).kind in kinds
         moves = [each for each in own_nodes(value.source or value.node) if isinstance(each, ast.Call)]
@@ -158,7 +155,6 @@ class _Tape:
         )
 
     def _is_computed_inside(self) -> bool:
-        """Does the region compute all that it differentiates?"""
         calls = [
             each for each in self._region.nodes if isinstance(each, ast.Call) and runs_backward(self._program, each)
         ]
@@ -166,7 +162,6 @@ class _Tape:
         return bool(values) and all(each and all(map(self._is_inside, each)) for each in values)
 
     def _may_have_graph(self, value: Value) -> bool:
-        """Is it computed before the region, in the same iteration, with a graph?"""
         source = value.source if isinstance(value, Definition) else None
         if source is None or self._is_inside(value) or not is_within(self._graph, source, self._region.around):
             return False
@@ -211,7 +206,6 @@ class _Tape:
                 raise Blocked(f"`{name.id}` {reason}: detach it", handed)
 
     def _is_spent(self, name: ast.Name) -> bool:
-        """Is it differentiated in the step?"""
         values = [each for each in self._graph.definitions(name) if self._is_inside(each)]
         sources = (each.source for each in values if isinstance(each, Definition) and each.source is not None)
         ends = ((each.fate, each.node) for source in sources for each in self._program.graph_uses(source))
@@ -234,7 +228,6 @@ class _Tape:
 
     @cached_property
     def _recorded(self) -> set[ast.AST]:
-        """What may have a graph that the region makes."""
         return {each for part in self._region.captured for each in with_graphs(self._program, part)}
 
     def _computed_of(self, value: Value) -> list[Value]:
@@ -249,7 +242,6 @@ class _Tape:
 
 
 def is_cut(program: Program, name: ast.Name) -> bool:
-    """Is no more read of a tensor than its shape, or values without history?"""
     around = program.parent(name)
     call = program.parent(around) if isinstance(around, ast.Attribute) else None
     is_shape = any(isinstance(each, ast.expr) and is_metadata(each) for each in (around, call))
@@ -276,7 +268,6 @@ def is_of_step(program: Program, write: Write) -> bool:
 
 
 def _is_made_there(program: Program, name: ast.Name, node: ast.AST) -> bool:
-    """Is the variable set in a loop around `node`?"""
     graph, loops = program.get(Flow).graph(name), [each for each in program.ancestors(node) if isinstance(each, LOOPS)]
     return any(graph.is_within(each, loop) for each in graph.reaching(name) for loop in loops)
 

@@ -76,7 +76,6 @@ class StepObstacles(Obstacles):
         super()._node(node, region)
 
     def _held(self, node: ast.Name | ast.Attribute, region: ast.AST) -> None:
-        """What the host fills is no part of what a replay looks at."""
         last = node.id if isinstance(node, ast.Name) else node.attr
         if last not in self.program.get(_filled) or self.program.value(node).kind in _NOT_FILLED:
             return
@@ -93,7 +92,6 @@ class StepObstacles(Obstacles):
         raise Blocked(f"{shown(self.program, node)} is filled on the host: give the step a tensor instead", node)
 
     def _walked(self, node: ast.expr, region: ast.AST) -> None:
-        """What a loop in the step walks is the same for all steps."""
         value = self.program.value(node)
         if value.kind is Kind.LOADER:
             raise Blocked("it walks a loader: the batches have to be there before the step", node)
@@ -197,13 +195,11 @@ class StepObstacles(Obstacles):
         return is_used and not of_tensor and self.program.callee(node) is None and is_model(self.program, func.value)
 
     def _is_criterion(self, node: ast.Call, value: Value) -> bool:
-        """Does an unknown object compute a loss, by its name?"""
         is_known = value.kind is not Kind.UNKNOWN and not value.is_blank
         is_used = not isinstance(self.program.parent(node), ast.Expr)
         return is_used and not is_known and bool(_LOSS.search(last_name(node))) and self.program.callee(node) is None
 
     def _indexed(self, node: ast.Call) -> ast.expr | None:
-        """The tensor whose index holds another that the host makes: `rows[torch.arange(n), columns]`."""
         entry = torch_ops.of_function(self.program.qualified(node.func))
         if entry is None or not entry.does("factory") or entry.does("of_data") or entry.does("random"):
             return None
@@ -246,7 +242,6 @@ def _is_set_up(program: Program, item: ast.Subscript) -> bool:
 
 
 def is_model(program: Program, func: ast.expr) -> bool:
-    """Is it a module of another file: by its class or name, or by how this one trains it?"""
     value = program.value(func)
     if value.kind is Kind.MODULE:
         return not value.name.startswith("torch.")
@@ -255,7 +250,6 @@ def is_model(program: Program, func: ast.expr) -> bool:
 
 
 def _models(program: Program) -> frozenset[str]:
-    """The paths of what is used as modules are: trained, asked for parameters, or moved and called."""
     funcs = (each.func for each in program.of_type(ast.Call) if not each.args and not each.keywords)
     used = (each for each in funcs if isinstance(each, ast.Attribute) and each.attr in ("parameters", "train", "eval"))
     moved = (each for each in program.of_type(ast.Assign) if receiver_of(each.value, "to", "cuda") is not None)

@@ -15,9 +15,8 @@ from perflint.syntax.walk import PlainLoop, elements_of, integer, own_nodes, pat
 from perflint.transforms.operations import assignment, expression, reference
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize import calls, rnns
-from perflint.transforms.vectorize.axes import pointwise, product
+from perflint.transforms.vectorize.axes import mapped, pointwise, product
 from perflint.transforms.vectorize.indexing import selected, sliced, split_of
-from perflint.transforms.vectorize.mapped import mapped
 from perflint.transforms.vectorize.modules import called_module, invariant
 from perflint.transforms.vectorize.results import lift_result
 from perflint.transforms.vectorize.rnns import is_left, is_of, may_be_named
@@ -26,7 +25,6 @@ from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Pa
 
 
 def lift_body(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
-    """The statements that take the place of the loop's; raises Blocked."""
     for node in statements:
         new = _lifted(scope, node)
         yield Line(node, (*scope.draft.before, *new))
@@ -101,7 +99,6 @@ def _bind(scope: Scope, target: ast.expr, value: Value, node: ast.stmt) -> Itera
 
 
 def _bind_steps(scope: Scope, variable: str, step: Batched | Invariant) -> Iterator[ast.stmt]:
-    """Let the variable hold what a step computes, in all steps."""
     name = scope.local(variable)
     if name in scope.facts.shifted and name in scope.draft.shifted and name not in scope.facts.live_out:
         scope.values[variable] = step
@@ -121,14 +118,12 @@ def _bind_steps(scope: Scope, variable: str, step: Batched | Invariant) -> Itera
 
 
 def _is_unread(scope: Scope, name: str) -> bool:
-    """Is the variable read nowhere, as mostly `_`?"""
     if scope.callee is not None or name in scope.facts.live_out or scope.program.function_of(scope.facts.loop) is None:
         return False
     return not any(isinstance(use.ctx, ast.Load) for use in scope.uses(name))
 
 
 def _check_no_exchange(targets: list[ast.expr], values: tuple[Value, ...], node: ast.stmt) -> None:
-    """Raise Blocked where a later part reads a name that an earlier one overwrites."""
     given: set[str] = set()
     for target, value in zip(targets, values, strict=True):
         parts = ast.walk(value.code) if isinstance(value, Batched | Invariant) else ()
@@ -150,7 +145,6 @@ _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
 
 
 def lift(scope: Scope, node: ast.expr) -> Value:
-    """The value of `node` in all steps; raises Blocked."""
     before = len(scope.draft.before)
     try:
         return _by_rule(scope, node)
@@ -288,7 +282,6 @@ def intercepts(owner: ClassInfo, names: Set[str] = _ATTRIBUTES) -> bool:
 
 
 def _callee(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
-    """The function of this file that surely runs; None where `node` calls something else."""
     function = scope.program.callee(node)
     if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
         return None
@@ -299,7 +292,6 @@ def _callee(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
 
 
 def _inlined(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Value:
-    """The value of a call of `function`; its statements go to `scope.draft.before`. Raises Blocked."""
     _check_callee(scope, node, function)
     inner = _entered(scope, node, function)
     *statements, last = [each for each in function.body if not _is_docstring(each)] or function.body
@@ -336,7 +328,6 @@ def _depth(scope: Scope) -> int:
 
 
 def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
-    """The scope of `function`, whose parameters have the values of the arguments."""
     arguments = function.args
     if arguments.vararg or arguments.kwarg or any(isinstance(each, ast.Starred) for each in node.args):
         raise Blocked(f"`{function.name}` takes any number of arguments", node)

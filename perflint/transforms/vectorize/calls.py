@@ -40,7 +40,6 @@ _CHOOSE_AXIS = ("softmax", "log_softmax")  # where none is told, by how many the
 
 
 def lift_call(scope: Scope, node: ast.Call, module: Module | None) -> Value:
-    """The value of a call of torch in all steps; raises Blocked."""
     if is_loss(scope, node):
         return _lift_loss(scope, node, [scope.tensor(each) for each in node.args])
     if module is not None:
@@ -108,7 +107,6 @@ def _steps(scope: Scope, operation: TorchCall) -> Batched:
 
 
 def _alone(scope: Scope, operation: TorchCall, value: Batched | Invariant) -> Batched:
-    """`value`, if nothing else of the operation varies; raises Blocked."""
     if not isinstance(value, Batched) or scope.varies(*operation.arguments):
         raise no_rule(operation)
     check_invariant(scope, *operation.arguments)
@@ -220,12 +218,10 @@ def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Ba
 
 
 def _chosen_axis(value: Batched) -> int | None:
-    """The axis of one step that a softmax works along where none is told."""
     return None if value.rank is None else 0 if value.rank in (0, 1, 3) else 1
 
 
 def _normed(value: Batched, axis: int | None, node: ast.Call, function: ast.expr) -> Batched:
-    """A softmax along an axis of one step, counted from its first."""
     if axis is None:
         raise Blocked("along which axis it works is not known", node)
     if value.kept and axis == value.axis:
@@ -282,7 +278,6 @@ def _lift_loss(scope: Scope, node: ast.Call, values: list[Batched | Invariant]) 
 
 
 def _reduction(keywords: list[ast.keyword], module: Module | None, *, is_class: bool) -> str:
-    """The `reduction` of a loss; empty where that is not known."""
     words = {each.arg: each.value for each in keywords}
     if is_class and (module is None or len(module.built.args) > 1 or words.keys() & _OLD_REDUCTION):
         return ""

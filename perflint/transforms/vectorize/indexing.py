@@ -61,7 +61,6 @@ def item_code(scope: Scope, item: ast.expr) -> ast.expr:
 
 
 def ranges(scope: Scope, items: Sequence[ast.expr]) -> list[tuple[int, Range]]:
-    """The positions of the indices that take one step after the other, with their steps."""
     return [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
 
 
@@ -186,7 +185,6 @@ def _may_be_another(scope: Scope, call: ast.Call, whole: ast.expr) -> bool:
 
 
 def with_targets(scope: Scope, loop: PlainLoop) -> Scope:
-    """The scope in which the targets of `loop` have their values; raises Blocked."""
     if loop.orelse:
         raise Blocked("the loop has an else", loop)
     if not isinstance(loop, ast.For):

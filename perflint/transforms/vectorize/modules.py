@@ -138,7 +138,6 @@ def module_built(program: Program, node: ast.expr | None) -> Module | None:
 
 
 def invariant(scope: Scope, node: ast.expr) -> Invariant:
-    """The value of what may be computed once; raises Blocked."""
     check_invariant(scope, node)
     return scope.invariant(node)
 

@@ -18,7 +18,7 @@ from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, elements_of, path_of
 from perflint.transforms.aliases import ELSEWHERE, aliases
-from perflint.transforms.host_reads import item_of
+from perflint.transforms.host_code import item_of
 from perflint.transforms.joined import Growth, growth
 from perflint.transforms.names import check_alone
 from perflint.transforms.operations import (
@@ -54,7 +54,6 @@ def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
 
 
 def _check_only_here(scope: Scope, node: ast.stmt, path: str, others: Sequence[ast.stmt] = ()) -> None:
-    """Raise Blocked where the loop uses `path` elsewhere than in `node`, or `others` of its kind."""
     if len(occurrences(scope.facts.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
         raise Blocked(f"`{path}` is also used elsewhere in the loop", node)
 

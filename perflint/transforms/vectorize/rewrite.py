@@ -11,6 +11,7 @@ from typing import Any
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Seen
+from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.loops.flow import AUTOREGRESSIVE, RECURRENCE, VECTORIZABLE
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.shapes import Shapes
@@ -313,8 +314,10 @@ def _is_bound(program: Program, node: ast.expr) -> bool:
 def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy:
     """The ways that can be proved to give the same, else what stands in the way of each."""
     ways: list[tuple[Callable[[Program, PlainLoop], Fix], str]] = []
-    if kind != AUTOREGRESSIVE:  # a recurrence is one for what stands in the way of this
-        ways.append((vectorized_or_unswitched, "not all steps can be computed at once" if kind != RECURRENCE else ""))
+    if kind == RECURRENCE and program.get(_runs_rnns):  # it is one for what stands in the way of this
+        ways.append((vectorized_or_unswitched, ""))
+    elif kind not in (AUTOREGRESSIVE, RECURRENCE):
+        ways.append((vectorized_or_unswitched, "not all steps can be computed at once"))
     if kind != VECTORIZABLE:
         ways.append((graphed_or_drawn, "no CUDA graph can capture the loop as it is"))
     tried = [(failed, _try(program, loop, way)) for way, failed in ways]
@@ -324,9 +327,14 @@ def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy
     if not fixes:
         reasons = (f"{failed}: {found}" for failed, found in tried if failed)
         return Remedy(kind, because, blocked="; ".join(reasons))
-    if kind == RECURRENCE and isinstance(tried[0][1], Fix):
+    if kind == RECURRENCE and ways[0][0] is vectorized_or_unswitched and isinstance(tried[0][1], Fix):
         kind, because = VECTORIZABLE, "what it carries is no more than the state of a torch RNN or Cell"
     return Remedy(kind, because, fixes)
+
+
+def _runs_rnns(program: Program) -> bool:
+    """Does it call what alone carries a state that can be computed for all steps at once: an RNN, or a Cell?"""
+    return any(rnn_kind(program, each.func) for each in program.of_type(ast.Call))
 
 
 def _try(program: Program, loop: PlainLoop, way: Callable[[Program, PlainLoop], Fix]) -> Fix | Blocked:

@@ -236,7 +236,6 @@ def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None) -> Iterator[in
 
 
 def is_left(values: Mapping[str, Value], path: str) -> bool:
-    """Does the next step find under `path` the state that its own Cell left?"""
     return path in values and is_of(values[path], path)
 
 

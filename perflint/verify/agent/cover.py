@@ -56,7 +56,6 @@ def is_covered(into: Path) -> bool:
 
 
 def outermost(folders: Sequence[str]) -> tuple[str, ...]:
-    """The real paths of folders that lie in none of the others."""
     real = dict.fromkeys(map(os.path.realpath, folders))
     return tuple(each for each in real if not any(each != other and Path(each).is_relative_to(other) for other in real))
 
@@ -69,7 +68,6 @@ def remove(folder: str | Path) -> None:
 
 
 def changes(into: Path, roots: Sequence[str]) -> dict[str, Path | None] | None:
-    """What a cover has taken: files by the paths that they seemed to have, None for removed ones; None without one."""
     if not is_covered(into):
         return None
     return {path: found for number, root in enumerate(roots) for path, found in _changes(into, number, root)}
@@ -106,7 +104,7 @@ def _private(roots: Sequence[str]) -> str:
 
 
 def _renaming(usual: Callable[..., None], roots: tuple[str, ...]) -> Callable[..., None]:
-    """A function that renames folders below a cover as well, which overlays refuse to."""
+    """Renames folders below a cover as well, which overlays refuse to."""
 
     @functools.wraps(usual)
     def renamed(src: Any, dst: Any, **named: Any) -> None:
@@ -126,7 +124,6 @@ def _renaming(usual: Callable[..., None], roots: tuple[str, ...]) -> Callable[..
 
 
 def _is_ours(root: str) -> bool:
-    """Whether all that lies in a folder is this user's and group's, as far as there is not too much of it."""
     ours = os.getuid(), os.getgid()
     found = (path for folder, _, files in os.walk(root) for path in (folder, *(f"{folder}/{each}" for each in files)))
     for number, path in enumerate(found):

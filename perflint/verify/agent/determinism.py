@@ -119,6 +119,5 @@ class _Distorted:
         return self.begin + type(self.begin)(passed)
 
     def _passed(self, rest: float) -> float:
-        """What the clock shows of the first part of a cycle."""
         fast = min(rest, _FAST * self.second)
         return fast * self.times + (rest - fast) / self.times

@@ -32,7 +32,6 @@ _SECOND = 2
 
 
 def join() -> Agent:
-    """Take part in a verification as the environment orders."""
     run = Path(os.environ[RUN])
     keep_sockets(run)
     agent = Agent(pickle.loads((run / ORDERS).read_bytes()), run)
@@ -41,8 +40,6 @@ def join() -> Agent:
 
 
 class Agent:
-    """The verifier's part of one process of the user's."""
-
     def __init__(self, orders: Orders, run: Path) -> None:
         self._orders, self._run = orders, run
         self._gate = Gate(str(run / GATE), orders.until)
@@ -137,7 +134,6 @@ class Agent:
         return holds or self._tested[line] % SHORT == _SECOND
 
     def _unseen(self) -> tuple[str, ...]:
-        """The functions and module-level loops with fixes that the program is in and has never left."""
         recording = self._orders.recording
         functions = [_described(function) for function, is_first in self._functions if is_first()]
         inside = [loop for loop in (recording.loops if recording else ()) if _is_inside(loop)]
@@ -149,8 +145,6 @@ def _cut(iterable: Iterable[object]) -> Iterator[object]:
 
 
 class _Thread(threading.local):
-    """The functions whose calls each thread is in, the outermost first."""
-
     def __init__(self) -> None:
         self.running: list[int] = []  # their ids
 
@@ -163,7 +157,6 @@ def _print_whole_lines() -> None:
 
 
 def _is_inside(loop: Loop) -> bool:
-    """Whether the loop's module is being executed at one of its lines."""
     return any(
         frame.f_code.co_name == "<module>"
         and loop.first <= frame.f_lineno <= loop.last

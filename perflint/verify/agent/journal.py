@@ -88,7 +88,7 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """In the user's process, notes what is about to be changed, except in the folders `ours`; `roots` are its own."""
+    """Notes what is about to be changed, except in the folders `ours`; `roots` are its own."""
 
     def __init__(self, folder: Path, roots: Sequence[str], ours: Sequence[str]) -> None:
         self._folder = folder
@@ -190,7 +190,7 @@ class Journal:
 
 
 def journaled(orders: Undoable, run: Path, watched: dict[str, AfterImport]) -> dict[str, AfterImport]:
-    """What is `watched`, in a run of that folder in which changes are noted from now on, if that is asked for."""
+    """What is `watched`, with changes noted from now on if that is asked for."""
     if not orders.journal:
         return watched
     covered = orders.cover if is_covered(orders.place(run)) else ()
@@ -198,7 +198,6 @@ def journaled(orders: Undoable, run: Path, watched: dict[str, AfterImport]) -> d
 
 
 def _may_exist(path: Path) -> bool:
-    """Is it short enough for a file, which the code behind `python -c` may not be?"""
     try:
         path.lstat()
     except OSError as error:
@@ -241,7 +240,6 @@ def _entry(path: str, own: bool) -> Entry | None:
 
 
 def _below(folder: Path) -> Iterator[str]:
-    """All that is in a folder, which may be about to be moved or removed; nothing below what is none."""
     if folder.is_dir() and not folder.is_symlink():
         yield from map(str, folder.rglob("*"))
 
@@ -256,7 +254,6 @@ def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
 
 
 def entries(journal: Path) -> list[tuple[Entry, Path]]:
-    """What was at each path that a program has written to, and where that is kept."""
     found = []
     for place in journal.iterdir():
         if not place.suffix:
@@ -266,7 +263,6 @@ def entries(journal: Path) -> list[tuple[Entry, Path]]:
 
 
 def written(journal: Path, into: Path) -> dict[str, Path | None]:
-    """Copies of new and changed files below the program's folders, by path; None for removed ones."""
     into.mkdir()
     files: dict[str, Path | None] = {}
     for number, (entry, _) in enumerate(entries(journal)):
@@ -281,7 +277,6 @@ def written(journal: Path, into: Path) -> dict[str, Path | None]:
 
 
 def elsewhere(journal: Path) -> tuple[str, ...]:
-    """New and changed files elsewhere, except temporary and hidden ones, as caches of libraries."""
     temporary = f"{os.path.realpath(tempfile.gettempdir())}{os.sep}"
     paths = []
     for entry, _ in entries(journal):

@@ -46,7 +46,6 @@ class Read(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What identifies its samples: their indices, or else their contents."""
         return self.samples or tuple(map("".join, zip(*self.columns, strict=True)))
 
 
@@ -123,7 +122,6 @@ class Recorder:
 
     @functools.cached_property
     def _recording(self) -> Recording:
-        """The recording of this rank, which is known by its first step."""
         rank, _ = rank_and_ranks()
         folder, follow = (of_rank(folder, rank) for folder in (self._orders.folder, self._orders.follow))
         Path(folder).mkdir(exist_ok=True)
@@ -265,7 +263,6 @@ class Reads:
             self._note(self._pass(iterator).read(batch))
 
     def _pass(self, iterator: Any) -> _Pass:
-        """The pass that an iterator is in; an iterator may be reset for another one."""
         known: _Pass | None = getattr(iterator, _PASS, None)
         if known is None or known.sampler is not iterator._sampler_iter:
             self._passes += 1
@@ -308,7 +305,6 @@ def _brief(tensor: Any) -> Any:
 
 
 def _is_capturing() -> bool:
-    """Whether a CUDA graph is being captured, so that nothing can be read from the device now."""
     cuda = sys.modules["torch"].cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())  # a forked process may not even ask
 
@@ -336,8 +332,6 @@ def take_twice(steps: Steps, recorder: Recorder, module: Any) -> None:
 
 
 class _BeforeReplay:
-    """What a step may change: tensors, gradients, and the random numbers of its device."""
-
     def __init__(self, scene: Any) -> None:
         import torch
 

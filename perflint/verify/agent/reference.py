@@ -67,7 +67,6 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def value(self, tensor: Tensor) -> Tensor:
-        """The double precision values of a tensor of floats; any other one itself."""
         if tensor.dtype not in _SHORTER or tensor.layout is not torch.strided:
             return tensor
         base = self._known(tensor)
@@ -100,7 +99,6 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _as_it_is(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Repeat an operation that has no double precision on its shadows, rounded to its own formats."""
         rounded: dict[int, Tensor] = {}
 
         def round_(value: Any) -> Any:
@@ -115,7 +113,6 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return shadow
 
     def _masked(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run attention with dropout, and once more on the shadows, in its own formats and with the same mask."""
         device = args[0].device
         before = torch.cuda.get_rng_state(device)
         result = func(*args, **kwargs)
@@ -140,7 +137,6 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._made(own, other)
 
     def _foreign(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operation of another library, or between ranks, whose results have no shadow."""
         result = func(*args, **kwargs)
         if any(isinstance(each, Tensor) and each.dtype in _SHORTER for each in tree_leaves((args, kwargs, result))):
             self.gaps.add(str(func))
@@ -181,17 +177,14 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _draws_mask(func: Any, args: Any) -> bool:
-    """Whether an operation is attention with dropout: what it draws doesn't depend on its inputs."""
     return func in _MASKED and args[0].is_cuda
 
 
 def _is_repeatable(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether an operation may run again: it writes to nothing that has no shadow."""
     return all(each.dtype in _SHORTER for each in _written(func, args, kwargs))
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """The tensors among its arguments that an operation writes to."""
     named = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
     written = [
         named.get(argument.name)

@@ -21,7 +21,6 @@ from perflint.verify.messages import ORDERS, Kind
 
 
 def main(kind: str, name: str, *arguments: str) -> None:
-    """Run the program in this process, patched, watched and stopped as its environment says."""
     run = Path(os.environ[RUN])
     orders = pickle.loads((run / ORDERS).read_bytes())
     if orders.cover:

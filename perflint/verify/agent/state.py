@@ -55,7 +55,6 @@ class Holders:
         return bool(self._optimizers)
 
     def state(self) -> State:
-        """The state now, without garbage."""
         gc.collect()
         modules = _alive(self._modules)
         inner = {id(child) for module in modules for child in module.children()}
@@ -82,7 +81,6 @@ class State:
         self._optimizers, self._modules = optimizers, modules
 
     def tensors(self) -> Tensors:
-        """All tensors, by names that are the same in each run of the program."""
         return dict(self._named())
 
     def restore(self, tensors: Mapping[str, Any], *, nudge: float = 0.0) -> None:
@@ -139,12 +137,10 @@ def _nudged(weights: Any, by: float) -> Any:
 
 
 def _is_expanded(tensor: Any) -> bool:
-    """Whether elements share memory: such a tensor can't be written to, and never changes."""
     return any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _has_values(tensor: Any) -> bool:
-    """Whether it is a plain dense tensor that has been initialized."""
     import torch
     from torch.nn.parameter import is_lazy
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -155,14 +151,12 @@ def _has_values(tensor: Any) -> bool:
 
 
 def tensors_in(value: object) -> Iterator[tuple[str, Any]]:
-    """The tensors in nested lists, tuples, dicts and dataclass-like objects, each with its path."""
     from torch import Tensor
 
     return ((path, leaf) for path, leaf in _leaves(value, "", ()) if isinstance(leaf, Tensor))
 
 
 def values_in(value: object) -> Iterator[tuple[str, Any]]:
-    """As `tensors_in`, with numbers and arrays as tensors, too, and other values in the paths."""
     import torch
 
     for path, leaf in _leaves(value, "", ()):
@@ -216,7 +210,6 @@ def _float(number: float) -> float:
 
 
 def _array(value: object) -> Any:
-    """An array or scalar of numpy's as a tensor; None for other values, and where torch has no such type."""
     torch, numpy = (sys.modules.get(name) for name in ("torch", "numpy"))
     if torch is None or numpy is None or not isinstance(value, numpy.ndarray | numpy.generic):
         return None
@@ -275,7 +268,6 @@ def _factors(device: Any) -> Any:
 
 
 def sample(tensor: Any) -> Any:
-    """Elements from all over a tensor, few enough to keep; all of a small one."""
     import torch
 
     apart = -(-tensor.numel() // _FEW) if tensor.layout is torch.strided else 1
@@ -283,7 +275,6 @@ def sample(tensor: Any) -> Any:
 
 
 def size(tensor: Any) -> Any:
-    """The RMS of a tensor, in its own precision."""
     import torch
 
     plain = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor

@@ -71,7 +71,6 @@ class Steps:
         self._asked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # passes by iterators
 
     def watch(self) -> None:
-        """Count optimizer steps, batches and, for whoever needs neither, backward passes from now on."""
         from torch import Tensor
         from torch.optim.optimizer import register_optimizer_step_post_hook
         from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
@@ -100,7 +99,6 @@ class Steps:
 
     @contextmanager
     def noting(self) -> Iterator[list[str]]:
-        """Note what happens meanwhile, and don't count it."""
         with self._lock:
             before, self._noted = self._noted, []
             try:
@@ -109,7 +107,6 @@ class Steps:
                 self._noted = before
 
     def happened(self, kind: str) -> None:
-        """Count a step, in whichever thread; forked processes don't count."""
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -190,7 +187,6 @@ class Gate:
         self._start = time.perf_counter()
 
     def _depart(self, verifier: Connection, process: int) -> None:
-        """Report how far the program came, but not from a forked process."""
         with suppress(OSError):  # the verifier is gone
             if os.getpid() == process:
                 verifier.send(self._steps)
@@ -242,7 +238,6 @@ def keep_sockets(run: Path) -> None:
 
 
 def rank_and_ranks() -> tuple[int, int]:
-    """The rank of this process, and the number of ranks on this host."""
     ranks, rank = (int(os.environ.get(name, "0")) for name in ("LOCAL_WORLD_SIZE", "RANK"))
     group = sys.modules.get("torch.distributed")
     if group and group.is_available() and group.is_initialized():
@@ -257,7 +252,6 @@ def synchronize() -> None:
 
 
 def _device_memory() -> tuple[int, float]:
-    """The most bytes that were allocated on the device, and the largest share of its memory that was reserved."""
     cuda = sys.modules["torch"].cuda
     if not cuda.is_initialized():
         return 0, 0.0

@@ -104,7 +104,6 @@ def clipped(intervals: Iterable[Interval], begin: float, end: float) -> Iterator
 
 
 def gaps(intervals: Sequence[Interval], begin: float, end: float) -> list[Interval]:
-    """What ordered intervals leave of the time from `begin` to `end`."""
     edges = [begin, *(edge for interval in intervals for edge in interval), end]
     return [(first, last) for first, last in zip(edges[::2], edges[1::2], strict=True) if last > first]
 
@@ -123,8 +122,6 @@ def blocks(intervals: Iterable[Interval], finest: float) -> Iterator[tuple[float
 
 
 class Observer:
-    """Observes this thread for some steps; the first one is a warm-up of the profiler."""
-
     def __init__(self, synchronize: Callable[[], None]) -> None:
         self._synchronize = synchronize
         self._thread = threading.get_ident()
@@ -139,7 +136,6 @@ class Observer:
         self._marks.append(_now())
 
     def result(self) -> Timeline | None:
-        """What was observed, once the device is idle; None if that was nothing."""
         end = _now()
         self._stop_fetches()
         device = sys.modules["torch"].autograd.DeviceType.CUDA
@@ -199,16 +195,13 @@ class Kineto:
         return None
 
     def stop(self) -> Sequence[Any]:
-        """Record no more; all events, which are Kineto's own, as there may be hundreds of thousands."""
         self._profile.stop()
         return self._profile.profiler.kineto_results.events()  # type: ignore[no-any-return]
 
     def export(self, path: str) -> None:
-        """Write what was recorded as a trace for Perfetto; raises OSError."""
         self._profile.export_chrome_trace(path)
 
     def close(self) -> None:
-        """Free what was recorded, which sessions hold on to."""
         self._profile = None
         gc.collect()
 
@@ -241,7 +234,6 @@ def has(event: Any, words: Sequence[str]) -> bool:
 
 
 def is_work(event: Any) -> bool:
-    """Whether it is no range that the user has annotated."""
     return "annotation" not in getattr(event, "activity_type", str)()
 
 

@@ -74,7 +74,6 @@ class Popen(subprocess.Popen[Any]):
         self._close_pipe_fds(*others[9:15])  # type: ignore[attr-defined]
 
     def _order(self, place: str, order: bytes, pipes: Sequence[int]) -> None:
-        """Have a process forked, unless the server is gone by now."""
         status = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             status.connect(place)
@@ -151,8 +150,6 @@ def _kind(environment: Mapping[str, str]) -> _Kind:
 
 
 class _Server:
-    """A process that is getting ready to fork, and ends with this one."""
-
     def __init__(self, kind: _Kind, libraries: Sequence[str]) -> None:
         self._socket = Path(tempfile.mkdtemp(prefix="perflint-forks-"), "server")
         rest = {name: value for name, value in os.environ.items() if not name.startswith(AT_START)}
@@ -196,7 +193,6 @@ class Notes:
         self.others: list[str] = []
 
     def visit(self, path: Path, text: str, tree: ast.Module) -> None:
-        """Note what is of interest in a module."""
         if "env" in text:
             self.changed |= {*_changed(tree)}
         if "subprocess" in text or "os." in text:
@@ -236,7 +232,6 @@ def _starts(function: ast.expr) -> bool:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a module comes with a package that is installed, and is none of Python's own."""
     outermost = name.partition(".")[0]
     if outermost in sys.stdlib_module_names or outermost in _OURS:
         return False
@@ -244,7 +239,6 @@ def _is_installed(name: str) -> bool:
 
 
 def _changed(tree: ast.Module) -> Iterator[str]:
-    """The variables of the environment that a module changes, "" for those whose names are not known."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _is_environment(node.value):
             yield _text(node.slice)

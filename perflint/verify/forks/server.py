@@ -113,10 +113,6 @@ class Loaded:
 
 
 def _imported(library: str) -> set[str]:
-    """Import a library, or a name of one, and return the names of all that is asked for meanwhile.
-
-    One that can't be had is left out.
-    """
     asked, usual = set[str](), builtins.__import__
 
     def note(name: str, *given: Any, **named: Any) -> ModuleType:
@@ -188,7 +184,6 @@ def _reap() -> None:
 
 
 def _kept(customer: socket.socket) -> tuple[Order, list[int]]:
-    """Take an order, fork for it, and tell the customer of its number and its end; come back in the fork."""
     data, streams, _, _ = socket.recv_fds(customer, _LONGEST, 3)
     program = os.fork()
     if not program:
@@ -203,7 +198,6 @@ def _kept(customer: socket.socket) -> tuple[Order, list[int]]:
 
 
 def become(order: Order, streams: Sequence[int]) -> None:
-    """Be the process that was ordered, as Python is before it starts the program."""
     if order.session:
         os.setsid()
     for number, stream in enumerate(streams):

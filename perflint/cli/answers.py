@@ -1,0 +1,108 @@
+"""What `check` answered a command line, kept for as long as all that it looked at stays as it was.
+
+The same question is answered again before the command line, settings or rules are read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from perflint.project import CACHE, make_cache
+from perflint.shim.plan import Basis, Look, Tree, read, sweep, write
+
+if TYPE_CHECKING:
+    from perflint.cli.session import Session
+
+_ANSWERS = "answers"  # the folder of a cache
+_TERMINAL = ("NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS")
+
+
+class Question(NamedTuple):
+    """What is asked, and what it depends on, as that looked before it was read."""
+
+    place: Path
+    basis: Basis
+    look: Look
+
+
+def asked(session: Session, config: Path | None) -> Question | None:
+    """The question that this process was asked; None where its answer is not kept."""
+    from perflint.project.stored import VERDICTS, nearest
+    from perflint.shim.planning import basis_of
+
+    settings = session.settings
+    cache = settings.cache_dir or settings.root / CACHE
+    is_kept = settings.cache and not session.reads_stdin and cache in _caches()
+    if os.name == "nt" or not is_kept or nearest(settings.root.resolve(), VERDICTS):  # of which more may be told
+        return None
+    with suppress(OSError):
+        make_cache(cache)  # before anything is looked at, for it lies in the project
+    discovery, _ = session.discover()
+    folder = session.folder
+    above = dict.fromkeys((folder, *folder.parents, Path.cwd(), *Path.cwd().parents))
+    named = (each for each in (config, settings.baseline) if each is not None)
+    folders = (discovery.top,) if discovery.top else ()
+    basis = basis_of(
+        session.rules.selected, settings, folders, discovery.passed_over, [*above], map(Path.absolute, named)
+    )
+    look = basis.look()
+    is_whole = {os.path.realpath(each) for each in discovery.files} <= {os.path.realpath(each) for each in look.paths}
+    return Question(_place(cache), basis, look) if is_whole else None
+
+
+def keep(question: Question, text: str, took: str, code: int, *, is_for_humans: bool) -> None:
+    """Remember the answer: its last words that are `took` say how long it took, unless they are empty."""
+    if not (question.look.is_settled and question.basis.look().digest == question.look.digest):
+        return
+    with suppress(OSError):
+        question.place.parent.mkdir(exist_ok=True)
+        parts = text.rpartition(took) if took else ("", "", text)
+        trees, *others = question.basis
+        basis = [(folder, endings, sorted(skipped)) for folder, endings, skipped in trees], *others
+        # no pickle: whoever wrote the project could have put one here
+        write(question.place, json.dumps((question.look.digest, basis, parts, is_for_humans, code)).encode())
+        sweep(question.place.parent)
+
+
+def answer() -> int | None:
+    """Print what this process is asked for, if it was asked for before; the exit code."""
+    began = time.perf_counter()
+    for cache in _caches():
+        with suppress(OSError, ValueError, TypeError):
+            look, (trees, *others), (text, took, rest), is_for_humans, code = json.loads(read(_place(cache)))
+            within = (Tree(folder, tuple(endings), frozenset(skipped)) for folder, endings, skipped in trees)
+            if Basis(tuple(within), *others).look().digest == look:
+                now = f"{time.perf_counter() - began:.2f} s" if took else ""
+                encoding = sys.stdout.encoding if is_for_humans else "utf-8"
+                _print(f"{text}{now}{rest}".encode(encoding, "backslashreplace"))
+                return int(code)
+    return None
+
+
+def _caches() -> list[Path]:
+    here = Path.cwd()
+    return [folder / CACHE for folder in (here, *here.parents)]
+
+
+def _place(cache: Path) -> Path:
+    """Where the answer is kept to what this process was asked, in a terminal like this."""
+    streams = [(each.isatty(), each.encoding, each.errors) for each in (sys.stdout, sys.stderr)]
+    size = os.get_terminal_size(sys.stdout.fileno()) if sys.stdout.isatty() else None
+    terminal = streams, size, [os.environ.get(name) for name in _TERMINAL]
+    seed = repr((sys.argv[1:], str(Path.cwd()), terminal, sys.path, sys.version, __file__))
+    return cache / _ANSWERS / blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _print(data: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
