@@ -81,5 +81,5 @@ def test_a_meter_whose_class_here_adds_to_that_there_is_given_the_number() -> No
 
 
 def test_a_meter_whose_attributes_another_file_sets_is_given_the_number() -> None:
-    plot = "import torch\nfrom utils import Meter\n\ndef clear(meter):\n    meter.sum = None\n"
+    plot = "from utils import Meter\n\ndef clear(meter):\n    meter.sum = None\n"
     assert not finding(METER.format(keeps="self.sum += value * n"), plot=plot).fixes
