@@ -53,7 +53,8 @@ What is offered, by the question that a rule asks:
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`,
-  `under_no_grad` puts statements there. Whole remedies: `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`),
+  `under_no_grad` puts statements there. Whole remedies: `joined_behind`, `fused_attention`, `on_lists`,
+  `filled_on_device`, `time_loop_remedy` (a `Remedy`),
   `training_steps` (each a `TrainingStep`), `acting_steps`, `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
