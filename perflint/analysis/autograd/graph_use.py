@@ -304,12 +304,14 @@ class _Walk:
         if not calls and function is self._within:
             self._end(node, Fate.RETURNED)
             return
+        if calls:
+            self.follow(calls[-1], calls[:-1])
         sites = self.program.call_sites(function)
         for site in sites:
             if not self.program.calls(site, function):
                 self._end(site, Fate.LOST)
-            elif not calls or site is calls[-1]:
-                self.follow(site, calls[:-1])
+            elif not calls:
+                self.follow(site, ())
         is_open = function is None or not sites or self.program.is_called(function, Manner.CALLED)
         if is_open and not calls:
             self._end(node, Fate.RETURNED)

@@ -26,7 +26,7 @@ from perflint.analysis.values.values import (
     sequence_of,
     tensor,
 )
-from perflint.syntax.scopes import is_static, matched
+from perflint.syntax.scopes import is_of_class, is_static, matched
 from perflint.syntax.walk import Function, path_of
 
 _MODULO = Value(Kind.NUMBER, name="modulo")
@@ -199,7 +199,8 @@ def _table_kind(value: Value) -> str:
 
 
 def received(function: Function, arguments: Arguments, owner: Value | None) -> dict[str, Value]:
-    bound = (owner,) if owner is not None and not is_static(function) else ()
+    is_given = owner is not None and not is_static(function) and (owner.kind is not Kind.CLASS or is_of_class(function))
+    bound = (owner,) if owner is not None and is_given else ()
     values = matched(function, (*bound, *arguments.positional), arguments.keywords)
     return {name: value for name, value in values.items() if not value.is_blank}
 
