@@ -60,6 +60,8 @@ def accumulation(program: Program, sync: Sync) -> Fix:
         path, value = path_of(statement.targets[0]), statement.value
         if path and path_of(value.left) == path and isinstance(value.op, ast.Add | ast.Sub):
             return _sum(program, read, statement, path, value.right)
+        if path and path_of(value.right) == path and isinstance(value.op, ast.Add):
+            return _sum(program, read, statement, path, value.left)
     call = program.parent(read.top)
     name = receiver_of(call, "append") if isinstance(call, ast.Call) and call.args == [read.top] else None
     if isinstance(statement, ast.Expr) and call is statement.value and name is not None and path_of(name):

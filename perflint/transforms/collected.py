@@ -283,7 +283,7 @@ def _is_addition(program: Program, node: ast.Name | ast.Attribute, path: str) ->
             len(statement.targets) == 1
             and path_of(statement.targets[0]) == path
             and isinstance(value, ast.BinOp)
-            and path_of(value.left) == path
+            and (path_of(value.left) == path or (isinstance(value.op, ast.Add) and path_of(value.right) == path))
         )
     return isinstance(statement, ast.Expr) and receiver_of(statement.value, "append") is node
 

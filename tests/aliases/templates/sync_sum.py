@@ -14,7 +14,7 @@ def train(model, loader, optimizer):
     for x, y in loader:
         x, y = x.to(device), y.to(device)
         error = (model(x) - y).abs()
-        peak = error.max()
+        peak = error.max().float()
         # slot before: error peak total=number! worst=list close=number!
         total += float(error.mean())
         close += int((error < 0.5).sum())
