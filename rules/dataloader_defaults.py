@@ -56,11 +56,11 @@ Workers are not added (and the reason is given) where they would fail or read so
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or may change as it is
 read; a number that comes from a variable; whatever `__getitem__` or `collate_fn` leave behind in their own object, in
 what that holds, or in the module. Nor are they added where reading an item does no work that they could take over, as
-of a `TensorDataset`, a list, or a class that only indexes what it holds: passing a batch between processes costs more.
-Where nothing but workers is missing there, the finding is advice. Neither keyword is added to a DataLoader that is
-imported by way of another module of the project, whose constructor may differ, nor where items are returned uncollated
-(`batch_size=None`, or a `collate_fn` that passes them on): what a loop writes to them in place may be written to the
-dataset. If workers would be started while the module is being imported, the same fix puts the main guard in.
+of a `TensorDataset`, a list, or a class that only indexes what it holds: passing a batch between processes costs more,
+and their lack is no finding. Neither keyword is added to a DataLoader that is imported by way of another module of the
+project, whose constructor may differ, nor where items are returned uncollated (`batch_size=None`, or a `collate_fn`
+that passes them on): what a loop writes to them in place may be written to the dataset. If workers would be started
+while the module is being imported, the same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
 bear, for each process on a GPU; more may be faster (see below), and for small data in memory none may be. Where
@@ -78,7 +78,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 from perflint import api
@@ -103,7 +102,6 @@ from perflint.api import (
 
 _OPTIONS = ("num_workers", "pin_memory")
 _AHEAD = 2  # batches that each worker keeps ready unless it is told otherwise
-_IN_MEMORY = "its items lie in memory, where workers are mostly slower: `perflint run --tune-loader` measures it"
 _OWN_ITEMS = "its items are returned as they are, and what is written to them in place would no longer be kept"
 
 
@@ -129,9 +127,7 @@ class DataloaderDefaults(Rule):
             source = api.dataset(program, loader)
             if source.on_device:
                 continue
-            if source.is_in_memory and not measured:
-                source = replace(source, obstacle=source.obstacle or _IN_MEMORY)
-            if source.is_iterable or not workers:
+            if source.is_iterable or not workers or (source.is_in_memory and not measured):
                 del settings["num_workers"]
             if source.uses_device or _batches_stay_on_host(program, loader):
                 del settings["pin_memory"]
@@ -168,7 +164,6 @@ class DataloaderDefaults(Rule):
             kind=",".join(missing),
             fixes=(fix,) if fix else (),
             blocked="" if fix else reason,
-            severity=Severity.ADVICE if missing == ["num_workers"] and reason == _IN_MEMORY else None,
         )
 
 

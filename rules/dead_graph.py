@@ -30,9 +30,9 @@ with torch.no_grad():
 
 `exact` where the code of the module is in this file, or torch's; `rounding` where it is in other files of the project,
 or this one speaks of a transformer, which may take its fast path without gradients; else `behaviour`: a `forward` that
-differentiates fails below `torch.no_grad()`, and with a `key_padding_mask` the fast path sets rows of padding to zero.
+differentiates fails under `torch.no_grad()`, and with a `key_padding_mask` the fast path sets rows of padding to zero.
 `behaviour`, too, where files register hooks, or a module of another file keeps what it computes or asks for gradients;
-in this file, there is no fix then, nor below `autocast`, which keeps what it converts there, nor where another graph
+in this file, there is no fix then, nor under `autocast`, which keeps what it converts there, nor where another graph
 may join in. `detach` stays where the module may return what it is given.
 
 ## Measured
@@ -83,7 +83,7 @@ def _runs_often(program: Program, run: ast.Call) -> bool:
 
 
 def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
-    """The statement, with those beside it, below `with torch.no_grad()`; raises Blocked."""
+    """The statement, with those beside it, under `with torch.no_grad()`; raises Blocked."""
     block = program.block_of(program.statement_of(found.run))
     promises = {program.statement_of(found.run): (found, *_promise(program, found))}
     for each in (each for each in dead if each is not found and program.statement_of(each.run) in block):
@@ -93,12 +93,11 @@ def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
     group = [*itertools.takewhile(promises.__contains__, reversed(block[:here]))][::-1]
     group += itertools.takewhile(promises.__contains__, block[here:])
     made = [promises[each] for each in group]
-    quiet = api.statement("with {no}():\n    {kept}", no=api.of_torch(program, "no_grad", found.run), kept=group)
     drops = [drop for each, _, _ in made for drop in _without_detach(program, each)]
-    change = api.rewrite(program, api.ReplaceStatements(tuple(group), (quiet,)), *drops)
+    change = api.rewrite(program, api.under_no_grad(program, group), *drops)
     worst = max((each for _, each, _ in made), key=list(Safety).index)
     provisos = dict.fromkeys(each for _, _, each in made)
-    return Fix(f"compute it below `with torch.no_grad():`{''.join(provisos)}", worst, change)
+    return Fix(f"run it under `with torch.no_grad():`{''.join(provisos)}", worst, change)
 
 
 def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:

@@ -121,7 +121,7 @@ def _fix(program: Program, place: ast.stmt) -> Fix:
     block = api.statement("with {switch}():\n    {kept}", switch=switch, kept=few or [place])
     change = api.rewrite(program, api.ReplaceStatements(tuple(few) or (place,), (block,)))
     what = "what the model computes" if few else "the loop"
-    return Fix(f"put {what} below `with torch.no_grad():`{title}", safety, change)
+    return Fix(f"put {what} under `with torch.no_grad():`{title}", safety, change)
 
 
 def _few(program: Program, loop: PlainLoop) -> list[ast.stmt]:

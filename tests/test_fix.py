@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -49,6 +50,13 @@ def test_every_finding_is_fixed_and_the_rest_is_untouched() -> None:
     assert result.text == text.replace("old", "new")
     assert len(result.applied) == 2
     assert not result.remaining
+
+
+def test_findings_that_one_edit_fixes_are_fixed_together() -> None:
+    edit = (Edit(0, 1, "x"),)
+    at_both = [replace(item, fixes=(replace(item.fixes[0], change=edit),)) for item in replacer("a", "b")("aa\n")]
+    result = settle("aa\n", lambda text: at_both if text == "aa\n" else [])
+    assert (result.text, len(result.applied), result.applied[0].others) == ("xa\n", 1, (at_both[1],))
 
 
 def test_a_fix_may_bring_the_next_one_to_light() -> None:

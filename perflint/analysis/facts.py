@@ -235,8 +235,8 @@ class Program(Module, ABC):
     def keeps_elsewhere(self, node: ast.Call) -> frozenset[str]:
         """The attributes of its object in which a method of another file keeps its first argument, and nowhere else."""
         self.asked.effects.update(self.targets(node))
-        found = [each.keeps for each in self.summaries(node)]
-        return frozenset().union(*found) if all(found) else frozenset()
+        kept = [getattr(self._facts.summaries.get(each), "keeps", ()) for each in self.targets(node)]
+        return frozenset().union(*kept) if all(kept) else frozenset()
 
     @property
     def may_drop_elsewhere(self) -> bool:

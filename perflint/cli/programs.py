@@ -134,7 +134,7 @@ def _printed(lines: Iterable[str]) -> int:
 def profile(program: tuple[str, ...], **typed: Any) -> int:
     """Run SCRIPT with ARGS as it is, and say where the time of its steps goes: by regime, by line and by finding.
 
-    Behind a warm-up some steps are timed, some traced line by line, and a few looked at for shapes; then the program
+    After a warm-up some steps are timed, some traced line by line, and a few looked at for shapes; then the program
     goes on to its end, or until Ctrl-C. A step is one of an optimizer, a batch of a loader, a backward pass or, where
     there are none of these, a call of the outermost module. With torchrun all ranks are compared.
 

@@ -237,7 +237,12 @@ def _problems(patches: Iterable[Patch], style: Style) -> Iterator[str]:
 
 
 def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: bool) -> Iterator[str]:
-    fixed = Counter((item.finding.rule, item.fix.title) for patch in patches for item in patch.applied)
+    fixed: Counter[tuple[str, str]] = Counter()
+    titles: dict[tuple[str, str], list[str]] = {}
+    for item in (each for patch in patches for each in patch.applied):
+        alike = item.finding.rule, outline(item.fix.title)
+        fixed[alike] += 1 + len(item.others)
+        titles.setdefault(alike, []).append(printable(item.fix.title))
     changed = sum(patch.changed for patch in patches)
     if not fixed:
         sound = sum(not patch.skipped and (not patch.problem or bool(patch.remaining)) for patch in patches)
@@ -246,9 +251,13 @@ def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: boo
         return
     head = f"{count(fixed.total(), 'finding')} in {count(changed, 'file')}"
     yield style.paint("bold green", f"Fixed {head}:") if applied else style.paint("bold", f"Would fix {head}:")
-    yield from _table([(rule, number, printable(title)) for (rule, title), number in sorted(fixed.items())])
+    yield from _table([(alike[0], number, _title(titles[alike])) for alike, number in sorted(fixed.items())])
     if not applied:
         yield "The same command with `--apply` writes these changes."
+
+
+def _title(titles: Sequence[str]) -> str:
+    return titles[0] if len(set(titles)) == 1 else f"{titles[0]}, and alike"
 
 
 def _left(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str]:

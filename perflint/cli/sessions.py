@@ -185,7 +185,7 @@ class ProfileSession(_Session):
         orders = Orders(typed["steps"], typed["warm_up"], 2 * typed["steps"], trace=trace)
         ran, profile = self._run(orders, tell)
         if fewer := within(ran, orders):
-            parts = f"{fewer.timed} timed, {fewer.steps} traced, behind a warm-up of {fewer.warm_up}"
+            parts = f"{fewer.timed} timed, {fewer.steps} traced, after a warm-up of {fewer.warm_up}"
             whole = f"{ran.steps[fewer.unit]:,} {fewer.unit} in all: {parts}"
             tell(f"too few for a whole profile, so the program runs once more{rewound()}; {whole}")
             again, better = self._run(fewer, tell)

@@ -50,7 +50,7 @@ def can_fire(rules: Sequence[Rule], text: str) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules if not rule.triggers or any(trigger in text for trigger in rule.triggers))
 
 
-_TOO_OLD = "the file is written for torch before 0.4, which may not know what the fix needs"
+_TOO_OLD = "`volatile=` is of torch before 0.4, which may not know what the fix needs: take it out"
 _HARMLESS = (ParameterEffect("*"),)  # to whatever a function is given
 _GIVEN = ("-", "D", "{D}")  # whatever it is, a tensor on the device, and a batch of them
 

@@ -8,7 +8,7 @@ import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from perflint.analysis.links import ALONE, Context
@@ -96,6 +96,7 @@ class Applied:
     finding: Finding
     fix: Fix
     text: str = field(repr=False)
+    others: tuple[Finding, ...] = ()  # whose fixes make the same edits
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,10 @@ class _Pass:
         taken: list[Applied] = []
         sized = [(item, _size(item.fix)) for item in self.wanted]
         for item, size in sized:
+            same = next((each for each in taken if each.fix.edits == item.fix.edits), None)
+            if same is not None:
+                taken[taken.index(same)] = replace(same, others=(*same.others, item.finding))
+                continue
             larger = (each for each, other in sized if other > size and each.finding.rule != item.finding.rule)
             if not any(collide(self.text, item.fix, each.fix) for each in (*taken, *larger)):
                 taken.append(item)

@@ -106,7 +106,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     keeps_integer = convert == "float" and may_be_integer
     inside = _conversions_inside(program, found, convert, keeps_integer)
     after = _reads_after(program, found)
-    if after is not None and all(_reads_alike(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
+    if after is not None and all(reads_alike(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
         keeps_integer = False  # an integer gives what the same float does
     converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
     behind = [InsertAfter(last_converted(program, found.loop), (converted,))] if after != [] else []
@@ -142,7 +142,8 @@ def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
     )
 
 
-def _reads_alike(program: Program, node: ast.expr) -> bool:
+def reads_alike(program: Program, node: ast.expr) -> bool:
+    """Is it read where an integer gives what the same float does?"""
     read = program.parent(node)
     if isinstance(read, ast.Compare):
         return all(isinstance(each, _ORDERING) for each in read.ops)

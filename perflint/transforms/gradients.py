@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.syntax.source import Safety
+from perflint.transforms.names import of_torch
+from perflint.transforms.operations import ReplaceStatements, statement
 from perflint.transforms.rewrite import Blocked
 
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
@@ -37,3 +39,21 @@ def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse]
         return Safety.BEHAVIOUR, ", if nobody reads the rows of padding, which a transformer's fast path sets to zero"
     may_be_fast = _ATTENTION.search(program.text) or program.effects(place, Effect.ELSEWHERE)
     return (Safety.ROUNDING if may_be_fast else Safety.EXACT), ""
+
+
+def under_no_grad(program: Program, group: Sequence[ast.stmt]) -> ReplaceStatements:
+    """Run the statements `group` under `with torch.no_grad()`, in one block with what such a block behind them runs."""
+    block = program.block_of(group[0])
+    joined = [
+        each
+        for each in block[block.index(group[-1]) + 1 :][:1]
+        if isinstance(each, ast.With) and _is_no_grad(program, each)
+    ]
+    kept = [*group, *(inner for each in joined for inner in each.body)]
+    quiet = statement("with {no}():\n    {kept}", no=of_torch(program, "no_grad", group[0]), kept=kept)
+    return ReplaceStatements((*group, *joined), (quiet,))
+
+
+def _is_no_grad(program: Program, block: ast.With) -> bool:
+    called = [getattr(each.context_expr, "func", None) for each in block.items]
+    return [each and program.value(each).name for each in called] == ["torch.no_grad"]

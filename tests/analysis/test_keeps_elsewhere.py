@@ -36,9 +36,9 @@ METER = """class Meter:
 """
 
 
-def finding(utils: str, script: str = SCRIPT) -> Finding:
+def finding(utils: str, script: str = SCRIPT, **others: str) -> Finding:
     """That of the script, beside the file with the meter."""
-    files = {"train.py": script, "utils.py": utils}
+    files = {"train.py": script, "utils.py": utils, **{f"{name}.py": text for name, text in others.items()}}
     contexts: dict[str, Context] = {}
     for _ in range(4):
         found = {path: find(text, RULES, {}, contexts.get(path, ALONE)) for path, text in files.items()}
@@ -72,3 +72,14 @@ def test_a_meter_that_does_more_is_given_the_number(keeps: str) -> None:
 def test_a_meter_whose_attributes_others_set_is_given_the_number() -> None:
     script = SCRIPT.replace("    return meter.avg", "    meter.avg = 0")
     assert not finding(METER.format(keeps="self.sum += value * n"), script).fixes
+
+
+def test_a_meter_whose_class_here_adds_to_that_there_is_given_the_number() -> None:
+    derived = "class Own(Meter):\n    def tell(self):\n        print(self.sum)\n\ndef train"
+    script = SCRIPT.replace("def train", derived).replace("= Meter()", "= Own()")
+    assert not finding(METER.format(keeps="self.sum += value * n"), script).fixes
+
+
+def test_a_meter_whose_attributes_another_file_sets_is_given_the_number() -> None:
+    plot = "from utils import Meter\n\ndef clear(meter):\n    meter.sum = None\n"
+    assert not finding(METER.format(keeps="self.sum += value * n"), plot=plot).fixes

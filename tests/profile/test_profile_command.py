@@ -102,7 +102,7 @@ def test_what_can_not_be_profiled_is_told_with_what_was_seen(tmp_path: Path) -> 
 def test_a_program_with_few_steps_is_profiled_by_those_that_there_are(tmp_path: Path) -> None:
     result = profiled(tmp_path, "six_steps.py")
     assert result.returncode == 0, result.stderr
-    assert "6 optimizer steps in all: 2 timed, 1 traced, behind a warm-up of 1" in result.stdout
+    assert "6 optimizer steps in all: 2 timed, 1 traced, after a warm-up of 1" in result.stdout
     assert kept(tmp_path).lines[0].line == marked("six_steps.py")
 
 

@@ -31,7 +31,7 @@ def test_the_reason_against_workers_is_said_with_the_fix_of_the_rest() -> None:
     text = (FOLDER / "obstacles_before.py").read_text(encoding="utf-8")
     findings = check_text(text, [RULE], {RULE.name: {**DEFAULTS, "workers": 4, "advice": False}})
     said = [finding.message for finding in findings if finding.fixes and "num_workers" in finding.kind]
-    assert len(said) == 6
+    assert len(said) == 5
     assert all("no workers are added: " in message for message in said)
 
 

@@ -49,7 +49,7 @@ class UnusedGraph:
     def fate(self) -> str:
         if self.zeroed:
             return f"whose gradients, of line {self.cut.lineno}, are set to zero before an optimizer uses them"
-        by = self.cut.attr if isinstance(self.cut, ast.Attribute) else path_of(self.cut.func)
+        by = f".{self.cut.attr}" if isinstance(self.cut, ast.Attribute) else path_of(self.cut.func)
         return f"which `{by}` throws away {'at once' if self.is_at_once else f'in line {self.cut.lineno}'}"
 
     def end(self, program: Program) -> ast.Call | None:

@@ -136,7 +136,7 @@ def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
     named = dict(named_functions(program.tree)).items()
     summaries = tuple(Summary(name, _returns(program, each)) for name, each in named if not says_nothing(each))
-    return replace(outline_of(program), summaries=summaries)
+    return replace(outline_of(program), summaries=summaries, edits=edits_of(program))
 
 
 def outline_of(program: Program) -> Links:
