@@ -133,8 +133,10 @@ def stays(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) 
 
 
 def _only_steps(program: Program, write: Write) -> bool:
+    if write.to != ANYWHERE:  # of an optimizer that may hold it
+        return False
     callee = program.callee(write.node) if isinstance(write.node, ast.Call) else None
-    if callee is None or write.to != ANYWHERE:
+    if callee is None:
         return steps_optimizer(program, write.node)
     inner = program.get(Memory).points_of(callee)
     unknown = [each for each in inner.writes if each.to == ANYWHERE]
