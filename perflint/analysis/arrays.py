@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import elements_of
-
-_MAKERS = frozenset("zeros ones full eye identity tri arange linspace indices".split())
-_READING = frozenset("astype copy reshape transpose repeat squeeze swapaxes flatten ravel".split())
 
 
 def is_of_sizes(program: Program, node: ast.expr, around: tuple[ast.expr, ...] = ()) -> bool:
@@ -36,14 +34,25 @@ def is_of_sizes(program: Program, node: ast.expr, around: tuple[ast.expr, ...] =
         return False
     library, _, name = program.qualified(node.func).partition(".")
     if library == "numpy" and "." not in name:
-        return name in _MAKERS or _any_of_sizes(
+        return _makes(name) or _any_of_sizes(
             program, [part for each in node.args for part in elements_of(each)], around
         )
     return (
         isinstance(node.func, ast.Attribute)
-        and node.func.attr in _READING
+        and _reshapes(node.func.attr)
         and is_of_sizes(program, node.func.value, around)
     )
+
+
+def _makes(name: str) -> bool:
+    """Does the function of numpy's fill an array with constants, or count, as torch's of the same name does?"""
+    entry = torch_ops.of_function(f"torch.{name}")
+    return entry is not None and "factory" in entry.traits and "random" not in entry.traits
+
+
+def _reshapes(method: str) -> bool:
+    entry = torch_ops.of_method(method)
+    return method == "astype" or (entry is not None and not entry.traits.isdisjoint(("view", "copying")))
 
 
 def _any_of_sizes(program: Program, parts: list[ast.expr], around: tuple[ast.expr, ...]) -> bool:
