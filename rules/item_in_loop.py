@@ -68,11 +68,12 @@ write to it, and read at once after the loop: `exact`; the values stay in the de
 periodic guard are converted there. A meter, as in `losses.update(loss.item(), n)`, is given `loss.detach().double()`
 where its class, in this or another file, only computes its attributes from that, and where these are shown as floats,
 or become floats by `float(losses.avg)`, now and then: `rounding`, as a device divides by multiplying with the
-reciprocal. There is no fix if the host waits for something else right beside it, several times more in an iteration, or
-in an inner loop, so that little is gained; if the variable escapes before the loop ends, as an attribute may; if
-another read of the value remains in the iteration; or if the value may be complex in a file that computes with complex
-numbers. The fix assumes that what has `.item()` and was computed from device tensors is a tensor, and that all
-additions to one variable come from one device.
+reciprocal; `behaviour` where it may be no tensor, or where `n` may be 0, which raises on the host. There is no fix if
+the host waits for something else right beside it, several times more in an iteration, or in an inner loop, so that
+little is gained; if the variable escapes before the loop ends, as an attribute may; if another read of the value
+remains in the iteration; or if the value may be complex in a file that computes with complex numbers. The fix assumes
+that what has `.item()` and was computed from device tensors is a tensor, and that all additions to one variable come
+from one device.
 
 What goes to `print`, `sys.stdout.write`, `logging`, a bar of tqdm or a scalar of a summary writer, and nowhere else, is
 handed to `perflint.runtime.reports.later`: `exact`, and a candidate that waits for `--unsafe`, because the program then

@@ -22,7 +22,7 @@ from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.syntax.source import Source
 from perflint.transforms.capture.obstacles import computed
 from perflint.transforms.host_code import counted
-from perflint.transforms.metered import kept
+from perflint.transforms.meters import kept
 
 TORCH_MARKS = (
     # A program that uses torch names it, or a library that wraps it, or does what is done to its modules and tensors.

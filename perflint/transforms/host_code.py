@@ -286,10 +286,11 @@ def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator,
         return is_whole and not all(_is_whole(program, each) for each in given)
     if isinstance(op, ast.Pow):
         return not all(each.is_literal for each in values)
-    return isinstance(op, _DIVIDING) and not _is_positive(program, right)
+    return isinstance(op, _DIVIDING) and not is_positive(program, right)
 
 
-def _is_positive(program: Program, node: ast.expr) -> bool:
+def is_positive(program: Program, node: ast.expr) -> bool:
+    """Is it surely not zero: a written number, a count plus one, or the size of a batch?"""
     literal = program.value(node).literal
     if isinstance(literal, int | float):
         return literal != 0

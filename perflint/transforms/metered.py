@@ -14,7 +14,6 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.memory.library import ARRAYS
 from perflint.analysis.program import Program
-from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.dtypes import INTEGER, has_no_axes, number_kind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Function, path_of, receiver_of
@@ -27,17 +26,14 @@ from perflint.transforms.accumulate import (
     shows_as_float,
 )
 from perflint.transforms.collected import ANY_SHAPE, kept_until, shape_of_one
-from perflint.transforms.host_code import is_output, read_of
+from perflint.transforms.host_code import is_output, is_positive, read_of
+from perflint.transforms.meters import TEXTS, is_closed, kept_by
 from perflint.transforms.operations import Replace, expression
 from perflint.transforms.rewrite import Blocked, rewrite
 
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
-_OPERANDS = (ast.Call, ast.Constant, ast.Name, ast.Attribute, ast.BinOp, ast.operator, ast.expr_context)
-_NUMERIC = {"max", "min", "len", "float", "int"}
 _DOUBLES = re.compile("double|float64", re.I)
 _SHOWING = frozenset(f"builtins.{each}" for each in "str repr print len range enumerate zip int list tuple".split())
 _OF_TEXTS = frozenset({"join", "format", "append", "extend"})
-_TEXTS = frozenset({"__str__", "__repr__", "__format__"})  # of the meter itself, which nobody asks for
 
 
 def metered(program: Program, sync: Sync) -> Fix:
@@ -47,7 +43,7 @@ def metered(program: Program, sync: Sync) -> Fix:
     meter = receiver_of(call) if isinstance(call, ast.Call) and call.args[:1] == [read.top] else None
     if not isinstance(call, ast.Call) or not isinstance(meter, ast.Name) or read.converts_to == "int":
         raise Blocked("")
-    kept = _kept_by(program, call) if isinstance(program.parent(call), ast.Expr) else ()
+    kept = _kept(program, call) if isinstance(program.parent(call), ast.Expr) else ()
     if not kept or not read.is_scalar:
         raise Blocked("")
     check_real(program, read.base)
@@ -72,18 +68,30 @@ def metered(program: Program, sync: Sync) -> Fix:
     else:
         suffix = f"{kept_as}.float(){varies}"
     safety, title = Safety.ROUNDING, f"have `{meter.id}` add up on the device"
-    if varies:
+    counts = (*call.args[1:], *(each.value for each in call.keywords))
+    if not program.value(read.base).sure:
+        safety, title = Safety.BEHAVIOUR, f"{title}, if it is given tensors"
+    elif varies:
         safety, title = Safety.BEHAVIOUR, f"{title}{ANY_SHAPE}"
+    elif not all(_is_count(program, each) for each in counts):
+        safety, title = Safety.BEHAVIOUR, f"{title}, where what is divided by 0 is nan"
     elif not all(reads_alike(program, each) for each in wrapped):
         safety, title = Safety.BEHAVIOUR, f"{title}, where what it was given nothing for is 0.0 and not 0"
     made_floats = [Replace(each, expression("float({read})", read=each)) for each in wrapped]
     return Fix(title, safety, rewrite(program, read.replaced(suffix), *made_floats))
 
 
-def _kept_by(program: Program, call: ast.Call) -> Collection[str]:
+def _kept(program: Program, call: ast.Call) -> Collection[str]:
     """The attributes of its object in which a method keeps its first argument, of this file or another one."""
     callee = program.callee(call)
-    return _kept(program, callee) if callee is not None else program.keeps_elsewhere(call)
+    return kept_by(program, callee) if callee is not None else program.keeps_elsewhere(call)
+
+
+def _is_count(program: Program, node: ast.expr) -> bool:
+    """Is it surely not zero, by itself or as the one value of a variable?"""
+    found = program.get(Flow).graph(node).definitions(node) if isinstance(node, ast.Name) else ()
+    given = [each.given if isinstance(each, Definition) else None for each in found]
+    return is_positive(program, node) or (len(given) == 1 and given[0] is not None and is_positive(program, given[0]))
 
 
 def _uses_of(program: Program, call: ast.Call, meter: ast.Name) -> tuple[Definition, Sequence[ast.Name]]:
@@ -209,7 +217,7 @@ def _only_shows(program: Program, of_class: ast.ClassDef, kept: Collection[str])
         is_called = receiver_of(program.parent(node)) is not None and getattr(program.parent(node), "func", 0) is node
         if isinstance(node, ast.Attribute) and node.attr in (*kept, "__dict__") and not is_called:
             return False
-    return _is_closed(program, of_class)
+    return is_closed(program, of_class)
 
 
 def _is_harmless(program: Program, call: ast.Call) -> bool:
@@ -229,7 +237,7 @@ def _is_told(program: Program, use: ast.AST) -> bool:
 
 
 def _is_of_text(program: Program, node: ast.AST) -> bool:
-    return getattr(program.function_of(node), "name", "") in _TEXTS
+    return getattr(program.function_of(node), "name", "") in TEXTS
 
 
 def _defaults(function: Function) -> dict[str, ast.expr]:
@@ -268,128 +276,3 @@ def _shows_floats(text: str, name: str, kept: Collection[str]) -> bool:
 
 def _is_plain_name(text: str) -> bool:
     return text.isidentifier() and not text.startswith("__")
-
-
-# -- The class of a meter
-
-
-def kept(program: Program, functions: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """Of the methods of the program, named as other files do, in which attributes they keep their first argument."""
-    named = named_functions(program.tree) if functions else ()
-    found = {name: _kept(program, node) for name, node in named if name in functions and "." in name}
-    return {name: attributes for name, attributes in found.items() if attributes}
-
-
-def _kept(program: Program, method: ast.AST) -> tuple[str, ...]:
-    """The attributes in which a method of a meter keeps its first argument; none where its class does more with it.
-
-    They are computed from it by arithmetic alone, and nothing else of the class reads them but for its own text.
-    """
-    of_class = program.class_around(method)
-    if not isinstance(method, ast.FunctionDef) or of_class is None or not _is_closed(program, of_class):
-        return ()
-    if method.decorator_list or len(method.args.args) < 2:
-        return ()
-    found: set[str] = set()
-    while (more := _fed(program, of_class, method, found)) is not None and more != found:
-        found = more
-    names = sorted(each.removeprefix("self.") for each in found)
-    return () if more is None or any(map(program.is_edited_elsewhere, names)) else tuple(names)
-
-
-def _is_closed(program: Program, of_class: ast.ClassDef) -> bool:
-    """Does the file tell all that the methods of a class do with its objects, which they never pass on?"""
-    if of_class.decorator_list or of_class.keywords or not _is_plain(program, of_class):
-        return False
-    for each in of_class.body:
-        if isinstance(each, ast.FunctionDef):
-            first = [arg.arg for arg in (*each.args.posonlyargs, *each.args.args)[:1]]
-            is_static = any(path_of(one) in ("staticmethod", "classmethod") for one in each.decorator_list)
-            is_hook = each.name[:2] == "__" and each.name not in ("__init__", *_TEXTS)
-            if is_hook or each.args.posonlyargs or (first != ["self"] and not is_static):
-                return False
-        elif not isinstance(getattr(each, "value", None), ast.Constant):
-            return False
-    selves = (each for each in ast.walk(of_class) if isinstance(each, ast.Name) and each.id == "self")
-    return all(_is_of_attribute(program, each) for each in selves)
-
-
-def _is_plain(program: Program, of_class: ast.ClassDef) -> bool:
-    """Has it no base, and does nobody set its attributes from outside?"""
-    stores = (each for each in program.of_type(ast.Attribute) if isinstance(each.ctx, ast.Store))
-    is_patched = any(path_of(each.value) == of_class.name for each in stores)
-    return not is_patched and all(program.qualified(each) == "builtins.object" for each in of_class.bases)
-
-
-def _is_of_attribute(program: Program, name: ast.Name) -> bool:
-    """Is an attribute of the object read, a method called as a statement, or `format(**self.__dict__)` returned?"""
-    read = program.parent(name)
-    if not isinstance(read, ast.Attribute):
-        return False
-    above = program.parent(read)
-    around = program.parent(above) if above is not None else None
-    if isinstance(above, ast.Call) and above.func is read:
-        return isinstance(around, ast.Expr)
-    if read.attr != "__dict__":
-        return not read.attr.startswith("__")
-    is_format = isinstance(above, ast.keyword) and above.arg is None and receiver_of(around, "format") is not None
-    return is_format and isinstance(program.parent(around), ast.Return) if around is not None else False
-
-
-def _fed(program: Program, of_class: ast.ClassDef, method: ast.FunctionDef, known: set[str]) -> set[str] | None:
-    """The attributes that are computed from the argument or from those `known`; None where something else is."""
-    argument, found = method.args.args[1].arg, set(known)
-    added = {path_of(each.target) for each in ast.walk(of_class) if isinstance(each, ast.AugAssign)}
-    stores, computed = list[ast.AST](), set[ast.stmt]()
-    methods = (each for each in of_class.body if isinstance(each, ast.FunctionDef) and each.name not in _TEXTS)
-    for owner, node in ((each, node) for each in methods for node in ast.walk(each)):
-        is_argument = owner is method and isinstance(node, ast.Name) and node.id == argument
-        if not is_argument and not (isinstance(node, ast.Attribute) and path_of(node) in known):
-            continue
-        if not isinstance(getattr(node, "ctx", None), ast.Load):
-            stores.append(node)
-            continue
-        target = _target(program, node)
-        is_alias = isinstance(program.parent(node), ast.Assign)
-        if target is None or (is_alias and added & {target, path_of(node)}):
-            return None  # two names of one tensor, of which one is added to in place
-        found.add(target)
-        computed.add(program.statement_of(node))
-    return (
-        found if all(program.statement_of(each) in computed or _is_number(program, each) for each in stores) else None
-    )
-
-
-def _is_number(program: Program, node: ast.AST) -> bool:
-    value = program.value(node)
-    return value.is_literal and isinstance(value.literal, int | float)
-
-
-def _target(program: Program, node: ast.AST) -> str | None:
-    """The attribute of self to which a statement assigns what it computes from `node` by arithmetic; None elsewhere."""
-    above = program.parent(node)
-    while isinstance(above, ast.BinOp) and isinstance(above.op, _ARITHMETIC):
-        other = above.left if above.right is node else above.right
-        if (isinstance(above.op, ast.Div) and above.right is node) or not _is_operand(program, other):
-            return None
-        node, above = above, program.parent(above)
-    if isinstance(above, ast.Assign) and len(above.targets) == 1:
-        path = path_of(above.targets[0])
-    elif isinstance(above, ast.AugAssign) and isinstance(above.op, _ARITHMETIC):
-        path = path_of(above.target)
-    else:
-        return None
-    return path if path.startswith("self.") and path.count(".") == 1 else None
-
-
-def _is_operand(program: Program, node: ast.expr) -> bool:
-    """Is it a number where the arguments of the method and the attributes of the object are?"""
-    given = {each.arg for each in program.of_type(ast.arg) if program.function_of(each) is program.function_of(node)}
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name) and each.id not in given | _NUMERIC and not _is_number(program, each):
-            return False
-        if isinstance(each, ast.Call) and path_of(each.func) not in _NUMERIC:
-            return False
-        if not isinstance(each, _OPERANDS):
-            return False
-    return True
