@@ -12,6 +12,7 @@ from pathlib import Path
 from perflint.verify.agent.recorder import OUTPUT
 from perflint.verify.agent.state import AVERAGE, DERIVED, GRADIENT, OPTION
 from perflint.verify.compare import EPSILON, Comparison, Difference, logged
+from perflint.verify.messages import Nudge
 from perflint.verify.partings import parting, parting_in_all, parting_of_files
 from perflint.verify.running import ending
 from perflint.verify.runs import Recorded
@@ -94,19 +95,23 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     return Likeness(Grade.ROUNDING, (f"{seen} are equal but for rounding{most}", _parting(first), *unknown))
 
 
-def nudge_for(standard: Standard, compared: Comparison) -> float:
-    """How coarsely the original rounds, as a part of a value, where a nudge may show that differences grow from that.
+def nudge_for(standard: Standard, compared: Comparison) -> Nudge | None:
+    """A nudge as large as what the original rounds by, where one may show that differences grow from that.
 
-    That is where results differ only in value, and only after the steps that restart; 0.0 elsewhere.
+    Averages are moved as far as those of the patch differ, up to what an optimizer's other kernels round them by. None
+    but where results differ only in value, and only after the steps that restart.
     """
     own, grades = _graded(standard, compared)
     failed = [each.step for each, grade in grades.items() if grade is Grade.DIFFERENT]
     is_late = bool(failed and compared.restarted) and compared.restarted.isdisjoint(failed)
     if not is_late or compared.parted or compared.order:
-        return 0.0
+        return None
     gradients = [error for name, error in (own or {}).items() if name.startswith(GRADIENT)]
     usual = statistics.median(gradients or [0.0])
-    return min(usual, _COARSEST) if usual > _HALF else EPSILON
+    known = (each for each in compared.differences if each.name.startswith(AVERAGE) and each.step in compared.restarted)
+    averages = [each.error or 0.0 for each in known]
+    weights = min(usual, _COARSEST) if usual > _HALF else EPSILON
+    return Nudge(weights, min(max(averages, default=0.0), _AVERAGED))
 
 
 def _graded(standard: Standard, compared: Comparison) -> tuple[Mapping[str, float] | None, Mapping[Difference, Grade]]:

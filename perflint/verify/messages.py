@@ -97,16 +97,27 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Nudge:
+    """How far the weights that a program goes on from are moved, and what its optimizers average: parts of each value.
+
+    Weights that are moved at all are moved by a unit in their last place at least.
+    """
+
+    weights: float
+    averages: float = 0.0
+
+
+@dataclass(frozen=True)
 class Recording:
     """Write what each step computes to `folder`: all of it at the steps `full`, digests and samples at the others.
 
     After each of the steps `restart` the program goes on from the state recorded in the folder `follow`, if there is
-    one. With `reference`, values are those of the same operations in double precision; with a `nudge`, the weights that
-    it goes on from are rounded otherwise, by such a part of their size or their last place. Algorithms are
-    deterministic, and TF32 is off unless the program asks for it. `shift` is added to the program's own seeds; with
-    `other_samples`, random samples of its loaders are drawn from other numbers. Clocks run `clock` times as fast for
-    moments, and as slow between these. Where there are `marks`, only digests of what was computed since the last mark
-    are written, at these steps. `loops` are those of which it is reported whether they were left.
+    one. With `reference`, values are those of the same operations in double precision; with a `nudge`, what it
+    goes on from is rounded otherwise. Algorithms are deterministic, and TF32 is off unless the program asks for it.
+    `shift` is added to the program's own seeds; with `other_samples`, random samples of its loaders are drawn from
+    other numbers. Clocks run `clock` times as fast for moments, and as slow between these. Where there are `marks`,
+    only digests of what was computed since the last mark are written, at these steps. `loops` are those of which it is
+    reported whether they were left.
     """
 
     folder: str
@@ -114,7 +125,7 @@ class Recording:
     restart: tuple[int, ...]
     follow: str = ""
     reference: bool = False
-    nudge: float = 0.0
+    nudge: Nudge | None = None
     shift: int = 0
     other_samples: bool = False
     clock: int = 1

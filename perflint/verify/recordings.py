@@ -14,7 +14,7 @@ from perflint.engine.rule import Safety
 from perflint.project import available_cores
 from perflint.verify.compare import Comparison, compare
 from perflint.verify.judge import Standard, likeness, nudge_for
-from perflint.verify.messages import Arrival, Recording, Variant
+from perflint.verify.messages import Arrival, Nudge, Recording, Variant
 from perflint.verify.protocol import Budget, Protocol, patience
 from perflint.verify.runs import Course, Job, Recorded
 from perflint.verify.seeds import SEEDS, over_seeds
@@ -57,6 +57,7 @@ class Records:
         if run.is_cut:
             self._horizon = run.last
         self.standard = Standard(run)
+        self._nudged: Nudge | None = None
 
     def add(self, variants: Sequence[Variant]) -> list[Recorded]:
         jobs, begin = [self._job(variant) for variant in variants], time.monotonic()
@@ -90,7 +91,8 @@ class Records:
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
         is_coarse = promise is Safety.PRECISION  # which double precision tells nothing of
         compared = self._compare(run) if is_coarse else self._compared(run)
-        if not is_coarse and not self.standard.nudge and (by := nudge_for(self.standard, compared)):
+        by = nudge_for(self.standard, compared) if not is_coarse else None
+        if by is not None and (self._nudged is None or (by.averages and not self._nudged.averages)):
             self._nudge(by)
         found = likeness(self.standard, run, compared)
         may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
@@ -121,10 +123,10 @@ class Records:
         self._record([self._job(self._original, reference=True)], self._part(_FOR_REFERENCE))
         return self._compare(run)
 
-    def _nudge(self, by: float) -> None:
+    def _nudge(self, by: Nudge) -> None:
         self._tell("recording the original from weights that are rounded otherwise, for results drift apart")
         (run,) = self._record([self._job(self._original, nudge=by)], self._part(_FOR_REFERENCE))
-        self.standard = replace(self.standard, nudge=self._compare(run))
+        self.standard, self._nudged = replace(self.standard, nudge=self._compare(run)), by
 
     def _compare(self, run: Recorded) -> Comparison:
         return compare(self.standard.run.folder, run.folder, self._reference, self.standard.common(run))
@@ -168,7 +170,7 @@ class Records:
         *,
         first: bool = False,
         reference: bool = False,
-        nudge: float = 0.0,
+        nudge: Nudge | None = None,
         clock: int = 1,
     ) -> Job:
         """A recording of the first steps; with the seed 0 it restarts from the states of the first run."""

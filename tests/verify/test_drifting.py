@@ -19,10 +19,25 @@ def drifting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def averaging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with bench("drifting_averages.py", tmp_path_factory.mktemp("averaging"), steps=20) as made:
+        yield made
+
+
 def test_a_batch_computed_in_two_parts_is_rounding_however_far_it_drifts(drifting: Bench) -> None:
     found = drifting.likeness("model(x)", "torch.cat([model(x[:31]), model(x[31:])])", Safety.ROUNDING)
     assert found.grade is Grade.ROUNDING, found.evidence
     assert drifting.records.standard.nudge
+
+
+@pytest.mark.parametrize(("by", "grade"), [("1.3e-5", Grade.ROUNDING), ("1e-3", Grade.DIFFERENT)])
+def test_averages_may_drift_from_what_the_kernels_of_an_optimizer_round_them_by(
+    averaging: Bench, by: str, grade: Grade
+) -> None:
+    moved = f"[each['exp_avg_sq'].mul_(1 + {by} * (step in (1, 10))) for each in optimizer.state.values()]"
+    found = averaging.likeness(STEP, f"{moved}; {STEP}", Safety.ROUNDING)
+    assert found.grade is grade, found.evidence
 
 
 @pytest.mark.parametrize("by", ["1e-4 * (step in (4, 14))", "1e-6", "1e-4 * (step == 15)"])
