@@ -1013,16 +1013,3 @@ def test_a_batch_that_another_file_draws_makes_a_loop_one_of_steps(tmp_path: Pat
     assert lines(check(tmp_path)) == [("script.py", 13)]
     write(tmp_path, table=table.format("math", "pi"))  # all rows in each step: an epoch is one
     assert lines(check(tmp_path)) == []
-
-
-def test_an_object_of_another_file_is_known_where_a_function_makes_it(tmp_path: Path) -> None:
-    script = (
-        "import torch\nfrom agent import Agent\n\n\ndef make(name):\n    if name == 'first':\n        return Agent()\n"
-        "    assert name\n\n\ndef main(memory):\n    agent = make('first')\n    for _ in range(1000):\n"
-        "        agent.update(memory.pick(64), 0)\n\n\nif __name__ == '__main__':\n    main(Memory())\n"
-    )
-    agent = AGENT.format(name="Agent", reduced="mean")
-    write(tmp_path, agent=agent, script=script)
-    assert lines(check(tmp_path, "precision-left")) == [("script.py", 14)]
-    write(tmp_path, agent=agent.replace("def update", "def learn"))
-    assert lines(check(tmp_path, "precision-left")) == []

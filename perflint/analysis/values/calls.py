@@ -387,8 +387,7 @@ def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, argument
         result = join(result, evaluator.call_function(override, received(override.node, arguments, UNKNOWN), node))
     if isinstance(node.func, ast.Attribute):
         evaluator.frame.forget(path_of(node.func.value).partition(".")[0])  # the method may have assigned them
-    derived = _derived(arguments) if result.kind is Kind.UNKNOWN else UNKNOWN
-    return result if derived.kind is Kind.UNKNOWN else derived  # with the name of its class, if only that is known
+    return result if result.kind is not Kind.UNKNOWN else _derived(arguments)
 
 
 def _construct(evaluator: Evaluator, cls: ast.AST, node: ast.Call, arguments: Arguments) -> Value:
