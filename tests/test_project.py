@@ -996,3 +996,20 @@ def test_a_module_of_another_folder_is_found_where_no_other_has_its_name(tmp_pat
     assert ("metrics.py", 6) in lines(check(tmp_path))
     write(tmp_path, other__metrics="")
     assert ("metrics.py", 6) not in lines(check(tmp_path))
+
+
+def test_a_batch_that_another_file_draws_makes_a_loop_one_of_steps(tmp_path: Path) -> None:
+    table = (
+        "import {0}\n\n\nclass Table:\n    def rows(self, size):\n"
+        "        return [{0}.{1} for _ in range(size)]\n\n    def pick(self, size):\n        return self.rows(size)\n"
+    )
+    script = (
+        "import torch\nfrom table import Table\n\n\ndef main(count):\n    table, net = Table(), torch.nn.Linear(1, 1)\n"
+        "    net.cuda()\n    for _ in range(9):\n        for _ in range(count):\n"
+        "            rows = torch.tensor(table.pick(64)).cuda()\n            loss = net(rows).mean()\n"
+        "            loss.backward()\n            print(loss.item())\n"
+    )
+    write(tmp_path, table=table.format("random", "random()"), script=script)
+    assert lines(check(tmp_path)) == [("script.py", 13)]
+    write(tmp_path, table=table.format("math", "pi"))  # all rows in each step: an epoch is one
+    assert lines(check(tmp_path)) == []

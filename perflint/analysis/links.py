@@ -118,9 +118,9 @@ class Summary:
     """The summary of a function, made in its own file for the callers in others.
 
     `target` names it as a `HotCall` does. `returns` encodes what it returns (see `values.codes`), empty if unknown;
-    `trains`: a call does one step of training; `draws`: on data that it fetches itself; `repeats`: it trains in a loop
-    of such steps; `evaluates`: it runs a model once, without gradients. `starts`: a call starts processes; `loads`:
-    iterating over the result, or over an object of the class, does.
+    `trains`: a call does one step of training; `draws`: it draws data, something else each time; `repeats`: it trains
+    in a loop of such steps; `evaluates`: it runs a model once, without gradients. `starts`: a call starts processes;
+    `loads`: iterating over the result, or over an object of the class, does.
     `memory`: what a call does with each of its parameters, and with nothing else that its caller could
     know; None where that is unknown.
     `differentiates`: a call takes gradients, or asks for some; POSSIBLE where it may, or would notice that there are
@@ -150,7 +150,7 @@ class Summary:
 
     @property
     def is_empty(self) -> bool:
-        steps = self.trains or self.repeats or self.evaluates
+        steps = self.trains or self.draws or self.repeats or self.evaluates
         return not (self.returns or steps or self.starts_processes or self.tells_effects or self.tells_of_first)
 
     @property

@@ -169,22 +169,29 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
                 summary = Summary(target, differentiates=max(told, default=None))
             if summary is not None and target in each.effects_alone:
                 summary = replace(summary, returns="")
-            if summary is not None and (
-                summary.trains
-                or summary.repeats
-                or summary.evaluates
-                or summary.tells_effects
-                or summary.returns == LOADERS
-                or (summary.tells_of_first and target in each.first_queries)
-                or (summary.starts_processes and target in each.start_queries)
-                or (summary.returns_loader and target in each.result_queries)
-                or (summary.returns not in ("", _LIKELY) and target in each.guess_queries)
-                or (summary.returns_tensor and target in each.result_queries)
-            ):
+            if summary is not None and _tells(summary, target, each):
                 answered.append(replace(summary, target=target))
+            elif summary is not None and summary.draws:
+                answered.append(Summary(target, draws=True))
         if answered:
             found[path] = tuple(answered)
     return found
+
+
+def _tells(summary: Summary, target: str, asking: Links) -> bool:
+    """Does the `summary` tell a file something that it asks of the `target`, other than whether it draws data?"""
+    return (
+        summary.trains
+        or summary.repeats
+        or summary.evaluates
+        or summary.tells_effects
+        or summary.returns == LOADERS
+        or (summary.tells_of_first and target in asking.first_queries)
+        or (summary.starts_processes and target in asking.start_queries)
+        or (summary.returns_loader and target in asking.result_queries)
+        or (summary.returns not in ("", _LIKELY) and target in asking.guess_queries)
+        or (summary.returns_tensor and target in asking.result_queries)
+    )
 
 
 def _agreed(summaries: set[Summary]) -> Summary | None:

@@ -58,7 +58,13 @@ def restarts(program: Program, loader: LoaderCall) -> Restarts:
 
 
 def _loops(program: Program, walk: ast.AST, makers: set[ast.AST]) -> list[Loop]:
-    return [each for each in loops_around(program, walk) if each not in makers]
+    around = (each for each in loops_around(program, walk) if each not in makers)
+    return [each for each in around if not _takes_loaders(program, each)]
+
+
+def _takes_loaders(program: Program, loop: Loop) -> bool:
+    """Is it a loop over several loaders, each of which it walks once?"""
+    return isinstance(loop, ast.For) and program.value(loop.target).kind is Kind.LOADER
 
 
 def _hands(program: Program, loop: Loop, walk: ast.AST, made: ast.Call) -> bool:

@@ -39,7 +39,7 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: Set[str], d
     if given and (callee is None or program.value(node.func).kind is Kind.MODULE):
         return True
     if callee is None:
-        return any(summary.draws for summary in program.summaries(node))
+        return program.value(node.func).kind is not Kind.MODULE and _draws_elsewhere(program, node)
     if program.get(CallGraph).reaches(callee, draws_data):
         return True
     if any(program.value(argument).kind is not Kind.NUMBER for argument in given):
@@ -116,7 +116,12 @@ def draws_data(program: Program, node: ast.Call) -> bool:
         return False
     name = name_called(node)
     is_frame = name == "read" and not node.args  # of a video
-    return is_frame or "sample" in name or "next" in name or steps_an_environment(program, node)
+    is_named = is_frame or "sample" in name or "next" in name
+    return is_named or steps_an_environment(program, node) or _draws_elsewhere(program, node)
+
+
+def _draws_elsewhere(program: Program, node: ast.Call) -> bool:
+    return any(summary.draws for summary in program.summaries(node))
 
 
 _BATCH = re.compile(r"(^|_)batch$")

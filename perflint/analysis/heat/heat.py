@@ -165,10 +165,13 @@ class Heats:
             return name in ("forward", "backward")
         if name in _STEPPING and not owner.is_a("module"):
             return self._program.trains_once(function)
-        return name in STEP_METHODS and self._program.is_module(owner) and not self._trains_in_loop(function)
+        return name in STEP_METHODS and self._program.is_module(owner) and not self._has_steps(function)
 
-    def _trains_in_loop(self, function: Function) -> bool:
-        loops = (each for each in own_nodes(function) if isinstance(each, LOOPS))
+    def _has_steps(self, function: Function) -> bool:
+        """Is it more than one step: does it walk a loader, or train in a loop?"""
+        loops = [each for each in own_nodes(function) if isinstance(each, LOOPS)]
+        if any(self._program.value(each.iter).kind is Kind.LOADER for each in loops if isinstance(each, ast.For)):
+            return True
         return any(steps_optimizer(self._program, each) for loop in loops for each in ast.walk(loop))
 
 

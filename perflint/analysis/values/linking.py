@@ -27,8 +27,9 @@ from perflint.analysis.values.operations import moves_first
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 from perflint.analysis.values.values import ELSEWHERE, OR, Kind
 from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameters_of
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import Function, path_of
 
+_DRAWING = ("rand", "sample", "next", "step", "read", "choice", "shuffle", "permutation")  # in names of what draws data
 _STARTING = ("workers", "multiprocessing", "ProcessPool")  # without one of them, nothing starts processes
 _STAYING = "persistent_workers"
 _DEPTH = 3  # of calls through which an action is followed
@@ -83,7 +84,7 @@ def _summary(
         name,
         _returns(program, function),
         trains,
-        trains and program.get(CallGraph).reaches(function, draws_data),
+        _draws(program, function),
         drops=drops_graph(program, function),
         moves=moves_first(program, function),
         repeats=not trains and program.get(Loops).trains_repeatedly(function),
@@ -98,6 +99,10 @@ def _summary(
         return summary
     starts = program.get(Starts)
     return replace(summary, starts=starts.by_calling(function), loads=starts.by_iterating(function))
+
+
+def _draws(program: Program, function: Function) -> bool:
+    return program.get(_may_draw) and program.get(CallGraph).reaches(function, draws_data)
 
 
 def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -124,6 +129,10 @@ def _start_queries(program: Program) -> set[str]:
     return program.get(Starts).queried
 
 
+def _may_draw(program: Program) -> bool:
+    return any(mark in program.text for mark in _DRAWING)
+
+
 def _may_yield(program: Program) -> bool:
     return "yield" in program.text
 
@@ -135,7 +144,8 @@ def _may_start(program: Program) -> bool:
 def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
     named = dict(named_functions(program.tree)).items()
-    summaries = tuple(Summary(name, _returns(program, each)) for name, each in named if not says_nothing(each))
+    told = ((name, each) for name, each in named if not says_nothing(each))
+    summaries = tuple(Summary(name, _returns(program, each), draws=_draws(program, each)) for name, each in told)
     return replace(outline_of(program), summaries=summaries, edits=edits_of(program))
 
 
