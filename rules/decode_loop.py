@@ -53,12 +53,13 @@ same: `rounding` (the same mathematics, summed in another order), `behaviour` wh
 order. The modules and parameters stay the very same; a Cell's become one call of the function that `nn.LSTM`, `nn.GRU`
 and `nn.RNN` call. Results that may be written to in place are copied out of shared memory. Losses are taken step by
 step with `torch.vmap`, so that each step keeps what it ignores or averages over; so is what no other rule computes for
-all steps. A list that holds one tensor a step is stacked first, which fails where they differ in shape (`behaviour`).
-It assumes that the sequence has at least one step and is as long as the loop goes, that inputs of an RNN with
-`batch_first` have a batch axis, and that no other file registers hooks, builds a module's parts otherwise in a
-subclass, or calls it under autocast on a CPU, where Cells and the RNN compute in other types. Where a proof fails, the
-message names the line and the reason. Where a profile has seen the missing rank or class, there is a candidate with a
-guard (`perflint docs profiling`).
+all steps. A list that holds one tensor a step is stacked first, which fails where they differ in shape, and a loss
+takes what it is given for steps of a tensor, which fails where it is a list (both `behaviour`). It assumes that the
+sequence has at least one step and is as long as the loop goes, that inputs of an RNN with `batch_first` have a batch
+axis, and that no other file registers hooks, builds a module's parts otherwise in a subclass, or calls it under
+autocast on a CPU, where Cells and the RNN compute in other types. Where a proof fails, the message names the line and
+the reason. Where a profile has seen the missing rank or class, there is a candidate with a guard
+(`perflint docs profiling`).
 
 A test whose answer is the same in every step is asked before the loop, even if no step is taken, and the loop is
 rewritten for the answer that allows it. A test that is drawn anew in each step (`random.random() < ratio`) stays: only
@@ -67,15 +68,15 @@ the loop, in the same order, where no step may end it; each step then picks by t
 output, which must have one shape.
 
 *mixed* loops and recurrences are tried at once first; where both ways are open, `perflint verify` races them. They and
-the other kinds are captured as CUDA graphs by `perflint.runtime.graphs`: `exact` where no gradients are recorded, else
-`rounding`, and a candidate that waits for `--unsafe`, because the program then depends on perflint-torch. A function
-that only computes on the device is decorated with `cuda_graph`, below its other decorators. Else the loop, with the
-code around it that computes, or makes what it fills, becomes a function: under `graphed_step` where no gradients are
-recorded, else under `cuda_graph`, if nobody else changes its names or views of its memory. What a function reads back,
-prints, keeps, draws or makes on the host stands in the way, also in functions of its file that it calls, and in
-functions and modules of other files where it can be seen what builds them, or hands them to a constructor; so do other
-modules that a caller hands over, calls that differ each time, and decorators that nobody knows or that do more than
-call the function: they may compile it.
+the other kinds, and *vectorizable* loops of which something can't be proved, are captured as CUDA graphs by
+`perflint.runtime.graphs`: `exact` where no gradients are recorded, else `rounding`, and a candidate that waits for
+`--unsafe`, because the program then depends on perflint-torch. A function that only computes on the device is decorated
+with `cuda_graph`, below its other decorators. Else the loop, with the code around it that computes, or makes what it
+fills, becomes a function: under `graphed_step` where no gradients are recorded, else under `cuda_graph`, if nobody else
+changes its names or views of its memory. What a function reads back, prints, keeps, draws or makes on the host stands
+in the way, also in functions of its file that it calls, and in functions and modules of other files where it can be
+seen what builds them, or hands them to a constructor; so do other modules that a caller hands over, calls that differ
+each time, and decorators that nobody knows or that do more than call the function: they may compile it.
 
 Under `torch.no_grad()`, a loop that ends by a test of what it made becomes a call of `graphed_loop`: the test is read
 once in several steps, and what was computed past the end is dropped; `last_state=False` says that the loop-carried

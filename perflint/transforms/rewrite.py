@@ -61,5 +61,8 @@ def shown(program: Program, node: ast.expr | ast.stmt) -> str:
     """The text of `node` on one line, in backquotes; of a long call, what is called."""
     text = " ".join(program.segment(node).split())
     if len(text) > _LONG and isinstance(node, ast.Call):
-        text = f"{' '.join(program.segment(node.func).split())[-_LONG:]}(...)"
+        called = " ".join(program.segment(node.func).split())
+        if len(called) > _LONG and isinstance(node.func, ast.Attribute):
+            called = f"(...).{node.func.attr}"
+        text = f"{called}(...)"
     return f"`{text if len(text) <= _LONG + 5 else text[:_LONG] + '...'}`"

@@ -26,6 +26,7 @@ from perflint.transforms.capture.obstacles import Obstacles
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, regions, regions_with, shortened
+from perflint.transforms.capture.results import check_returned
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.names import importing, taken_around
 from perflint.transforms.operations import Decorate, Replace, expression
@@ -42,6 +43,8 @@ def graphed(program: Program, loop: PlainLoop) -> Fix:
         fix = _in_chunks(program, loop, end)
         check_aliases(program, loop)
         return fix
+    if isinstance(function := program.function_of(loop), ast.FunctionDef):
+        check_returned(program, loop, function)
     try:
         fix = _whole(program, loop)
         check_aliases(program, loop)
@@ -110,7 +113,8 @@ def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
 
 def _check_sites(program: Program, function: ast.FunctionDef) -> None:
     sites = program.call_sites(function)
-    if len(sites) == 1 and program.function_of(sites[0]) is None and program.heat(sites[0]) is Heat.ONCE:
+    is_once = len(sites) == 1 and program.function_of(sites[0]) is None and program.heat(sites[0]) is Heat.ONCE
+    if is_once and not _is_often_run(program, sites[0]):
         raise Blocked(f"`{function.name}` runs once, and a graph is of use from the third time on", sites[0])
     for site in sites:
         loop = program.hot_loop(site)

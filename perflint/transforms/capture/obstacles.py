@@ -14,7 +14,7 @@ from perflint.analysis.memory.dispatch import may_be_hooked
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, integer, own_nodes, receiver_of, root_of
+from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, integer, method_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.capture.calls import (
     MODES,
@@ -55,6 +55,7 @@ _USES = {
     "index": "needs a tensor's value as an index: use `index_select` or `gather`",
     "if": "tests a tensor: use `torch.where`",
 }
+_ASKED = ("__bool__", "__len__")
 VERDICTS = frozenset({"all", "any"})
 _CONVERT = frozenset(
     f"builtins.{name}" for name in "int float bool complex str repr range max min any all sorted".split()
@@ -246,6 +247,8 @@ def _check_test(program: Program, test: ast.expr) -> None:
         pass
     elif any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
         raise Blocked(f"{shown(program, test)} {_USES['if']}", test)
+    elif isinstance(made := program.value(test).node, ast.ClassDef) and any(method_of(made, each) for each in _ASKED):
+        raise Blocked(f"{shown(program, test)} runs code of `{made.name}`, which a replay would not do", test)
 
 
 def may_read(program: Program, test: ast.expr) -> bool:

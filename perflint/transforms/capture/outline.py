@@ -14,7 +14,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import surely_bound_names
-from perflint.syntax.walk import own_nodes
+from perflint.syntax.walk import own_nodes, receiver_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.capture.host_part import Around, is_within, outermost_of
 from perflint.transforms.capture.late import Late, only_reads
@@ -116,6 +116,9 @@ class Outline:
         if any(isinstance(each, Outer) for each in values):
             self._unset(name.id)
         check_leaf(self.program, name, values)
+        sources = (each.source for each in values if isinstance(each, Definition) and each.source is not None)
+        if any(receiver_of(node, "tolist") for source in sources for node in own_nodes(source)):
+            raise Blocked(f"`{name.id}` holds other numbers in each call: a graph would be of use for no other", name)
         if value.kind in (Kind.MODULE, Kind.OPTIMIZER) and not isinstance(self.region.around, ast.FunctionDef):
             raise Blocked(f"`{name.id}` is another one in each iteration: make it in front of the loop", name)
         walked = getattr(self.region.around, "iter", None)

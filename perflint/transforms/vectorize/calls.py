@@ -22,6 +22,7 @@ from perflint.transforms.vectorize.axes import (
     reshaped,
     with_axes_after,
 )
+from perflint.transforms.vectorize.indexing import taken_for_tensor
 from perflint.transforms.vectorize.modules import (
     Module,
     called_operation,
@@ -41,7 +42,7 @@ _CHOOSE_AXIS = ("softmax", "log_softmax")  # where none is told, by how many the
 
 def lift_call(scope: Scope, node: ast.Call, module: Module | None) -> Value:
     if is_loss(scope, node):
-        return _lift_loss(scope, node, [scope.tensor(each) for each in node.args])
+        return _lift_loss(scope, node, [taken_for_tensor(scope, each) for each in node.args])
     if module is not None:
         return _of_module(scope, node, module)
     operation = called_operation(scope, node)

@@ -15,7 +15,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, elements_of, integer, name_called, path_of
 from perflint.transforms.operations import assignment, expression, new, number, plus, reference, statement, tuple_of
 from perflint.transforms.rewrite import Blocked, shown
-from perflint.transforms.vectorize.modules import check_invariant
+from perflint.transforms.vectorize.modules import check_invariant, invariant
 from perflint.transforms.vectorize.scope import Scope, counter
 from perflint.transforms.vectorize.values import MANY, Batched, Induction, Invariant, Value, indexed, is_full
 
@@ -48,6 +48,17 @@ def sliced(scope: Scope, node: ast.Subscript, base: Batched | Invariant) -> Batc
     if isinstance(base, Batched):
         return _part_of_step(scope, node, base, items)
     return _step(scope, node, node.value, items)
+
+
+def taken_for_tensor(scope: Scope, node: ast.expr) -> Batched | Invariant:
+    """The value of `node`, whose user fails where it is no tensor; what else it may be a step of is taken for one."""
+    whole = node.value if isinstance(node, ast.Subscript) else None
+    if not isinstance(node, ast.Subscript) or whole is None or not path_of(whole) or scope.varies(whole):
+        return scope.tensor(node)
+    if scope.program.value(whole).kind is not Kind.UNKNOWN:
+        return scope.tensor(node)
+    scope.draft.changes.add(f"it fails if {shown(scope.program, whole)} is no tensor")
+    return sliced(scope, node, invariant(scope, whole))
 
 
 def selected(scope: Scope, node: ast.expr, split: Split, item: ast.expr) -> Batched:

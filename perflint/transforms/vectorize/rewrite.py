@@ -313,21 +313,25 @@ def _is_bound(program: Program, node: ast.expr) -> bool:
 
 def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy:
     """The ways that can be proved to give the same, else what stands in the way of each."""
-    ways: list[tuple[Callable[[Program, PlainLoop], Fix], str]] = []
+    tried: list[tuple[str, Fix | Blocked]] = []
     if kind == RECURRENCE and program.get(_runs_rnns):  # it is one for what stands in the way of this
-        ways.append((vectorized_or_unswitched, ""))
+        tried.append(("", _try(program, loop, vectorized_or_unswitched)))
     elif kind not in (AUTOREGRESSIVE, RECURRENCE):
-        ways.append((vectorized_or_unswitched, "not all steps can be computed at once"))
-    if kind != VECTORIZABLE:
-        ways.append((graphed_or_drawn, "no CUDA graph can capture the loop as it is"))
-    tried = [(failed, _try(program, loop, way)) for way, failed in ways]
+        tried.append(("not all steps can be computed at once", _try(program, loop, vectorized_or_unswitched)))
+    is_at_once = bool(tried) and isinstance(tried[0][1], Fix)
+    if kind == VECTORIZABLE and not is_at_once and isinstance(guess := _try(program, loop, speculated), Fix):
+        return Remedy(kind, because, (guess,))
+    if kind != VECTORIZABLE or not is_at_once:  # next to which a graph is no faster
+        failed = "no CUDA graph can capture the loop as it is"
+        tried.append((failed, _try(program, loop, graphed_or_drawn)))
     fixes = tuple(found for _, found in tried if isinstance(found, Fix))
-    if not fixes and kind != AUTOREGRESSIVE and isinstance(guess := _try(program, loop, speculated), Fix):
+    is_open = not fixes and kind not in (AUTOREGRESSIVE, VECTORIZABLE)
+    if is_open and isinstance(guess := _try(program, loop, speculated), Fix):
         return Remedy(kind, because, (guess,))
     if not fixes:
         reasons = (f"{failed}: {found}" for failed, found in tried if failed)
         return Remedy(kind, because, blocked="; ".join(reasons))
-    if kind == RECURRENCE and ways[0][0] is vectorized_or_unswitched and isinstance(tried[0][1], Fix):
+    if kind == RECURRENCE and is_at_once:
         kind, because = VECTORIZABLE, "what it carries is no more than the state of a torch RNN or Cell"
     return Remedy(kind, because, fixes)
 
