@@ -432,7 +432,10 @@ def test_all_rules_can_be_asked_for_as_ruff_spells_it(project: Project) -> None:
 def test_those_who_come_from_ruff_are_told_what_to_type(project: Project) -> None:
     project.program("a.py", "slow()")
     assert "Here: --unsafe" in project.run("check", "--unsafe-fixes").stderr
-    assert "Here: perflint fix" in project.run("check", "--diff").stderr
+    shown = project.run("check", "--diff", "a.py")
+    assert (shown.stdout, shown.exit_code) == (project.run("fix", "a.py").stdout, 1) and "-slow()" in shown.stdout
+    assert project.run("check", "--diff", "--exit-zero", "a.py").exit_code == 0
+    assert "nothing else" in project.run("check", "--diff", "--fix", "a.py").stderr
     assert "perflint check a.py" in project.run("a.py").stderr
 
 

@@ -253,7 +253,7 @@ def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: boo
     yield style.paint("bold green", f"Fixed {head}:") if applied else style.paint("bold", f"Would fix {head}:")
     yield from _table([(alike[0], number, _title(titles[alike])) for alike, number in sorted(fixed.items())])
     if not applied:
-        yield "The same command with `--apply` writes these changes."
+        yield "`perflint fix --apply` with the same paths and options writes these changes."
 
 
 def _title(titles: Sequence[str]) -> str:

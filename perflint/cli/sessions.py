@@ -18,6 +18,7 @@ from perflint.cli.session import configured
 from perflint.documents import NOTEBOOK
 from perflint.documents.disk import write_text
 from perflint.engine import UserError, count
+from perflint.engine.catalogue import all_rules
 from perflint.engine.results import RunResult, figure
 from perflint.engine.rule import Safety
 from perflint.profile import report as profile_report
@@ -214,7 +215,9 @@ class ProfileSession(_Session):
     def _report(self, profile: Profile, ran: Ran) -> Report:
         settings = configured(self._start, self._typed).settings
         if not settings.select:  # advice is worth what it was measured to be
-            settings = replace(settings, extend_select=(*settings.extend_select, "all"))
+            idle = () if profile.is_gpu else (each.name for each in all_rules() if each.needs_gpu)
+            select, ignore = (*settings.extend_select, "all"), (*settings.ignore, *idle)
+            settings = replace(settings, extend_select=select, ignore=ignore)
         files = {Path(os.path.realpath(path)) for record in ran.records for path in (*record.modules, *profile.files)}
         below = [each for each in sorted(files) if each.is_relative_to(self.root) and each.is_file()]
         shown = [Path(os.path.relpath(each)) for each in below]

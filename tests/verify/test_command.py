@@ -137,7 +137,9 @@ def test_without_the_packages_that_it_needs_it_names_them(tmp_path: Path) -> Non
     source = f"{hide}; from perflint.__main__ import main; main()"
     result = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, name) == (2, "train.py")
-    assert result.stderr == "perflint: verify needs psutil: pip install psutil\n"
+    assert result.stderr == "perflint: verify needs psutil: pip install '.[gpu]' " + (
+        "into the environment of your program, in a clone of perflint\n"
+    )
 
 
 def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
