@@ -28,6 +28,18 @@ INTERRUPTED = 130  # what shells say of a command that Ctrl-C ended
 
 
 _OF_RUFF = {  # what those who come from ruff type, and what does it here
+    "--fix": "--apply",
+    "-e": "--exit-zero",
+    "-n": "--no-cache",
+    "-w": "--watch",
+    "--show-files": "--verbose says which are left out",
+    "--show-settings": "perflint config",
+    "--target-version": "the Python that runs perflint says which syntax is valid",
+    "rule": "perflint explain",
+    "linter": "perflint rules",
+    "format": "perflint fix --apply",
+    "clean": "delete .perflint_cache",
+    "version": "perflint --version",
     "--unsafe-fixes": "--unsafe",
     "--fix-only": "perflint fix --apply",
     "--show-fixes": "perflint fix",
@@ -111,6 +123,10 @@ def check(
         "--diff shows what --fix would write, and nothing else": diff
         and (fixes or watch or typed["output_file"] or typed["statistics"]),
     }
+    name = session.settings.output_format
+    refused[f"--statistics has no {name}; choose {', '.join(report.COUNTED)}"] = (
+        typed["statistics"] and name not in report.COUNTED
+    )
     for reason in (each for each, holds in refused.items() if holds):
         raise UserError(reason)
     if diff:
@@ -320,10 +336,12 @@ def _message(error: click.ClickException) -> str:
     message = error.format_message()
     if isinstance(error, click.NoSuchOption) and (instead := _OF_RUFF.get(error.option_name)):
         return f"{message.partition(' (')[0].partition(' Did')[0]} Here: {instead}"
-    word = message.removeprefix("No such command '").partition("'")[0]
-    if message.startswith("No such command") and Path(word).exists():
-        return f"{message} To check it: perflint check {word}"
-    return message
+    if not message.startswith("No such command '"):
+        return message
+    word = message.split("'")[1]
+    if instead := _OF_RUFF.get(word):
+        return f"No such command '{word}'. Here: {instead}"
+    return f"{message} To check it: perflint check {word}" if Path(word).exists() else message
 
 
 def fail(message: str) -> None:

@@ -63,7 +63,8 @@ _NEEDED = ("torch", "psutil", "jinja2")  # by commands that run programs step by
 FILE = click.Path(path_type=Path, dir_okay=False)
 _RULES: dict[str, Any] = {"multiple": True, "shell_complete": complete_selectors, "metavar": "RULES"}
 
-PATHS = click.argument("paths", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[PATHS]...")
+_ANY = click.Path(path_type=Path, allow_dash=True, readable=False)  # what can't be read is a problem of that file
+PATHS = click.argument("paths", nargs=-1, type=_ANY, metavar="[PATHS]...")
 REPORT = _all_of(
     click.option("--output-format", type=click.Choice(FORMATS), help="How to report; full is the default."),
     click.option("--baseline", type=FILE, help="Leave out the findings that this file holds."),

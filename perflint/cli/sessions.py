@@ -176,6 +176,8 @@ def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:
 
 
 class ProfileSession(_Session):
+    is_kept = False
+
     @property
     def page(self) -> Path:
         return self.root / FOLDER / _PAGE
@@ -201,6 +203,7 @@ class ProfileSession(_Session):
             keep(self.root, profile)  # first: what was seen makes candidates of blocked fixes
             report = self._report(profile, ran)
             write_text(self.page, profile_report.page(report))
+            self.is_kept = True
         except OSError as error:
             tell(f"the profile can't be kept: {error.strerror}")
             report = self._report(profile, ran)

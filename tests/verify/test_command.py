@@ -154,6 +154,7 @@ def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypat
     ("arguments", "line"),
     [
         (("missing.py",), "perflint: missing.py: there is no such file to run"),
+        (("empty",), "perflint: empty: there is no __main__.py to run in it"),
         (("broken.py",), "perflint: broken.py:2: is not valid Python: '(' was never closed"),
         (("strange.py",), "perflint: strange.py:1: unknown encoding: of-nobody"),
         (("broken.ipynb",), "perflint: broken.ipynb:1: is not valid JSON: Expecting value"),
@@ -167,6 +168,7 @@ def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypat
 def test_a_users_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], line: str) -> None:
     (tmp_path / "broken.py").write_text("a = 1\nx = (\n")
     (tmp_path / "strange.py").write_text("# coding: of-nobody\n")
+    (tmp_path / "empty").mkdir()
     (tmp_path / "broken.ipynb").write_text("[")
     result = verify(tmp_path, *arguments)
     assert result.returncode == 2
