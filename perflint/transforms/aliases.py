@@ -9,7 +9,7 @@ from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.library import is_library
-from perflint.analysis.memory.locations import Location, Locations, Write
+from perflint.analysis.memory.locations import Location, Locations, Origin, Write
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.roles import FILLS
 from perflint.analysis.program import Program
@@ -101,7 +101,7 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
     held = frozenset().union(*points.cells.held.values())
     kept = {place for place in held if is_made_in(graph, loop, place)}
     for write in [*points.writes]:
-        if write.attribute or steps_optimizer(program, write.node):
+        if write.attribute or steps_weights(program, write):
             continue
         is_made = is_made_in(graph, loop, write.to)
         if graph.is_within(write.node, loop):
@@ -118,6 +118,11 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
             raise Blocked(
                 f"what a step made is kept, and written to in place when the loop is over: {_COPY}", write.node
             )
+
+
+def steps_weights(program: Program, write: Write) -> bool:
+    """Is it the step of an optimizer that, as far as is known, writes to the weights of models alone?"""
+    return write.to.origin is Origin.ANYWHERE and steps_optimizer(program, write.node)
 
 
 def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, write: Write) -> bool:

@@ -7,7 +7,9 @@ import re
 
 from perflint.analysis.data.origins import Attributes
 from perflint.analysis.links import Says
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.dispatch import registers_hooks
+from perflint.analysis.memory.view_writes import asks_for_layout
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
 from perflint.analysis.values.numbers import is_number
@@ -57,6 +59,7 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     keywords = [*_dropped(program, found), *scaled]
     gone = _leading_statements(program, found)
     _check_heads(program, found, query)
+    _check_layout(program, found)
     if program.is_said(Says.TRANSFORMS):  # asked last: the answer is other files', and has this one checked again
         raise Blocked("the fused kernels can't be differentiated twice")
     names = program.of_type(ast.Name, ast.Attribute)
@@ -108,6 +111,14 @@ def _check_heads(program: Program, found: Attention, query: ast.expr) -> None:
     made = operation(program, found.first)
     if (made is not None and made.name == "bmm") or (program.get(Shapes).shape(query).rank or 4) < 4:
         raise Blocked("the fused kernels take four axes: give queries, keys and values one of heads, by `unsqueeze(1)`")
+
+
+def _check_layout(program: Program, found: Attention) -> None:
+    """The kernels give the result in the layout of the queries, a product in that of its shape."""
+    if next(program.get(Memory).writes_after(found.last, found.last), None) is not None:
+        raise Blocked("what is written to the result may depend on its layout, which is that of the queries")
+    if asks_for_layout(program, found.last):
+        raise Blocked("the result would have the layout of the queries: use `.reshape` where `.view` is called on it")
 
 
 def _changes(program: Program, found: Attention, gone: tuple[ast.stmt, ...], made: ast.Call) -> list[Operation]:

@@ -178,17 +178,20 @@ class Graph:
 
     def reaching(self, name: ast.Name) -> frozenset[ast.AST]:
         """The ast.Name or ast.arg nodes whose values a name may have: one that is augmented, before that."""
-        value = self.read(name)
-        found = (each.node for each in sources_of(value) if isinstance(each, Definition)) if value is not None else ()
-        return frozenset(node for node in found if isinstance(node, ast.Name | ast.arg))
+        return frozenset(node for node in self._bound_by(name) if isinstance(node, ast.Name | ast.arg))
 
     @cached_property
     def uses(self) -> dict[ast.AST, list[ast.Name]]:
+        """The names that may have the value bound at a node."""
         found: dict[ast.AST, list[ast.Name]] = {}
         for name in (each for each in self.values if isinstance(each, ast.Name)):
-            for node in self.reaching(name):
+            for node in {*self._bound_by(name)}:
                 found.setdefault(node, []).append(name)
         return found
+
+    def _bound_by(self, name: ast.Name) -> Iterator[ast.AST]:
+        value = self.read(name)
+        return (each.node for each in (sources_of(value) if value else ()) if isinstance(each, Definition))
 
     def readers(self, definition: ast.Name | ast.arg) -> list[ast.Name]:
         """The names that read what is bound at `definition`, and those in functions inside that may."""

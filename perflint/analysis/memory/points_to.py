@@ -324,9 +324,7 @@ class PointsTo(ImplicitCalls):
 
     def _inner_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """A function that is more than called may be kept by somebody, and run at any time."""
-        value = self.graph.value(node)
-        uses = value.uses if value is not None else []
-        calls = [(self.program.parent(use), use) for use in uses]
+        calls = [(self.program.parent(use), use) for use in self.graph.uses.get(node, ())]
         is_only_called = all(
             isinstance(call, ast.Call) and call.func is use and self.program.callee(call) is node for call, use in calls
         )

@@ -83,13 +83,18 @@ def _shows_weights(program: Program, node: ast.AST) -> bool:
     """Is it weights or gradients, or an object of this file whose text is made of such?"""
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
-    if isinstance(node, ast.Name) and any(_is_of_weights(program, each) for each in program.get(Origins).of(node)):
+    if isinstance(node, ast.Name) and is_of_weights(program, node):
         return not is_metadata(node)
     owner = program.value(node).node
     bases = program.lineage(owner) if isinstance(owner, ast.ClassDef) else ()
     texts = (each for base in bases for each in base.body if getattr(each, "name", "") in _TEXTS)
     parts = [each for text in texts for each in ast.walk(text) if isinstance(each, ast.Attribute)]
     return any(each.attr in _OF_WEIGHTS or program.value(each).kind is Kind.MODULE for each in parts)
+
+
+def is_of_weights(program: Program, node: ast.expr) -> bool:
+    """May it be weights or gradients, or a list of them?"""
+    return any(_is_of_weights(program, each) for each in program.get(Origins).of(node))
 
 
 def _is_of_weights(program: Program, source: ast.AST) -> bool:

@@ -13,9 +13,11 @@ from perflint.analysis.memory.library import is_display
 from perflint.analysis.memory.locations import Location, Locations, Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import children, reachable, receiver_of, returned_values, root_of
 from perflint.transforms.aliases import is_made_in
 from perflint.transforms.capture.calls import entry_of
+from perflint.transforms.capture.late import is_of_weights
 from perflint.transforms.capture.region import Region
 from perflint.transforms.rewrite import Blocked
 
@@ -42,6 +44,7 @@ class ResultMemory:
             raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
         is_view = self._is_view(name)
         is_given = is_view and any(map(self._was_there, places)) and not self.is_part_of_output(name, [value])
+        is_given |= any(map(self._may_be_weights, self._sources(name)))
         is_unknown = self._is_strict and not points.is_known and not self.is_own(name)
         if is_unknown or (is_given and not is_only_read):
             raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
@@ -121,9 +124,12 @@ class ResultMemory:
                 is_method = isinstance(node.func, ast.Attribute) and not self.program.qualified(node.func)
                 yield node.func.value if isinstance(node.func, ast.Attribute) and is_method else ast.Constant(None)
 
-    def _is_view(self, name: ast.Name) -> bool:
+    def _sources(self, name: ast.Name) -> Iterator[ast.expr]:
         start: list[ast.expr] = [name]
-        for source in reachable(start, self._choices):
+        return reachable(start, self._choices)
+
+    def _is_view(self, name: ast.Name) -> bool:
+        for source in self._sources(name):
             entry = entry_of(self.program, source) if isinstance(source, ast.Call) else None
             is_part = isinstance(source, ast.Subscript | ast.Attribute)
             shares = entry is not None and entry.shares
@@ -136,6 +142,11 @@ class ResultMemory:
         if not isinstance(source, ast.Call) or entry_of(self.program, source) is not None:
             return False
         return self.program.callee(source) is not None or self.program.value(source.func).kind is Kind.LIBRARY
+
+    def _may_be_weights(self, source: ast.expr) -> bool:
+        """May it be weights or gradients that a function is given, and hands back?"""
+        given = arguments_of(source) if isinstance(source, ast.Call) and self._may_hand_back(source) else ()
+        return any(is_of_weights(self.program, each) for each in given)
 
     def _choices(self, node: ast.expr) -> Sequence[ast.expr]:
         """What may be the value of an expression as it is."""

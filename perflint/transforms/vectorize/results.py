@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences
 from perflint.analysis.memory.aliases import Memory
@@ -17,7 +16,7 @@ from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, is_wide_in
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, elements_of, path_of
-from perflint.transforms.aliases import ELSEWHERE, aliases
+from perflint.transforms.aliases import ELSEWHERE, aliases, steps_weights
 from perflint.transforms.host_code import item_of
 from perflint.transforms.joined import Growth, growth
 from perflint.transforms.names import check_alone
@@ -86,7 +85,7 @@ def check_apart(scope: Scope, names: list[str]) -> None:
     named = [_locations(scope, each) for each in bound]
     kept = [*(points.of(element) for _, element in lists), *named]
     shown = [*(points.of(element) for each, element in lists if not _is_only_joined(scope, each.path)), *named]
-    later = [each for each in [*points.writes] if not (within(each.node, loop) or steps_optimizer(program, each.node))]
+    later = [each for each in [*points.writes] if not (within(each.node, loop) or steps_weights(program, each))]
     for holders, is_changed in ((kept, lambda place: any(each.reaches([place]) for each in later)),
                                 (shown, points.escaping().__contains__)):  # fmt: skip
         for place in frozenset().union(*holders):
