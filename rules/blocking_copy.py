@@ -58,6 +58,7 @@ class BlockingCopy(Rule):
     """Copies of pinned batches to the device, at the method's name."""
 
     group = "sync"
+    needs_gpu = True
     triggers = (".to(", ".cuda(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

@@ -54,6 +54,7 @@ class DataParallel(Rule):
 
     group = "compute"
     severity = Severity.ADVICE
+    needs_gpu = True
     triggers = ("DataParallel", "data_parallel")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ class DeadGraph(Rule):
         dead = [each for each in places if each.run not in evaluated]
         for each in dead:
             fixes, blocked = api.tried(_fix, program, each, dead)
-            message = f"`{program.segment(each.run.func)}` builds a graph, {each.fate}"
+            message = f"calling `{program.segment(each.run.func)}` builds a graph, {each.fate}"
             cut, by = each.end(program) if each.is_at_once else None, program.hot_by(each.run)
             span = api.call_span(program, cut) if cut is not None else program.span(each.run)
             yield self.finding(span, message, kind="detach", fixes=fixes, blocked=blocked, hot_by=by)

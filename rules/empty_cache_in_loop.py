@@ -55,6 +55,10 @@ _MESSAGES = {
     "synchronize": "the host waits in every step until the device has computed all that is queued",
     "anomaly": "each operation is recorded with its traceback, and each gradient looked through for NaN",
 }
+_PROVISOS = {
+    "cache": "if the memory suffices without it",
+    "synchronize": "if nothing else relies on the wait",
+}
 
 
 class EmptyCacheInLoop(Rule):
@@ -62,6 +66,7 @@ class EmptyCacheInLoop(Rule):
 
     group = "sync"
     severity = Severity.ADVICE
+    needs_gpu = True
     triggers = ("empty_cache", "synchronize", "detect_anomaly")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
@@ -104,4 +109,5 @@ def _fix(program: Program, call: ast.Call, kind: str) -> Fix:
         raise Blocked("nothing would be left of the block around it")
     if kind == "synchronize" and _OTHERS.search(program.text):
         raise Blocked("other streams, processes or libraries may wait for it")
-    return Fix("delete it", Safety.BEHAVIOUR, api.rewrite(program, api.ReplaceStatements((statement,), ())))
+    title = f"delete it, {_PROVISOS[kind]}"
+    return Fix(title, Safety.BEHAVIOUR, api.rewrite(program, api.ReplaceStatements((statement,), ())))

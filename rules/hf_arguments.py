@@ -79,4 +79,4 @@ def _fix(program: Program, call: ast.Call, missing: list[str]) -> Fix:
     if program.is_script and not any(map(api.is_main_guard, program.tree.body)):
         raise Blocked("workers that are spawned would train, too: there is no main guard")
     change = api.rewrite(program, api.AddKeywords(call, (("dataloader_num_workers", api.number(4)),)))
-    return Fix("add dataloader_num_workers=4", Safety.BEHAVIOUR, change)
+    return Fix("add dataloader_num_workers=4 (workers may draw other random numbers)", Safety.BEHAVIOUR, change)

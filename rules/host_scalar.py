@@ -58,6 +58,7 @@ class HostScalar(Rule):
     """Tensors made of Python's numbers, at places that run in every step."""
 
     group = "sync"
+    needs_gpu = True
     triggers = ("tensor(", "Tensor(", ".new(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Blocked, Finding, Fix, Made, Move, Options, Program, Rule
+from perflint.api import Blocked, Finding, Fix, Made, Move, Options, Program, Rule, Safety
 
 _COUNTING = frozenset({"builtins.range", "builtins.enumerate"})
 _INSTEAD = ("write `torch.empty`, or `torch.full`", "it draws where the tensors are of which the distribution is made")
@@ -55,6 +55,7 @@ class HostTensor(Rule):
     """Moves of what was made on the host just before, at places that run in every step."""
 
     group = "memory"
+    needs_gpu = True
     triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
@@ -113,6 +114,7 @@ def _fix(program: Program, move: Move, made: Made) -> Fix:
         tensor = made.call
     moved = [] if move.like is not None and not folds else [api.Replace(move.call, tensor)]
     title = "make it on the device: " + ", ".join(f"{name}={ast.unparse(value)}" for name, value in keywords)
+    title += ", which draws other random numbers" if made.safety is Safety.BEHAVIOUR else ""
     return Fix(title, made.safety, api.rewrite(program, api.AddKeywords(made.call, tuple(keywords)), *moved))
 
 

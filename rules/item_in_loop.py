@@ -116,6 +116,7 @@ class ItemInLoop(Rule):
     """`.item()` on a device tensor, at a place that runs every step."""
 
     group = "sync"
+    needs_gpu = True
     triggers = (".item", "item()")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

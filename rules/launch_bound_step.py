@@ -100,6 +100,7 @@ class LaunchBoundStep(Rule):
 
     group = "overhead"
     severity = Severity.ADVICE
+    needs_gpu = True
     triggers = ("backward(",)
     regimes = ("overhead", "host reads")
 

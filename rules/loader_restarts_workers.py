@@ -101,7 +101,8 @@ def _fix(program: Program, loader: api.LoaderCall, found: Restarts) -> Fix:
         raise Blocked("the number of workers would be computed twice")
     value = api.expression("True") if is_sure else api.expression("{workers} > 0", workers=workers)
     change = api.rewrite(program, api.AddKeywords(loader.call, (("persistent_workers", value),)))
-    return Fix(f"add persistent_workers={ast.unparse(value)}", Safety.BEHAVIOUR, change)
+    title = f"add persistent_workers={ast.unparse(value)} (workers keep their memory, and draw other random numbers)"
+    return Fix(title, Safety.BEHAVIOUR, change)
 
 
 def _is_changed(program: Program, found: Restarts) -> bool:

@@ -50,6 +50,7 @@ class MaskRead(Rule):
     """Reads with masks that no step changes, at the first with each."""
 
     group = "sync"
+    needs_gpu = True
     triggers = ("mask]",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

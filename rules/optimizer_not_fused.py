@@ -72,6 +72,7 @@ class OptimizerNotFused(Rule):
 
     group = "overhead"
     severity = Severity.ADVICE
+    needs_gpu = True
     regimes = ("overhead", "host reads", "memory")
     setting = "fused-optimizer"
     triggers = ("Adam", "SGD")

@@ -58,6 +58,7 @@ class PrecisionLeft(Rule):
 
     group = "compute"
     severity = Severity.ADVICE
+    needs_gpu = True
     regimes = ("compute",)
     setting = "tf32"
     triggers = ("torch", "train")

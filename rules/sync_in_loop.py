@@ -78,6 +78,7 @@ class SyncInLoop(Rule):
     """A read of a device tensor other than by item(), at a place that runs every step."""
 
     group = "sync"
+    needs_gpu = True
     triggers = ("torch", "cpu()", "numpy()", "tolist()")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

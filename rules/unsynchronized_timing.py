@@ -34,8 +34,7 @@ print((time.perf_counter() - start) / 100)
 
 ## Fix safety
 
-There is no fix: waiting is right in a benchmark, and costs time in training, where `torch.cuda.Event` measures
-without waiting. It is advice, as nothing gets faster by it.
+There is no fix: waiting is right in a benchmark, but costs time in training, where `torch.cuda.Event` needs no wait.
 """
 
 from __future__ import annotations
@@ -62,6 +61,7 @@ class UnsynchronizedTiming(Rule):
 
     group = "measure"
     severity = Severity.ADVICE
+    needs_gpu = True
     triggers = ("time()", "perf_counter", "monotonic", "time_ns()", "default_timer")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

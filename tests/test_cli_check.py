@@ -382,10 +382,19 @@ def test_ctrl_c_ends_the_run_quietly(tmp_path: Path) -> None:
     assert (process.returncode, output, errors) == (130, b"", b"")
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_entered_is_one_line(project: Project) -> None:
+    closed = Path(project.program("closed/a.py", "slow()")).parent
+    closed.chmod(0)
+    said = [project.run("check", name).stderr for name in ("closed", "closed/a.py")]
+    closed.chmod(0o700)
+    assert said == ["perflint: closed: Permission denied\n", "perflint: closed/a.py: Permission denied\n"]
+
+
 def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
     script = (
-        "import os, sys; from perflint.cli.commands import cli\n"
-        "os.rmdir(os.getcwd()); sys.argv = ['perflint', 'check']; cli()"
+        "import os, sys; from perflint.__main__ import main\n"
+        "os.rmdir(os.getcwd()); sys.argv = ['perflint', 'check']; main()"
     )
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (2, "perflint: the working directory does not exist any more\n")
@@ -432,8 +441,15 @@ def test_all_rules_can_be_asked_for_as_ruff_spells_it(project: Project) -> None:
 def test_those_who_come_from_ruff_are_told_what_to_type(project: Project) -> None:
     project.program("a.py", "slow()")
     assert "Here: --unsafe" in project.run("check", "--unsafe-fixes").stderr
-    assert "Here: perflint fix" in project.run("check", "--diff").stderr
+    shown = project.run("check", "--diff", "a.py")
+    assert (shown.stdout, shown.exit_code) == (project.run("fix", "a.py").stdout, 1) and "-slow()" in shown.stdout
+    assert project.run("check", "--diff", "--exit-zero", "a.py").exit_code == 0
+    assert "nothing else" in project.run("check", "--diff", "--fix", "a.py").stderr
     assert "perflint check a.py" in project.run("a.py").stderr
+    assert "Here: perflint explain" in project.run("rule", "slow-call").stderr
+    assert "Here: --apply" in project.run("fix", "--fix", "a.py").stderr
+    assert "Here: --watch" in project.run("check", "-w", "a.py").stderr
+    assert "--statistics has no sarif" in project.run("check", "--statistics", "--output-format", "sarif").stderr
 
 
 def test_a_watch_sees_each_change(tmp_path: Path) -> None:

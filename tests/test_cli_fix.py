@@ -27,7 +27,7 @@ def test_a_diff_is_shown_and_nothing_is_written(project: Project) -> None:
     result = project.run("fix")
     assert result.exit_code == 1
     assert result.stdout == "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n import torch\n-slow()\n+fast()\n"
-    assert "with `--apply` writes" in result.stderr
+    assert "`perflint fix --apply` with the same paths" in result.stderr
     assert project.read("a.py") == "import torch\nslow()\n"
 
 

@@ -74,6 +74,7 @@ def test_an_unknown_rule_is_one_line_with_a_suggestion() -> None:
     result = _run("explain", "slow-exampel")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "perflint: unknown rule 'slow-exampel'; did you mean slow-example?\n"
+    assert "did you mean slow-example?" in _run("explain", "slow").stderr
 
 
 def test_every_group_is_explained() -> None:

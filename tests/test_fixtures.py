@@ -65,6 +65,12 @@ def test_what_has_no_fix_says_what_blocks_it(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", BEFORE, ids=_id)
+def test_what_may_change_results_says_when(case: Case) -> None:
+    titles = [fix.title for each in case.findings() for fix in each.fixes if fix.safety is Safety.BEHAVIOUR]
+    assert [title for title in titles if not re.search(r", (if|where|which|whose|as|whatever)\b|; | \(", title)] == []
+
+
+@pytest.mark.parametrize("case", BEFORE, ids=_id)
 def test_a_fixed_program_parses_is_settled_and_keeps_its_comments(case: Case) -> None:
     unsafe = case.fixed(True).text
     for text in {case.fixed(False).text, unsafe} - {case.text}:

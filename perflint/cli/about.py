@@ -113,7 +113,7 @@ def server() -> int:
     try:
         from perflint.server import editor
     except ModuleNotFoundError as error:
-        raise UserError(f"{error.name} is missing: pip install pygls") from None
+        raise UserError(f"{error.name} is missing: pip install '.[server]' in a clone of perflint") from None
     editor.server().start_io()
     return 0
 

@@ -87,7 +87,10 @@ def answer() -> int | None:
 
 
 def _caches() -> list[Path]:
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it is gone, as whoever reads the settings says
+        return []
     return [folder / CACHE for folder in (here, *here.parents)]
 
 

@@ -28,10 +28,21 @@ INTERRUPTED = 130  # what shells say of a command that Ctrl-C ended
 
 
 _OF_RUFF = {  # what those who come from ruff type, and what does it here
+    "--fix": "--apply",
+    "-e": "--exit-zero",
+    "-n": "--no-cache",
+    "-w": "--watch",
+    "--show-files": "--verbose says which are left out",
+    "--show-settings": "perflint config",
+    "--target-version": "the Python that runs perflint says which syntax is valid",
+    "rule": "perflint explain",
+    "linter": "perflint rules",
+    "format": "perflint fix --apply",
+    "clean": "delete .perflint_cache",
+    "version": "perflint --version",
     "--unsafe-fixes": "--unsafe",
     "--fix-only": "perflint fix --apply",
     "--show-fixes": "perflint fix",
-    "--diff": "perflint fix",
     "--preview": "--select ALL reports advice, too",
     "--no-fix": "check writes nothing without --fix",
     "--add-noqa": "--add-ignore",
@@ -85,7 +96,13 @@ def cli(ctx: click.Context) -> int:
 @options.SETTINGS
 @options.FILES
 def check(
-    paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool, fixes: bool, watch: bool, **typed: Any
+    paths: tuple[Path, ...],
+    write_baseline: Path | None,
+    add_ignore: bool,
+    fixes: bool,
+    diff: bool,
+    watch: bool,
+    **typed: Any,
 ) -> int:
     """Report what is slow in PATHS: files, folders, or - for standard input. The default is the working directory.
 
@@ -95,17 +112,26 @@ def check(
 
     collect_seldom()
     session = Session.of(paths, typed)
-    if add_ignore and write_baseline:
-        raise UserError("--add-ignore and --write-baseline both accept the findings; choose one")
-    if session.reads_stdin and (add_ignore or write_baseline):
-        raise UserError("the findings in standard input can't be accepted")
-    if session.reads_stdin and (fixes or watch):
-        raise UserError("standard input can't be written or watched; `perflint fix -` prints the fixed program")
-    if typed["unsafe"] and not fixes:
-        raise UserError("--unsafe is about what --fix writes; add --fix")
-    if write_baseline or add_ignore:
-        if fixes or watch:
-            raise UserError("findings can't be accepted and fixed, or watched, at once; choose one")
+    accepts = bool(write_baseline or add_ignore)
+    refused = {
+        "--add-ignore and --write-baseline both accept the findings; choose one": add_ignore and write_baseline,
+        "the findings in standard input can't be accepted": session.reads_stdin and accepts,
+        "standard input can't be written or watched; `perflint fix -` prints the fixed program": session.reads_stdin
+        and (fixes or diff or watch),
+        "--unsafe is about what --fix writes; add --fix, or --diff": typed["unsafe"] and not (fixes or diff),
+        "findings can't be accepted and fixed, or watched, at once; choose one": accepts and (fixes or diff or watch),
+        "--diff shows what --fix would write, and nothing else": diff
+        and (fixes or watch or typed["output_file"] or typed["statistics"]),
+    }
+    name = session.settings.output_format
+    refused[f"--statistics has no {name}; choose {', '.join(report.COUNTED)}"] = (
+        typed["statistics"] and name not in report.COUNTED
+    )
+    for reason in (each for each, holds in refused.items() if holds):
+        raise UserError(reason)
+    if diff:
+        return _fix(session, typed, apply=False)
+    if accepts:
         result, _ = _run(session, typed)
         if write_baseline:
             return _write_baseline(result, write_baseline)
@@ -168,8 +194,7 @@ def fix(paths: tuple[Path, ...], apply: bool, verified: bool, exit_zero: bool, *
         patch, data = session.fix_stdin(sys.stdin.buffer.read())
         console.emit(data)
         return _tell_fixes([patch], (), _style(typed, err=True), written=True)
-    code = _fix(session, typed, apply=apply, verified=verified)
-    return CLEAN if exit_zero and code == FOUND else code
+    return _fix(session, {**typed, "exit_zero": exit_zero}, apply=apply, verified=verified)
 
 
 def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool = False) -> int:
@@ -187,7 +212,8 @@ def _fix(session: Session, typed: dict[str, Any], *, apply: bool, verified: bool
         patches, errors = write_all(patches)
     else:
         _show_diffs(patches, typed)
-    return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
+    code = _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
+    return CLEAN if typed["exit_zero"] and code == FOUND else code
 
 
 _ABOUT = (about.explain, about.rules, about.docs, about.config, about.completion, about.server)
@@ -310,10 +336,12 @@ def _message(error: click.ClickException) -> str:
     message = error.format_message()
     if isinstance(error, click.NoSuchOption) and (instead := _OF_RUFF.get(error.option_name)):
         return f"{message.partition(' (')[0].partition(' Did')[0]} Here: {instead}"
-    word = message.removeprefix("No such command '").partition("'")[0]
-    if message.startswith("No such command") and Path(word).exists():
-        return f"{message} To check it: perflint check {word}"
-    return message
+    if not message.startswith("No such command '"):
+        return message
+    word = message.split("'")[1]
+    if instead := _OF_RUFF.get(word):
+        return f"No such command '{word}'. Here: {instead}"
+    return f"{message} To check it: perflint check {word}" if Path(word).exists() else message
 
 
 def fail(message: str) -> None:

@@ -63,7 +63,8 @@ _NEEDED = ("torch", "psutil", "jinja2")  # by commands that run programs step by
 FILE = click.Path(path_type=Path, dir_okay=False)
 _RULES: dict[str, Any] = {"multiple": True, "shell_complete": complete_selectors, "metavar": "RULES"}
 
-PATHS = click.argument("paths", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[PATHS]...")
+_ANY = click.Path(path_type=Path, allow_dash=True, readable=False)  # what can't be read is a problem of that file
+PATHS = click.argument("paths", nargs=-1, type=_ANY, metavar="[PATHS]...")
 REPORT = _all_of(
     click.option("--output-format", type=click.Choice(FORMATS), help="How to report; full is the default."),
     click.option("--baseline", type=FILE, help="Leave out the findings that this file holds."),
@@ -80,6 +81,7 @@ CHECK = _all_of(
     click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of showing them."),
     EXIT_ZERO,
     click.option("--fix", "fixes", is_flag=True, help="Write the fixes first, as `fix --apply` does; report the rest."),
+    click.option("--diff", is_flag=True, help="Show what --fix would write, as `fix` does, and report nothing."),
     click.option("--watch", is_flag=True, help="Check again whenever one of the files changes, until Ctrl-C."),
     click.option("--write-baseline", type=FILE, help="Accept today's findings: put them into this file."),
     click.option("--add-ignore", is_flag=True, help="Accept today's findings: give each a comment that ignores it."),
@@ -131,7 +133,8 @@ def check_environment(command: str) -> None:
         raise UserError(f"{command} doesn't run on Windows: run it in WSL")
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        raise UserError(f"{command} needs {', '.join(missing)}: pip install {' '.join(missing)}")
+        where = "into the environment of your program, in a clone of perflint"
+        raise UserError(f"{command} needs {', '.join(missing)}: pip install '.[gpu]' {where}")
 
 
 def overrides(typed: Mapping[str, Any]) -> dict[str, object]:

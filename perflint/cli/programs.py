@@ -63,7 +63,7 @@ def run(
         return _printed(_last_lines(program[0] if program else ""))
     if not program:
         raise click.UsageError("Missing argument 'SCRIPT [ARGS]...'.")
-    if not is_module and not Path(program[0]).exists():
+    if not is_module and not os.access(program[0], os.F_OK):
         raise UserError(f"{program[0]}: there is no such file to run")
     named = Program(program[0], program[1:], is_module, quiet)
     if dry_run:
@@ -166,7 +166,8 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
     else:
         style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
         console.show(summary(report, style))
-    tell(f"the page is {session.page}")
+    if session.is_kept:
+        tell(f"the page is {session.page}")
     return DONE
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,9 +45,21 @@ def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
         Path.cwd()
     except FileNotFoundError:
         raise UserError("the working directory does not exist any more") from None
+    for path in paths:
+        _enter(path)
     return configured(
         _folder([(typed.get("stdin_filename") or Path()) if path == STDIN else path for path in paths]), typed
     )
+
+
+def _enter(path: Path) -> None:
+    """Raise UserError for a folder that can't be read, or what lies in one."""
+    try:
+        closed = stat.S_ISDIR(path.stat().st_mode) and not os.access(path, os.R_OK | os.X_OK)
+    except OSError as error:  # of which others are told where files are looked for
+        closed = isinstance(error, PermissionError)
+    if closed:
+        raise UserError(f"{path}: Permission denied")
 
 
 def _folder(paths: Sequence[Path]) -> Path:
@@ -178,7 +191,7 @@ def add_ignores(result: RunResult, settings: Settings) -> Ignored:
         try:
             added = _add(file, rules.at(Path(file.path)), settings, result.contexts.get(file.path, ALONE))
         except (Unreadable, Unwritable, ValueError) as error:
-            errors.append(f"{file.path}: no comment was added: {error}")
+            errors.append(f"{file.path}: no comment was added: {str(error).removeprefix(f'{file.path}: ')}")
             continue
         findings += added
         files += bool(added)
@@ -253,7 +266,7 @@ def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: boo
     yield style.paint("bold green", f"Fixed {head}:") if applied else style.paint("bold", f"Would fix {head}:")
     yield from _table([(alike[0], number, _title(titles[alike])) for alike, number in sorted(fixed.items())])
     if not applied:
-        yield "The same command with `--apply` writes these changes."
+        yield "`perflint fix --apply` with the same paths and options writes these changes."
 
 
 def _title(titles: Sequence[str]) -> str:

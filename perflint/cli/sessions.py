@@ -18,6 +18,7 @@ from perflint.cli.session import configured
 from perflint.documents import NOTEBOOK
 from perflint.documents.disk import write_text
 from perflint.engine import UserError, count
+from perflint.engine.catalogue import all_rules
 from perflint.engine.results import RunResult, figure
 from perflint.engine.rule import Safety
 from perflint.profile import report as profile_report
@@ -175,6 +176,8 @@ def _closure(program: Program, root: Path, notes: Notes) -> Closure | None:
 
 
 class ProfileSession(_Session):
+    is_kept = False
+
     @property
     def page(self) -> Path:
         return self.root / FOLDER / _PAGE
@@ -200,6 +203,7 @@ class ProfileSession(_Session):
             keep(self.root, profile)  # first: what was seen makes candidates of blocked fixes
             report = self._report(profile, ran)
             write_text(self.page, profile_report.page(report))
+            self.is_kept = True
         except OSError as error:
             tell(f"the profile can't be kept: {error.strerror}")
             report = self._report(profile, ran)
@@ -214,7 +218,9 @@ class ProfileSession(_Session):
     def _report(self, profile: Profile, ran: Ran) -> Report:
         settings = configured(self._start, self._typed).settings
         if not settings.select:  # advice is worth what it was measured to be
-            settings = replace(settings, extend_select=(*settings.extend_select, "all"))
+            idle = () if profile.is_gpu else (each.name for each in all_rules() if each.needs_gpu)
+            select, ignore = (*settings.extend_select, "all"), (*settings.ignore, *idle)
+            settings = replace(settings, extend_select=select, ignore=ignore)
         files = {Path(os.path.realpath(path)) for record in ran.records for path in (*record.modules, *profile.files)}
         below = [each for each in sorted(files) if each.is_relative_to(self.root) and each.is_file()]
         shown = [Path(os.path.relpath(each)) for each in below]

@@ -247,7 +247,7 @@ def _diagnostics(document: Document, findings: Sequence[Finding], edits: bool) -
             finding.rule,
             finding.kind,
             finding.severity,
-            f"{finding.message}{_why_hot(hot_by)}",
+            f"{document.cited(finding.message)}{_why_hot(hot_by)}",
             start,
             end,
             fixes,

@@ -82,6 +82,7 @@ class Rule(ABC):
     `triggers`: the text of a file in which the rule can fire contains one of these (the cheap screen). Empty: any file.
     `at_run_time`: what `perflint run` does instead of the rule's fixes, because a run knows more than the text; see
     `perflint.shim.session`. Empty: it applies the fixes.
+    `needs_gpu`: where there is no GPU, the defect costs nothing.
     `regimes`: what bounds the steps in which `perflint tune` tries the fixes of a rule that is advice, on a GPU.
     `setting`: that of `perflint tune` which its fixes make in the source, and in whose place they are tried there.
     """
@@ -92,6 +93,7 @@ class Rule(ABC):
     severity: ClassVar[Severity] = Severity.WARNING
     triggers: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[Mapping[str, Option]] = {}
+    needs_gpu: ClassVar[bool] = False
     at_run_time: ClassVar[str] = ""
     regimes: ClassVar[tuple[str, ...]] = ()
     setting: ClassVar[str] = ""

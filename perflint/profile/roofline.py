@@ -150,7 +150,7 @@ def _point(operation: Operation, record: Record, steps: int) -> Point:
     return Point(
         operation.name.removeprefix("aten::"),
         operation.kernel,
-        _format(operation, record.settings),
+        _format(operation, record),
         operation.calls / steps,
         max(operation.seconds, 1e-9) / steps,
         (counted or elements) * operation.calls / steps,
@@ -160,12 +160,11 @@ def _point(operation: Operation, record: Record, steps: int) -> Point:
     )
 
 
-def _format(operation: Operation, settings: Mapping[str, str]) -> str:
+def _format(operation: Operation, record: Record) -> str:
     name = next((_FORMATS[each] for each in operation.types if each in _FORMATS), "")
-    setting = settings.get("conv" if "conv" in operation.name else "matmul", "highest")
-    return (
-        "tf32" if name == "fp32" and setting != "highest" and of_operation(operation.name) is Regime.COMPUTE else name
-    )
+    setting = record.settings.get("conv" if "conv" in operation.name else "matmul", "highest")
+    is_converted = record.is_gpu and setting != "highest" and of_operation(operation.name) is Regime.COMPUTE
+    return "tf32" if name == "fp32" and is_converted else name
 
 
 def moved(operation: Operation) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perflint.documents.lines import at_line
+from perflint.engine import count
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.results import Diagnostic, RunResult, figure
 from perflint.engine.rule import Severity
@@ -186,7 +187,7 @@ def _cut(line: str, width: int, style: Style) -> str:
 def _summary(report: Report, style: Style) -> Iterator[str]:
     profile = report.profile
     yield from _wrapped(printable(report.sentence), style)
-    yield f"{printable(profile.device)}; {profile.steps} steps ({profile.unit}), {_slowdown(profile)}"
+    yield f"{printable(profile.device)}; {count(profile.steps, 'step')} ({profile.unit}), {_slowdown(profile)}"
     if not profile.is_gpu:
         yield "No GPU is in use: this is where the time of the CPU goes."
     for text in filter(None, (report.straggler, *profile.notes)):

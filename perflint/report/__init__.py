@@ -21,6 +21,7 @@ _RENDERERS = {
 }
 FORMATS = tuple(_RENDERERS)
 FOR_HUMANS = ("full", "concise")
+COUNTED = (*FOR_HUMANS, "json", "json-lines")  # those that tell how many findings a rule has
 WITH_EDITS = ("json", "json-lines", "sarif")  # those that tell what a fix changes
 
 

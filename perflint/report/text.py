@@ -36,6 +36,7 @@ def concise(result: RunResult, style: Style) -> str:
             mark = f" {style.paint('green', '[*]')}" if is_fixable(each) else ""
             rule = style.paint(LOOKS[each.severity], each.rule)
             obstacle = f"; not fixed: {printable(each.blocked)}" if each.blocked else ""
+            obstacle = "; its fix needs --unsafe" if each.fixes and not mark else obstacle
             lines.append(f"{place(each.path, each.start)}: {rule}{mark} {printable(each.message)}{obstacle}")
     return "".join(f"{line}\n" for line in [*lines, summary(result, style)] if line)
 

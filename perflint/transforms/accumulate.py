@@ -76,7 +76,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         raise Blocked("a whole tensor is copied, not one number")
     if not read.converts_to:
         check_real(program, read.base)
-    safety = _linear(program, read, added)
+    safety, proviso = _linear(program, read, added), ""
     found = accumulator_of(program, read, statement, path)
     starts = _starting_values(program, found)
     may_be_integer = any(isinstance(each, int) for each in starts)
@@ -92,12 +92,12 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
             _is_small(program, each) for each in _others(program, read.top, added)
         )
         if not bounded or any(abs(each) > _MUCH for each in starts):
-            safety = Safety.BEHAVIOUR  # it wraps at 2**63, where a Python number does not
+            safety, proviso = Safety.BEHAVIOUR, ", where it stays below 2**63"
     else:
         if read.converts_to == "int":
             raise Blocked("int() cuts the value off in every iteration")
         if kind != FLOAT and may_be_integer:
-            safety = Safety.BEHAVIOUR  # were it an integer, the sum would have been one
+            safety, proviso = Safety.BEHAVIOUR, ", as a float, also where integers are added"
         suffix, convert = ".detach().double()", "float"
         if number_kind(program, read.base) == INTEGER:
             suffix = ".double()"
@@ -115,10 +115,11 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     change = rewrite(program, read.replaced(suffix), *inside, *behind)
     when = "read it once, after the loop" if behind else "read it where that is needed"
     if shape_of_one(program, read.base):
-        safety, when = Safety.BEHAVIOUR, f"{when}{ANY_SHAPE}"
+        safety, proviso = Safety.BEHAVIOUR, ANY_SHAPE
     if keeps_integer and behind:
-        safety, when = Safety.BEHAVIOUR, f"{when}, where it is 0.0 and not 0 if nothing was added"
-    return Fix(f"add `{path}` up on the device and {when}", safety, change)
+        proviso = proviso or ", where it is 0.0 and not 0 if nothing was added"
+        safety = Safety.BEHAVIOUR
+    return Fix(f"add `{path}` up on the device and {when}{proviso}", safety, change)
 
 
 def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:

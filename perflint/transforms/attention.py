@@ -76,6 +76,7 @@ def fused_attention(program: Program, found: Attention) -> Fix:
     if module.startswith("self.") and program.value(found.softmax.func).kind is Kind.MODULE:
         assumed.append(f"`{module}` may be left unused")
     proviso = f", if {' and '.join(assumed)}" if assumed else ""
+    proviso += ", whose dropout draws other random numbers" if found.kept else ""
     safety = Safety.BEHAVIOUR if found.kept or assumed else Safety.ROUNDING
     return Fix(f"compute it by one kernel{proviso}: {_NAME}", safety, change)
 

@@ -130,7 +130,7 @@ class _Filling(cst.CSTTransformer):
         if isinstance(node, cst.Call):
             name = node.func.value if isinstance(node.func, cst.Name) else ""
             if name in self._coder.rows:
-                return _in_rows(node.args[0].value, self._coder.rows[name], self._coder.indent)
+                return laid_out(node.args[0].value, self._coder.rows[name], self._coder.indent)
             only = node.args[0].value if len(node.args) == 1 else None
             if isinstance(only, cst.GeneratorExp):  # which ast gives brackets of its own
                 return node.with_changes(args=[node.args[0].with_changes(value=only.with_changes(lpar=(), rpar=()))])
@@ -180,7 +180,7 @@ def _inner(node: cst.CSTNode) -> cst.CSTNode | None:
     return next((part.item if isinstance(part, cst.From) else part for part in parts if part is not None), None)
 
 
-def _in_rows(node: cst.BaseExpression, rows: tuple[int, ...], indent: str) -> cst.BaseExpression:
+def laid_out(node: cst.BaseExpression, rows: tuple[int, ...], indent: str) -> cst.BaseExpression:
     parts: Sequence[Any] = node.args if isinstance(node, cst.Call) else node.elements  # type: ignore[attr-defined]
     ends = set(itertools.accumulate(rows))
     row, end, blank = _line_break(indent), _line_break(""), cst.SimpleWhitespace(" ")
@@ -216,7 +216,7 @@ def fitted(call: cst.Call, line: str, indent: str, width: int, deeper: str = "")
     bare = (_MODULE.code_for_node(each.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for each in call.args)
     count, column = len(call.args), len(line) - len(line.lstrip())
     fits = column + len(indent) + len(", ".join(bare)) <= width
-    broken = _in_rows(call, (count,) if fits else (1,) * count, indent).visit(_Deeper(deeper))
+    broken = laid_out(call, (count,) if fits else (1,) * count, indent).visit(_Deeper(deeper))
     return cst.ensure_type(broken, cst.Call)
 
 
@@ -298,91 +298,3 @@ def with_blocks(node: Line, blocks: dict[str, Sequence[Line]], unit: str | None)
         clause = getattr(node, name)
         changes[name] = block if isinstance(clause, cst.BaseSuite) else clause.with_changes(body=block)
     return node.with_changes(**changes)
-
-
-_OPEN, _CLOSE = "([{", ")]}"
-_EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-_NOTHING, _BLANK = cst.SimpleWhitespace(""), cst.SimpleWhitespace(" ")
-
-Given = Sequence[tuple[str, cst.BaseExpression]]
-
-
-def with_keywords(trees: Trees, old: cst.Call, call: cst.Call, given: Given) -> cst.Call:
-    """`call`, which was `old`, with these keywords before any `**`; on lines of their own where its arguments are."""
-    place = next((at for at, each in enumerate(call.args) if each.star == "**"), len(call.args))
-    front, rest = call.args[:place], call.args[place:]
-    equal = next((each.equal for each in reversed(call.args) if isinstance(each.equal, cst.AssignEqual)), _EQUAL)
-    fresh = [cst.Arg(value, cst.Name(name), equal=equal) for name, value in given]
-    if not front:
-        fresh = _parted(fresh, _BLANK)
-        return call.with_changes(args=[*fresh, *rest] if rest else [*fresh[:-1], _last(fresh[-1])])
-    above = front[-2].comma.whitespace_after if len(front) > 1 else call.whitespace_before_args  # type: ignore[union-attr]
-    first = None if isinstance(above, cst.ParenthesizedWhitespace) else _inline(trees, old, place - 1, given)
-    return call.with_changes(args=[*_behind(front, fresh, above, first), *rest])
-
-
-def with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:
-    assert not isinstance(node.names, cst.ImportStar)
-    above = node.lpar.whitespace_after if isinstance(node.lpar, cst.LeftParen) else _BLANK
-    fresh = [cst.ImportAlias(cst.Name(name)) for name in names]
-    return node.with_changes(names=_behind(node.names, fresh, above))
-
-
-def _behind(
-    front: Sequence[Any],
-    fresh: Sequence[Any],
-    above: cst.BaseParenthesizableWhitespace,
-    first: cst.BaseParenthesizableWhitespace | None = None,
-) -> list[Any]:
-    """The items `front` with `fresh` ones after: on lines of their own if a line break is `above` the last one.
-
-    `first` is what stands before the first of them, where that is something else than between them.
-    """
-    *kept, last = front
-    is_broken = isinstance(above, cst.ParenthesizedWhitespace)
-    between = above.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=()) if is_broken else _BLANK
-    first = first or between
-    has_comma = isinstance(last.comma, cst.Comma)
-    tail = last.comma.whitespace_after if has_comma else getattr(last, "whitespace_after_arg", _NOTHING)
-    if is_broken and isinstance(tail, cst.ParenthesizedWhitespace):
-        first = first.with_changes(first_line=tail.first_line)  # a comment after an item stays there
-        tail = tail.with_changes(first_line=cst.TrailingWhitespace())
-    *more, final = _parted(fresh, between)
-    final = final.with_changes(comma=cst.Comma(whitespace_after=tail)) if has_comma else _last(final)
-    before = last.with_changes(comma=cst.Comma(whitespace_after=first))
-    if isinstance(last, cst.Arg):
-        before = before.with_changes(whitespace_after_arg=_NOTHING)
-        final = final if has_comma else final.with_changes(whitespace_after_arg=tail)
-    return [*kept, before, *more, final]
-
-
-def _parted(items: Sequence[Any], between: cst.BaseParenthesizableWhitespace) -> list[Any]:
-    return [each.with_changes(comma=cst.Comma(whitespace_after=between)) for each in items]
-
-
-def _last(item: Any) -> Any:
-    return item.with_changes(comma=cst.MaybeSentinel.DEFAULT)
-
-
-def _inline(trees: Trees, call: cst.Call, at: int, given: Given) -> cst.BaseParenthesizableWhitespace:
-    """What stands before the keywords after the argument number `at`: a new line where they would not fit."""
-    text, start, end = trees.text, trees.spans[call.args[at]][1], trees.spans[call][1]
-    column = start - text.rfind("\n", 0, start)
-    rest = len(text[start:end].partition("\n")[0])
-    length = sum(len(f", {name}={trees.module.code_for_node(value)}") for name, value in given)
-    if column + length + rest <= trees.width or _is_held(trees, call):
-        return _BLANK
-    breaks = (each.comma.whitespace_after for each in reversed(call.args[:at]) if isinstance(each.comma, cst.Comma))
-    for broken in (*breaks, call.whitespace_before_args):
-        if isinstance(broken, cst.ParenthesizedWhitespace):  # as its other lines are
-            return broken.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
-    aligned = trees.spans[call.args[0]][0]
-    indent = aligned - text.rfind("\n", 0, aligned) - 1
-    return cst.ParenthesizedWhitespace(indent=False, last_line=cst.SimpleWhitespace(" " * indent))
-
-
-def _is_held(trees: Trees, call: cst.Call) -> bool:
-    """Does the call stand in brackets, opened on its line, that may hold others that grow?"""
-    start = trees.spans[call][0]
-    before = trees.text[trees.text.rfind("\n", 0, start) + 1 : start]
-    return sum(map(before.count, _OPEN)) > sum(map(before.count, _CLOSE))

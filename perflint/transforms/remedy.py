@@ -147,8 +147,10 @@ def _beside(program: Program, read: HostRead, of_loop: Sequence[HostRead]) -> Ho
         gain, wait = ("nothing", stuck[0]) if stuck else ("little", costly[0])
         return read._replace(fixes=(), blocked=f"{gain} is gained while line {_line(program, wait)} waits, too")
     lesser = [each for each in others if any(other.safety is Safety.BEHAVIOUR for other in each.fixes)]
-    if any(_is_near(program, read.sync, each.sync) for each in lesser):
-        fix = replace(fix, safety=Safety.BEHAVIOUR)  # to go with it
+    if with_it := next((each.sync for each in lesser if _is_near(program, read.sync, each.sync)), None):
+        told = f", which goes with line {_line(program, with_it)}"
+        title = fix.title if fix.safety is Safety.BEHAVIOUR else f"{fix.title}{told}"
+        fix = replace(fix, safety=Safety.BEHAVIOUR, title=title)  # to go with it
     if requires := next((other.requires for each in near for other in each.fixes if other.requires), ""):
         fix, left = replace(fix, requires=requires), [each for each in left if not each.fixes]
     return read._replace(fixes=(replace(fix, title=f"{fix.title}{_told(program, left)}"),))

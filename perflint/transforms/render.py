@@ -14,7 +14,8 @@ import libcst as cst
 
 from perflint.syntax.source import Edit, Source
 from perflint.transforms.blocks import Block, Changes
-from perflint.transforms.code import Coder, fitted, in_brackets, unbroken, with_keywords, with_names
+from perflint.transforms.code import Coder, fitted, in_brackets, unbroken
+from perflint.transforms.keywords import with_keywords, with_names
 from perflint.transforms.operations import (
     AddKeywords,
     AddName,

@@ -54,7 +54,7 @@ class Program:
         if (kind, name) == (Kind.SCRIPT, _LAUNCHER[0]):
             kind, name = Kind.MODULE, _LAUNCHER[1]
         module = name.partition(":")[0]
-        if kind is Kind.SCRIPT and not Path(name).exists():
+        if kind is Kind.SCRIPT and not os.access(name, os.F_OK):
             raise UserError(f"{name}: there is no such file to run")
         if kind is Kind.SCRIPT:
             _check(Path(name))
@@ -176,7 +176,9 @@ class Orders(Undoable):
 
 
 def _check(script: Path) -> None:
-    """Raise UserError where `script` is a file of Python's that Python can't read."""
+    """Raise UserError where `script` is a file of Python's that Python can't read, or a folder without a program."""
+    if script.is_dir() and not (script / "__main__.py").is_file():
+        raise UserError(f"{script}: there is no __main__.py to run in it")
     if script.suffix.lower() not in (".py", NOTEBOOK):  # an archive, or a folder
         return
     text = ""

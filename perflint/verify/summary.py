@@ -229,7 +229,7 @@ def _fix(fix: FixVerdict, *, whole: bool) -> str:
 def _excluded(sentences: Sequence[str], most: int | None) -> list[str]:
     shown = sentences[:most] if most and len(sentences) > most + 1 else sentences
     more = [f"and {len(sentences) - len(shown)} more in the report"] if len(shown) < len(sentences) else []
-    return ["excluded", *(f"  {line}" for line in (*shown, *more))] if sentences else []
+    return ["remarks", *(f"  {line}" for line in (*shown, *more))] if sentences else []
 
 
 def _cropped(text: str, width: int) -> str:

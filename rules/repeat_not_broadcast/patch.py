@@ -41,12 +41,14 @@ def patch(
     _check(program, copy, reading, repeated, writes)
     safety = _safety(program, shapes, copy, reading, repeated)
     cast = _cast(program, copy)
+    proviso = ""
     if cast is not None:
         safety = max(safety, _safety_of_cast(program, copy, cast), key=list(Safety).index)
+        proviso = ", which sums gradients in the type of the cast" if safety is Safety.BEHAVIOUR else ""
     if copy.form == "expanded":
-        return _unmade(program, copy, cast, safety)
+        return _unmade(program, copy, cast, safety, proviso)
     needed = unproved_rank(program, shapes, copy, reading)
-    proviso = f", where the tensor has {needed} axes" if needed else ""
+    proviso += f", where the tensor has {needed} axes" if needed else ""
     operations = _rewritten(program, copy, cast, shapes.shape(copy.source).rank)
     title = f"{'move or cast first, then ' if cast is not None else ''}use expand, which makes a view"
     safety = Safety.BEHAVIOUR if needed else safety
@@ -86,7 +88,7 @@ def _method(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
-def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety) -> Fix:
+def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety, proviso: str) -> Fix:
     """`x.expand(...).contiguous()` -> `x.expand(...)`; `x.expand(...).to(d)` -> `x.to(d).expand(...)`."""
     assert isinstance(copy.source, ast.Call)
     _check_comments(program, _receiver(copy.call), cast or copy.call)
@@ -97,7 +99,7 @@ def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety)
     written_out = _without(copy.call) if cast is not copy.call else ()
     source = _receiver(copy.source)
     in_front = (Replace(source, _as_cast(source, cast)), *_without(cast))
-    return Fix("move or cast before it is expanded", safety, api.rewrite(program, *written_out, *in_front))
+    return Fix(f"move or cast before it is expanded{proviso}", safety, api.rewrite(program, *written_out, *in_front))
 
 
 def _safety(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Safety:

@@ -48,10 +48,12 @@ def test_the_share_of_the_peak_is_by_device_and_format() -> None:
     assert found.achieved == {"bf16": pytest.approx(0.5 * 989.4e12)}
 
 
-@pytest.mark.parametrize(("setting", "format_"), [("highest", "fp32"), ("high", "tf32")])
-def test_single_precision_is_tf32_where_torch_may_use_it(setting: str, format_: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "is_gpu", "format_"), [("highest", True, "fp32"), ("high", True, "tf32"), ("high", False, "fp32")]
+)
+def test_single_precision_is_tf32_where_torch_may_use_it(setting: str, is_gpu: bool, format_: str) -> None:
     product = Operation("aten::mm", ((64, 64),) * 2, ("float",) * 2, (), "gemm", 1, 1.0)
-    record = Record(device="A100", is_gpu=True, operations=[product], operation_steps=1, settings={"matmul": setting})
+    record = Record(device="A100", is_gpu=is_gpu, operations=[product], operation_steps=1, settings={"matmul": setting})
     assert [*roofline(record).achieved] == [format_]
 
 

@@ -12,7 +12,7 @@ from perflint.report.places import Style
 def test_each_finding_and_each_problem_is_one_line(run: RunResult) -> None:
     assert render("concise", run, Style()).splitlines() == [
         "broken.py:7: error: is not Python 3: invalid syntax",
-        "nb/a b.ipynb:cell 3:4:14: item-in-loop the host waits for the device in every step",
+        "nb/a b.ipynb:cell 3:4:14: item-in-loop the host waits for the device in every step; its fix needs --unsafe",
         "train.py:3:1: decode-loop the host waits for the device in every step; not fixed: a state is fed back",
         "train.py:4:14: item-in-loop [*] the host waits for the device in every step",
         "wide.py: error: is not valid UTF-8",

@@ -54,6 +54,12 @@ def first(tree: ast.AST, kind: type[ast.expr]) -> ast.expr:
         ("f(\n    a,\n    b  # c\n)", "f(\n    a,\n    b,  # c\n    n=4,\n    p=True\n)"),
         ("f(a,\n  b, **k)", "f(a,\n  b,\n  n=4,\n  p=True, **k)"),
         ("f(\r\n\ta,\r\n)", "f(\r\n\ta,\r\n\tn=4,\r\n\tp=True,\r\n)"),
+        ("f(a,\n  b=c) # why", "f(a,\n  n=4,\n  p=True,\n  b=c) # why"),
+        (f"f(\n    {'a' * 70}, {'c' * 9}\n)", f"f(\n    {'a' * 70},\n    {'c' * 9},\n    n=4,\n    p=True,\n)"),
+        (
+            f"{'x' * 20} = f({'a' * 60}, c)\ng(\n    b\n)",
+            f"{'x' * 20} = f(\n    {'a' * 60}, c, n=4, p=True\n)\ng(\n    b\n)",
+        ),
     ],
 )
 def test_keywords_are_added_in_the_layout_of_the_call(call: str, expected: str) -> None:

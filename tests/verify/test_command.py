@@ -137,7 +137,9 @@ def test_without_the_packages_that_it_needs_it_names_them(tmp_path: Path) -> Non
     source = f"{hide}; from perflint.__main__ import main; main()"
     result = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, name) == (2, "train.py")
-    assert result.stderr == "perflint: verify needs psutil: pip install psutil\n"
+    assert result.stderr == "perflint: verify needs psutil: pip install '.[gpu]' " + (
+        "into the environment of your program, in a clone of perflint\n"
+    )
 
 
 def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +154,7 @@ def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypat
     ("arguments", "line"),
     [
         (("missing.py",), "perflint: missing.py: there is no such file to run"),
+        (("empty",), "perflint: empty: there is no __main__.py to run in it"),
         (("broken.py",), "perflint: broken.py:2: is not valid Python: '(' was never closed"),
         (("strange.py",), "perflint: strange.py:1: unknown encoding: of-nobody"),
         (("broken.ipynb",), "perflint: broken.ipynb:1: is not valid JSON: Expecting value"),
@@ -165,6 +168,7 @@ def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypat
 def test_a_users_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], line: str) -> None:
     (tmp_path / "broken.py").write_text("a = 1\nx = (\n")
     (tmp_path / "strange.py").write_text("# coding: of-nobody\n")
+    (tmp_path / "empty").mkdir()
     (tmp_path / "broken.ipynb").write_text("[")
     result = verify(tmp_path, *arguments)
     assert result.returncode == 2

@@ -38,7 +38,7 @@ def test_a_summary_says_what_came_of_it_what_was_measured_and_which_fixes_earned
         "  +  1.50x  item-in-loop train.py:10  bitwise",
         "  -  0.99x  item-in-loop train.py:11  no gain was measured: 0.99x (0.99 to 1.00)",
         "",
-        "excluded",
+        "remarks",
         "  2 of 40 windows, in which the patched program captured a graph",
     ]
 
