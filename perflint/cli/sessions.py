@@ -40,8 +40,7 @@ from perflint.verify.agent import cover
 from perflint.verify.examine import Examination
 from perflint.verify.forks import Notes, libraries
 from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER, Kind, Program
-from perflint.verify.monitor import Monitor
-from perflint.verify.processes import Guardian
+from perflint.verify.processes import Guardian, Monitor
 from perflint.verify.protocol import Budget, Ledger, Share, TimeUp, deadline
 from perflint.verify.recordings import Tell
 from perflint.verify.report import page

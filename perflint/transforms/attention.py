@@ -16,7 +16,6 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.scopes import bind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import integer, path_of
-from perflint.transforms.names import of_torch
 from perflint.transforms.operations import (
     FIT,
     Operation,
@@ -27,7 +26,7 @@ from perflint.transforms.operations import (
     new,
     reference,
 )
-from perflint.transforms.rewrite import Blocked, rewrite
+from perflint.transforms.rewrite import Blocked, of_torch, rewrite
 
 _NAME = "scaled_dot_product_attention"
 _INFINITE = ("float('-inf')", "-float('inf')", "-math.inf", "-torch.inf", "-np.inf", "-inf")

@@ -18,8 +18,8 @@ from perflint.verify.contest import Contest
 from perflint.verify.judge import said_otherwise
 from perflint.verify.late import Shortcut
 from perflint.verify.messages import SHORT, Variant
-from perflint.verify.monitor import disturbances, facts
 from perflint.verify.planned import Planned
+from perflint.verify.processes import disturbances, facts
 from perflint.verify.protocol import HORIZON, Budget, Share, TimeUp, deadline
 from perflint.verify.race import Race, race
 from perflint.verify.recordings import Further, beyond_horizon, reach_of
