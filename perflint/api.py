@@ -105,11 +105,9 @@ from perflint.analysis.ir.occurrences import dependents, is_rebound, occurrences
 from perflint.analysis.links import Likelihood, Says, Summary
 from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.made import Made, made_on_host, moved_made
-from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.aliases import Memory, asks_for_layout, shown_writes
 from perflint.analysis.memory.consumers import reading
-from perflint.analysis.memory.locations import Write
-from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
-from perflint.analysis.memory.view_writes import asks_for_layout, shown_writes
+from perflint.analysis.memory.locations import WRAPPERS, Consumer, Reading, Role, Write, converts, is_view, joins
 from perflint.analysis.modules import Optimized, Placed, Placement, optimized
 from perflint.analysis.parameter_loops import update_of as parameter_update
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
@@ -121,9 +119,8 @@ from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.fix import comments as _comments
 from perflint.engine.rule import Finding, Option, Options, Rule, Severity
-from perflint.syntax.module import is_main_guard
 from perflint.syntax.scopes import Bound, arguments_of, bind, keyword_of
-from perflint.syntax.source import Edit, Fix, Safety
+from perflint.syntax.source import Edit, Fix, Safety, is_main_guard
 from perflint.syntax.walk import (
     FUNCTIONS,
     LOOPS,
@@ -146,7 +143,6 @@ from perflint.torch_ops import of_method as torch_method
 from perflint.transforms.filled import filled_on_device, moved_at_once, moved_later
 from perflint.transforms.gradients import under_no_grad, without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
-from perflint.transforms.names import Taken, of_torch, taken_around
 from perflint.transforms.operations import (
     AddKeywords,
     AddName,
@@ -165,7 +161,7 @@ from perflint.transforms.operations import (
 )
 from perflint.transforms.operations import Operation as CodeChange
 from perflint.transforms.remedy import HostRead, Remedy, TrainingStep, remedies
-from perflint.transforms.rewrite import Blocked, Codemod, rewrite
+from perflint.transforms.rewrite import Blocked, Codemod, Taken, of_torch, rewrite, taken_around
 
 __all__ = [
     "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Attention", "Batch", "Blocked",

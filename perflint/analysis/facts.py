@@ -20,8 +20,8 @@ from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import ELSEWHERE, UNKNOWN, Kind, Place, Value
-from perflint.syntax.module import Module, holds_tests, is_main_guard
 from perflint.syntax.scopes import Bound, bind, defaults_of, is_of_class, is_static, parameters_of
+from perflint.syntax.source import Module, holds_tests, is_main_guard
 from perflint.syntax.walk import Function, Loop, name_called, own_nodes, path_of
 
 Fact = TypeVar("Fact")

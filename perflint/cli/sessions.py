@@ -38,11 +38,10 @@ from perflint.shim.settings import COMPILER
 from perflint.tune import Trials
 from perflint.verify import verdicts
 from perflint.verify.agent import cover
-from perflint.verify.examine import Examination
+from perflint.verify.examine import Examination, unfound, verified
 from perflint.verify.forks import Notes, libraries
 from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER, Kind, Program
-from perflint.verify.monitor import Monitor
-from perflint.verify.processes import Guardian
+from perflint.verify.processes import Guardian, Monitor
 from perflint.verify.protocol import Budget, Ledger, Share, TimeUp, deadline
 from perflint.verify.recordings import Tell
 from perflint.verify.report import page
@@ -50,7 +49,6 @@ from perflint.verify.running import ending
 from perflint.verify.runs import Course
 from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
-from perflint.verify.verified import unfound, verified
 
 REPORT = "report.html"
 _PAGE = "profile.html"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from perflint.syntax.module import Module
+from perflint.syntax.source import Module
 from perflint.syntax.walk import (
     COMPREHENSIONS,
     FUNCTIONS,

@@ -7,9 +7,8 @@ import re
 
 from perflint.analysis.data.origins import Attributes
 from perflint.analysis.links import Says
-from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.aliases import Memory, asks_for_layout
 from perflint.analysis.memory.dispatch import registers_hooks
-from perflint.analysis.memory.view_writes import asks_for_layout
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
 from perflint.analysis.values.numbers import is_number
@@ -18,7 +17,6 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.scopes import bind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import integer, path_of
-from perflint.transforms.names import of_torch
 from perflint.transforms.operations import (
     FIT,
     Operation,
@@ -29,7 +27,7 @@ from perflint.transforms.operations import (
     new,
     reference,
 )
-from perflint.transforms.rewrite import Blocked, rewrite
+from perflint.transforms.rewrite import Blocked, of_torch, rewrite
 
 _NAME = "scaled_dot_product_attention"
 _INFINITE = ("float('-inf')", "-float('inf')", "-math.inf", "-torch.inf", "-np.inf", "-inf")

@@ -22,10 +22,9 @@ from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of, receiver_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.host_code import Read, read_of
-from perflint.transforms.names import name_of_torch, of_torch, taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, statement
 from perflint.transforms.operations import statement as statement_of
-from perflint.transforms.rewrite import Blocked, rewrite
+from perflint.transforms.rewrite import Blocked, name_of_torch, of_torch, rewrite, taken_around
 
 ANY_SHAPE = ", whatever its shape is"  # which is right, but nothing to write unasked
 

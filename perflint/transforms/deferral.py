@@ -16,10 +16,9 @@ from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, handed_over
 from perflint.transforms.host_code import is_output, name_of_library, raising, reads_device, writes_streams
-from perflint.transforms.names import check_alone, importing, taken_around
 from perflint.transforms.operations import Operation, ReplaceStatements, apart, in_rows, new, statement, statements
 from perflint.transforms.report_body import ReportBody
-from perflint.transforms.rewrite import Blocked, rewrite, shown
+from perflint.transforms.rewrite import Blocked, check_alone, importing, rewrite, shown, taken_around
 
 RUNTIME = "perflint.runtime.reports"
 _NAME = "report"

@@ -16,9 +16,8 @@ from perflint.analysis.values.numbers import Numbers, is_number
 from perflint.analysis.values.operations import Move, move
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes, path_of
-from perflint.transforms.names import of_torch
 from perflint.transforms.operations import Replace, expression
-from perflint.transforms.rewrite import Blocked, rewrite
+from perflint.transforms.rewrite import Blocked, of_torch, rewrite
 
 _PLAIN = frozenset({"device", "dtype", "requires_grad"})
 _PYTHONS = frozenset(f"builtins.{name}" for name in "float int bool len round".split())

@@ -16,7 +16,6 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bind, bound_names
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, path_of, variables_in
-from perflint.transforms.names import of_torch, taken_around
 from perflint.transforms.operations import (
     InsertAfter,
     InsertBefore,
@@ -26,7 +25,7 @@ from perflint.transforms.operations import (
     standing_for,
     statement,
 )
-from perflint.transforms.rewrite import Blocked, rewrite
+from perflint.transforms.rewrite import Blocked, of_torch, rewrite, taken_around
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _RESULTS = {"add": "sums", "sub": "differences", "mul": "products", "div": "quotients"}

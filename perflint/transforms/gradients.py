@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.syntax.source import Safety
-from perflint.transforms.names import of_torch
 from perflint.transforms.operations import ReplaceStatements, statement
-from perflint.transforms.rewrite import Blocked
+from perflint.transforms.rewrite import Blocked, of_torch
 
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perflint.analysis.program import Program
-from perflint.syntax.module import is_main_guard
 from perflint.syntax.scopes import bound_names, definition_names, used_names
+from perflint.syntax.source import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, bindings_of, own_nodes, reachable, root_of
 from perflint.transforms.operations import Operation, ReplaceStatements, statements
 

@@ -25,7 +25,6 @@ from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.aliases import is_made_in, names_of
 from perflint.transforms.collected import alone_in, last_converted
-from perflint.transforms.names import taken_around
 from perflint.transforms.operations import (
     InsertAfter,
     InsertBefore,
@@ -36,7 +35,7 @@ from perflint.transforms.operations import (
     standing_for,
     statement,
 )
-from perflint.transforms.rewrite import Blocked, rewrite
+from perflint.transforms.rewrite import Blocked, rewrite, taken_around
 
 _CAMELS = re.compile(r"[a-z]+[A-Z]\w*")
 _SWITCH = "torch.set_grad_enabled"

@@ -17,9 +17,8 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, integer, own_nodes, path_of
 from perflint.transforms.host_code import Read, read_of
-from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertBefore, Replace, expression, statement
-from perflint.transforms.rewrite import rewrite
+from perflint.transforms.rewrite import rewrite, taken_around
 
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await)  # others run meanwhile
 

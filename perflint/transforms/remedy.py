@@ -23,7 +23,7 @@ from perflint.transforms.collected import slot_store
 from perflint.transforms.deferral import deferral
 from perflint.transforms.host_code import read_of
 from perflint.transforms.listed import listed
-from perflint.transforms.metered import metered
+from perflint.transforms.meters import metered
 from perflint.transforms.rewrite import Blocked, Rewrite
 
 

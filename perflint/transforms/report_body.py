@@ -25,9 +25,8 @@ from perflint.transforms.host_code import (
     waiting_reads,
     writes_streams,
 )
-from perflint.transforms.names import Taken, name_for, names_in, subject_of
 from perflint.transforms.operations import Replace, located, new, reference
-from perflint.transforms.rewrite import Blocked, shown
+from perflint.transforms.rewrite import Blocked, Taken, name_for, names_in, shown, subject_of
 
 _STRUCTURE = (*(ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, ast.Starred),)
 _PURE = frozenset(

@@ -1,15 +1,22 @@
-"""What a proof yields: a change of the program as data, written out when somebody asks; or why there is none."""
+"""A change of a program as data, or why there is none, and the names in it: what it imports, and what is still free."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import builtins
+import itertools
+import keyword
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
+from perflint.analysis.heat.rarity import asks_clock
 from perflint.analysis.program import Program
+from perflint.analysis.values.values import Kind
+from perflint.syntax.scopes import bound_names, local_names
 from perflint.syntax.source import Edit, Source
-from perflint.transforms.operations import Operation
+from perflint.syntax.walk import FUNCTIONS, path_of
+from perflint.transforms.operations import AddName, InsertAfter, InsertBefore, Operation, reference, statement
 
 if TYPE_CHECKING:
     import libcst  # which checks do without
@@ -66,3 +73,163 @@ def shown(program: Program, node: ast.expr | ast.stmt) -> str:
             called = f"(...).{node.func.attr}"
         text = f"{called}(...)"
     return f"`{text if len(text) <= _LONG + 5 else text[:_LONG] + '...'}`"
+
+
+_SPEAKING = 3  # letters of a name
+
+
+@dataclass(frozen=True)
+class Taken:
+    names: set[str]
+
+    def fresh(self, name: str) -> str:
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        return name
+
+
+def taken_around(program: Program, node: ast.AST) -> Taken:
+    """All names in the function around `node`, and those that the functions it calls may read from around them."""
+    around = program.function_of(node) or program.tree
+    return Taken({*names_in(around), *(name for each in program.tree.body for name in bound_names(each))})
+
+
+def name_of_torch(program: Program) -> str:
+    imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
+    return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
+
+
+def of_torch(program: Program, dotted: str, node: ast.AST) -> ast.expr:
+    """What torch calls `dotted`, as the code at `node` may write it.
+
+    Raises Blocked where torch isn't imported as a whole, or its name is also something else's.
+    """
+    name = name_of_torch(program)
+    functions = (each for each in program.ancestors(node) if isinstance(each, FUNCTIONS))
+    rebound = [each for each in program.of_type(ast.Name) if each.id == name and not isinstance(each.ctx, ast.Load)]
+    if not name or rebound or any(name in local_names(each) for each in functions):
+        raise Blocked("torch isn't imported there by a name of its own")
+    return reference(f"{name}.{dotted}")
+
+
+def names_in(root: ast.AST) -> Iterator[str]:
+    for node in ast.walk(root):
+        if isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+        elif not isinstance(node, ast.keyword):
+            fields = (getattr(node, field, None) for field in ("id", "arg", "name", "rest"))
+            yield from (name for name in fields if isinstance(name, str))
+
+
+def check_alone(program: Program, statement: ast.stmt, *beside: ast.stmt) -> None:
+    """Raise Blocked where a statement that is to go, or the block of one, shares its lines with something else.
+
+    Those `beside` it are to go with it, each as a whole.
+    """
+    source, together = program.source, (statement, *beside)
+    start = min(program.span(each)[0] for each in together if each.lineno == statement.lineno)
+    end = max(program.span(each)[1] for each in together if each.end_lineno == statement.end_lineno)
+    before = program.text[source.line_start(statement.lineno) : start]
+    behind = program.text[end : source.line_end(statement.end_lineno or statement.lineno)]
+    block: list[ast.stmt] = getattr(statement, "body", []) if not beside else []
+    if before.strip() or behind.lstrip()[:1] == ";" or any(each.lineno == statement.lineno for each in block):
+        raise Blocked("it shares a line with something else: put it on lines of its own", statement)
+
+
+def subject_of(program: Program, node: ast.expr) -> ast.Name | None:
+    if isinstance(node, ast.Call):
+        name = program.qualified(node.func)
+        if not name:
+            return subject_of(program, node.func.value) if _is_method_of_tensor(node.func, program) else None
+        return subject_of(program, node.args[0]) if node.args and name != "builtins.len" else None
+    return node if isinstance(node, ast.Name) else None
+
+
+def _is_method_of_tensor(node: ast.expr, program: Program) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and program.value(node.value).kind is Kind.TENSOR
+
+
+def name_for(program: Program, node: ast.expr) -> str:
+    name = _name_for(program, node)
+    is_free = name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name)
+    return name if is_free or isinstance(node, ast.Name) else "value"
+
+
+def _name_for(program: Program, node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript):
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        return key if isinstance(key, str) else _name_for(program, node.value)
+    if isinstance(node, ast.Name):
+        return node.id
+    if asks_clock(program, node):
+        return "elapsed"
+    if isinstance(node, ast.Call):
+        if program.qualified(node.func) == "builtins.len" and node.args:
+            return "batches" if program.value(node.args[0]).kind is Kind.LOADER else "length"
+        func = node.func
+        owner = func.value if _is_method_of_tensor(func, program) and path_of(func) else func
+        return _name_for(program, owner).removeprefix("get_")
+    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+    shared = (_shared(names).strip("_"), _shared([name[::-1] for name in names])[::-1].strip("_"))
+    return next((each for each in shared if len(each) >= _SPEAKING), "value")
+
+
+def _shared(names: list[str]) -> str:
+    alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
+    return "".join(letters[0] for letters in alike)
+
+
+_Import = ast.Import | ast.ImportFrom
+
+
+def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Operation, ...]]:
+    """What the program calls `name` of `module`, and what imports it if it doesn't yet; raises Blocked."""
+    imports = [each for each in program.tree.body if isinstance(each, ast.ImportFrom)]
+    found = [each for each in imports if each.module == module and not each.level]
+    for alias in (alias for node in found for alias in node.names):
+        if alias.name in (name, "*"):
+            return alias.asname or name, ()
+    if name in names_in(program.tree):
+        raise Blocked(f"`{name}` is something else in this file")
+    if found:
+        return name, (AddName(found[-1], name),)
+    return name, (_placed(program, statement(f"from {module} import {name}"), module),)
+
+
+def _placed(program: Program, new: ast.stmt, module: str) -> Operation:
+    head: list[ast.stmt] = []
+    for each in program.tree.body:
+        if not (isinstance(each, _Import) or _is_docstring(program, each)):
+            break
+        head.append(each)
+    group = _group_of_torch(head)
+    before = [*itertools.takewhile(lambda each: _order(each) <= (True, module), group)]
+    if group and not before:
+        return InsertBefore(group[0], (new,))
+    last = before or head
+    return InsertAfter(last[-1], (new,)) if last else InsertBefore(program.tree.body[0], (new,))
+
+
+def _group_of_torch(head: list[ast.stmt]) -> list[_Import]:
+    groups: list[list[_Import]] = []
+    for each in head:
+        if not isinstance(each, _Import) or (isinstance(each, ast.ImportFrom) and each.module == "__future__"):
+            continue
+        if groups and (groups[-1][-1].end_lineno or 0) + 1 >= each.lineno:
+            groups[-1].append(each)
+        else:
+            groups.append([each])
+    return next((group for group in groups if any(_order(each)[1].startswith("torch") for each in group)), [])
+
+
+def _order(node: _Import) -> tuple[bool, str]:
+    if isinstance(node, ast.Import):
+        return False, node.names[0].name.lower()
+    return True, "~" if node.level else (node.module or "").lower()
+
+
+def _is_docstring(program: Program, statement: ast.stmt) -> bool:
+    return statement is program.tree.body[0] and ast.get_docstring(program.tree, clean=False) is not None

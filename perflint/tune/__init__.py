@@ -26,7 +26,7 @@ from perflint.shim.plan import Plan
 from perflint.shim.planning import Project
 from perflint.shim.settings import KNOWN
 from perflint.verify.agent.steps import host
-from perflint.verify.monitor import gpu_names
+from perflint.verify.processes import gpu_names
 from perflint.verify.protocol import Share
 from perflint.verify.runs import Course
 from perflint.verify.statistics import Estimate, Outcome, against_original, within

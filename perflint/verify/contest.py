@@ -1,4 +1,4 @@
-"""Selects fixes by racing them, and says why each is kept or dropped."""
+"""Selects fixes by racing them, says why each is kept or dropped, and what is left open."""
 
 from __future__ import annotations
 
@@ -6,29 +6,82 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from perflint.engine.rule import Safety
 from perflint.shim.settings import starts_slowly
 from perflint.verify import statistics
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import AT_ONCE, Budget, Protocol, Schedule
 from perflint.verify.race import Enough, Race, Room
-from perflint.verify.settled import Fixes, Settled, classes, names_of, says
-from perflint.verify.statistics import (
-    AGAIN,
-    KEPT,
-    LEAST_ROUNDS,
-    ORIGINAL,
-    ORIGINALS,
-    PATCHED,
-    SOUGHT_GAIN,
-    WHOLE,
-    Estimate,
-    Outcome,
-    Samples,
-    more,
-    only,
-)
+from perflint.verify.statistics import KEPT, ORIGINALS, PATCHED, WHOLE, Estimate, Outcome, Samples, more, only
 from perflint.verify.summary import joint_merit, merit, too_little
 from perflint.verify.verdict import FixVerdict, Grade, Likeness
+
+Fixes = Sequence[FixVerdict]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """All fixes, with reasons; the `patch` that was raced last, and that race.
+
+    It `is_confirmed` if it was raced once more behind the race that chose it. `hope` is a patch that seemed to gain
+    more, which couldn't be told; empty where there is none.
+    """
+
+    fixes: Fixes
+    patch: Fixes
+    race: Race
+    is_confirmed: bool = True
+    hope: Fixes = ()
+
+    @property
+    def won(self) -> Fixes:
+        return [fix for fix in self.fixes if fix.kept]
+
+    def seen(self, fixes: Fixes) -> Settled | None:
+        """The race with what a recording of its patch shows of the `fixes`; those with a reason are not right.
+
+        None where one of these took effect: then another program was raced.
+        """
+        if any(fix.reason and fix.activations for fix in fixes):
+            return None
+        raced, idle = {fix.name: fix for fix in self.fixes}, [fix for fix in fixes if fix.reason]
+        right = [
+            replace(raced[fix.name], activations=fix.activations, likeness=fix.likeness, safety=fix.safety)
+            for fix in fixes
+            if not fix.reason
+        ]
+        raced_as, promised = (classes(patch, are_wanted=True) for patch in (self.patch, right))
+        changed = {name for name, part in raced_as.items() if {*names_of(part)} != {*names_of(promised.get(name, ()))}}
+        return replace(self, fixes=[*idle, *right], patch=right, race=self.race.less(changed))
+
+    @property
+    def is_open(self) -> bool:
+        gain = statistics.against_original(self.race.samples, PATCHED)
+        return not self.fault and gain is not None and says(gain, self.race) is Outcome.UNSURE
+
+    @property
+    def fault(self) -> str:
+        faults = (fix.reason for fix in self.fixes if fix.likeness.grade is Grade.DIFFERENT)
+        return "" if self.patch and PATCHED not in self.race.faults else next(faults, "it could not be raced")
+
+
+def names_of(fixes: Fixes) -> list[str]:
+    return [fix.name for fix in fixes]
+
+
+def classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
+    order = list(Safety)
+    kinds = sorted({fix.safety for fix in patch}, key=order.index)[:-1] if are_wanted else []
+    return {
+        statistics.within(str(kind)): [fix for fix in patch if order.index(fix.safety) <= order.index(kind)]
+        for kind in kinds
+    }
+
+
+def says(estimate: Estimate | None, race: Race) -> Outcome:
+    floor = statistics.noise_floor(statistics.itself(race.samples))
+    return statistics.speed(estimate, floor) if estimate else Outcome.UNSURE
+
 
 Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]  # holds a race
 
@@ -161,7 +214,7 @@ class Contest:
 
     def _may_gain(self, fix: FixVerdict, *, in_haste: bool) -> bool:
         said, alone = self._said.get(fix.name), self._fixes[fix.name].alone
-        seems = said is Outcome.UNSURE and alone is not None and alone.ratio > SOUGHT_GAIN
+        seems = said is Outcome.UNSURE and alone is not None and alone.ratio > statistics.SOUGHT_GAIN
         return said is Outcome.FASTER or seems or (in_haste and said is not Outcome.SLOWER)
 
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
@@ -234,7 +287,7 @@ class Contest:
         wrong = {fix.name for fix in self._fixes.values()} - {*names_of(self._sound)}
         hopes = [(ratio, fixes) for ratio, fixes in self._hopes if wrong.isdisjoint(names_of(fixes))]
         ratio, fixes = max(hopes, key=lambda hope: hope[0], default=(0.0, ()))
-        return fixes if ratio > SOUGHT_GAIN * (gain.ratio if gain else 1.0) else ()
+        return fixes if ratio > statistics.SOUGHT_GAIN * (gain.ratio if gain else 1.0) else ()
 
     def _can_start(self, variants: int) -> bool:
         return variants * self._each <= self.budget.left
@@ -296,7 +349,7 @@ class Contest:
 
     def _race(self, patches: Mapping[str, Fixes], seconds: float, before: Race | None = None) -> Race:
         """Race patches by their names, after a race `before` of them whose rounds count as well."""
-        named = {ORIGINAL: (), AGAIN: (), **patches}
+        named = {**dict.fromkeys(ORIGINALS, ()), **patches}
         variants = [variant for name, fixes in named.items() if (variant := self.patched(fixes, name))]
         protocol = self.schedule.protocol(len(variants), seconds)
         if any(starts_slowly(fix.rule) for fixes in patches.values() for fix in fixes):
@@ -311,7 +364,7 @@ class Contest:
         known = before.samples if before else Samples()
         race = self.hold(variants, protocol, is_enough, self._room)
         rounds = len({window.round for window in race.samples.windows})
-        self._each = budget.spent / len(variants) / max(rounds, 1) * LEAST_ROUNDS
+        self._each = budget.spent / len(variants) / max(rounds, 1) * statistics.LEAST_ROUNDS
         self._room = race.room
         self.schedule = replace(
             self.schedule, beside=min(self.schedule.beside, race.room.processes or self.schedule.beside)

@@ -1,23 +1,165 @@
-"""Grades how alike two runs are, by what they computed, printed, wrote and ended with."""
+"""Grades how alike two runs are, by what they computed, printed, logged, wrote and ended with, and where they part."""
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import re
 import statistics
+import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from perflint.verify.agent.recorder import OUTPUT
 from perflint.verify.agent.state import AVERAGE, DERIVED, GRADIENT, OPTION
 from perflint.verify.compare import EPSILON, Comparison, Difference, logged
 from perflint.verify.messages import Nudge
-from perflint.verify.partings import parting, parting_in_all, parting_of_files
 from perflint.verify.running import ending
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import LEAST_ROUNDS, ORIGINALS, PATCHED
 from perflint.verify.verdict import NO_TIME, Grade, Likeness
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_VOLATILE = re.compile(  # dates, times of the day, and memory in use
+    r"\d{4}[-/]\d\d[-/]\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?"
+    r"|\d+(?:\.\d+)? ?[KMGT]i?B\b|(?i:\bmem(?:ory)?(?: \w+){0,2} ?[:=] ?)\d+(?:\.\d+)?"
+)
+_NEAR = 1e-3  # relative: what rounding may make of a printed number, or of an array
+_PRECISE = 4  # digits: no two times agree in so many
+_WORDS = -1  # in the place of the number of a number
+_LONG = 1000  # characters: a line of data can be a megabyte
+_UNREADABLE = (ImportError, ValueError, OSError, EOFError, zipfile.BadZipFile)
+
+
+def parting(before: str, again: str, after: str, *, exact: bool) -> str:
+    """How `after` differs from `before` where `again`, of another run of that program, does not; "" if nowhere.
+
+    A number that differs between these two in one line is compared in no line that reads the same. Unless `exact`,
+    numbers may differ in their last digits.
+    """
+    return next((said for said, near in _partings([before, again], after) if exact or not near), "")
+
+
+def parting_in_all(originals: Sequence[str], others: Sequence[str], *, exact: bool = True) -> str:
+    """How all `others` differ from the `originals` where those agree; "" if one doesn't.
+
+    Numbers of few digits don't count: they may be times, which faster programs print differently. Unless `exact`,
+    others may differ in their last digits.
+    """
+    partings = (_partings(originals, other, _PRECISE) for other in others)
+    found = [next((said for said, near in each if exact or not near), "") for each in partings]
+    return found[0] if found and all(found) else ""
+
+
+def _partings(originals: Sequence[str], other: str, digits: int = 0) -> Iterator[tuple[str, bool]]:
+    first, *twins = (_VOLATILE.sub("", text).splitlines() for text in originals)
+    if any(len(twin) != len(first) for twin in twins):
+        return  # their lines don't correspond
+    loose = {place for twin in twins for pair in zip(first, twin, strict=True) for place, _, _ in _differing(*pair)}
+    for number, (line, new) in enumerate(zip_longest(first, _VOLATILE.sub("", other).splitlines()), 1):
+        if line is None:
+            yield f"line {number}, {_quoted(new)}, is too much", False
+        elif new is None:
+            yield f"line {number}, {_quoted(line)}, is missing", False
+        elif (_NUMBER.sub("", line), _WORDS) not in loose:
+            said = f"line {number} is {_quoted(new, line)} and not {_quoted(line, new)}"
+            for place, near, precision in _differing(line, new):
+                if place not in loose and precision >= digits:
+                    yield said, near
+
+
+def words(text: str) -> str:
+    return " ".join(_NUMBER.sub(" ", _VOLATILE.sub(" ", text)).split())
+
+
+_Place = tuple[str, int]  # a line without its numbers, and the index of one of them
+
+
+def _differing(line: str, other: str) -> Iterator[tuple[_Place, bool, float]]:
+    rest = _NUMBER.sub("", line)
+    if _NUMBER.split(line) != _NUMBER.split(other):
+        yield (rest, _WORDS), False, math.inf
+        return
+    for number, (old, new) in enumerate(zip(_NUMBER.findall(line), _NUMBER.findall(other), strict=True)):
+        if old != new:
+            mantissa = old.lower().partition("e")[0]
+            yield (rest, number), _is_near(old, new), len(re.sub(r"\D", "", mantissa).lstrip("0"))
+
+
+def _is_near(old: str, new: str) -> bool:
+    mantissa, _, exponent = old.lower().partition("e")
+    digits = len(mantissa.partition(".")[2])
+    last = float(f"1e{int(exponent or 0) - digits}") if digits or exponent else 0.0
+    return math.isfinite(last) and math.isclose(float(old), float(new), rel_tol=_NEAR, abs_tol=1.5 * last)
+
+
+def _quoted(line: str, other: str = "") -> str:
+    if len(line) <= _LONG:
+        return f'"{line}"'
+    parted = (place for place, (one, two) in enumerate(zip(line, other, strict=False)) if one != two)
+    place = next(parted, min(len(line), len(other)))
+    begin = max(line.rfind(" ", 0, place) + 1, place - _LONG)
+    return f'"{line[begin : place + _LONG].split(" ")[0]}" at character {begin + 1}'
+
+
+def parting_of_files(old: bytes | None, same: bytes | None, new: bytes | None, *, exact: bool) -> str | None:
+    """How the content of a file differs, None where it does not; None for a content is a file that was removed."""
+    if old == new or (old is None) != (same is None):
+        return None
+    if old is None or same is None or new is None:
+        return ": it is removed" if new is None else ": it is not removed"
+    try:
+        texts = [content.decode() for content in (old, same, new)]
+    except UnicodeDecodeError:
+        if exact:
+            return "" if old == same else None
+        found = parting_of_arrays(old, new) if old == same else ""
+    else:
+        found = parting(texts[0], texts[1], texts[2], exact=exact)
+    return f": {found}" if found else None
+
+
+def parting_of_arrays(before: bytes, after: bytes) -> str:
+    old, new = _arrays(before), _arrays(after)
+    if not old:
+        return ""
+    if old.keys() != new.keys():
+        return "it holds other arrays"
+    return next((f"{name or 'it'} holds other values" for name in old if not _are_near(old[name], new[name])), "")
+
+
+def _arrays(content: bytes) -> Arrays:
+    try:
+        import numpy as np
+
+        loaded = np.load(io.BytesIO(content), allow_pickle=False)
+        named = {"": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+        return {name: array for name, array in named.items() if isinstance(array, np.ndarray)}
+    except _UNREADABLE:
+        return {}
+
+
+def _are_near(before: Any, after: Any) -> bool:
+    import numpy as np
+
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return False
+    if before.dtype.kind not in "fc":
+        return bool((before == after).all())
+    finite = np.isfinite(before) & np.isfinite(after)
+    old, new = (each[finite].astype(complex) for each in (before, after))
+    is_near = np.linalg.norm(new - old) <= _NEAR * np.linalg.norm(old)
+    return bool(is_near and np.array_equal(before[~finite], after[~finite], equal_nan=True))
+
 
 _OWN_SPREAD = 3.0  # times the original's own run-to-run difference that a patched result may differ
 _LUCK = 3  # steps whose spread counts together: runs may agree on a number at one step by chance
@@ -106,8 +248,7 @@ def nudge_for(standard: Standard, compared: Comparison) -> Nudge | None:
     is_late = bool(failed and compared.restarted) and compared.restarted.isdisjoint(failed)
     if not is_late or compared.parted or compared.order:
         return None
-    gradients = [error for name, error in (own or {}).items() if name.startswith(GRADIENT)]
-    usual = statistics.median(gradients or [0.0])
+    usual = statistics.median([error for name, error in (own or {}).items() if name.startswith(GRADIENT)] or [0.0])
     known = (each for each in compared.differences if each.name.startswith(AVERAGE) and each.step in compared.restarted)
     averages = [each.error or 0.0 for each in known]
     weights = min(usual, _COARSEST) if usual > _HALF else EPSILON
@@ -119,14 +260,10 @@ def _graded(standard: Standard, compared: Comparison) -> tuple[Mapping[str, floa
     spread, nudge = _spread(standard.own), _spread([standard.nudge] if standard.nudge else [])
     own = _own_errors(compared, is_repeatable=standard.is_repeatable)
     drifts = {each: _drift(each, own, _near(nudge, each), compared.restarted) for each in compared.differences}
-    behind_steps = _has_several_optimizers(compared)
+    # With several optimizers, gradients are computed from what others have stepped just before.
+    behind_steps = any(each.name.startswith(GRADIENT) and each.name.count(".") > 1 for each in compared.differences)
     least = {each: _AVERAGED if behind_steps or each.name.startswith(AVERAGE) else 0.0 for each in compared.differences}
     return own, {each: _closeness(each, spread, drift, least[each]) for each, drift in drifts.items()}
-
-
-def _has_several_optimizers(compared: Comparison) -> bool:
-    """Whether several optimizers step: then gradients are computed from what others have stepped just before."""
-    return any(each.name.startswith(GRADIENT) and each.name.count(".") > 1 for each in compared.differences)
 
 
 def _spread(comparisons: Iterable[Comparison]) -> _Spread:
@@ -200,9 +337,8 @@ def _is_rounding(difference: Difference, error: float, drift: float, least: floa
         allowed = _NEAR_ERROR if difference.is_close else _COARSE_ERROR if difference.is_coarse else _OWN_ERROR
         return changed <= max(allowed * max(reference, EPSILON), least)
     of_kind = difference.of_kind if difference.name.startswith(DERIVED) else None
-    has_drifted = (error if of_kind is None else of_kind) <= max(drift, least) and not difference.name.startswith(
-        OPTION
-    )
+    is_option = difference.name.startswith(OPTION)
+    has_drifted = not is_option and (error if of_kind is None else of_kind) <= max(drift, least)
     return difference.is_close or has_drifted
 
 

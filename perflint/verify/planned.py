@@ -16,7 +16,7 @@ from perflint.project import available_cores
 from perflint.shim.settings import starts_slowly
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import EVALUATION, OPTIMIZER, Variant
-from perflint.verify.monitor import Monitor
+from perflint.verify.processes import Monitor
 from perflint.verify.protocol import HORIZON, Budget, Look, Protocol, Schedule, Share
 from perflint.verify.recordings import Records, Tell
 from perflint.verify.running import ProgramEnded

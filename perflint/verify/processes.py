@@ -1,4 +1,4 @@
-"""Finds, pauses, resumes and kills all processes of a run, also when the verifier itself is killed.
+"""The processes of programs that run: how they start, what they use, and how they end with all their children.
 
 Processes are known by a variable of their environment, whoever started them. As `python -m perflint.verify.processes
 FOLDER` this is the guardian: it waits until the verifier is gone, and cleans up.
@@ -7,14 +7,19 @@ FOLDER` this is the guardian: it waits until the verifier is gone, and cleans up
 from __future__ import annotations
 
 import contextlib
+import datetime
+import math
 import os
 import secrets
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -22,6 +27,143 @@ import psutil
 from perflint.shim.session import RUN
 from perflint.verify.agent.cover import remove
 from perflint.verify.agent.journal import put_back
+from perflint.verify.verdict import QUIET, Reading, Stranger
+
+_COMMAND = "nvidia-smi"
+_FORMAT = "--format=csv,noheader,nounits"
+_READ = "timestamp,uuid,driver_version,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
+_USED = "gpu_uuid,pid,used_memory,process_name"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_EVERY = 2000  # milliseconds: to ask takes the driver's time, and a core's
+_GLANCE = 0.3  # seconds in which that is seen
+_MONITORED = 10.0  # seconds for an answer
+_LEAVING, _LOOKS = 1.0, 5  # seconds between so many looks at programs of ours that have ended and may still be listed
+_REASONS = {
+    0x04: "power limit",
+    0x08: "hardware slowdown",
+    0x20: "heat",
+    0x40: "heat, by the hardware",
+    0x80: "power brake",
+}  # of NVML's clocksEventReasons; others, as being idle or set by hand, disturb nobody
+
+
+class Monitor:
+    """Polls all GPUs of this machine with nvidia-smi, if it is installed, until it is closed."""
+
+    def __init__(self) -> None:
+        self._loads: list[float] = []
+        self._strangers: frozenset[Stranger] = frozenset()
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: list[str] = []
+        with suppress(OSError):
+            self._process = process = subprocess.Popen(
+                [_COMMAND, f"--query-gpu={_READ}", _FORMAT, "-lms", str(_EVERY)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,  # not a file: it ends when nobody is left to read
+                stderr=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
+            )
+            self._reader = threading.Thread(target=lambda: self._lines.extend(process.stdout or ()), daemon=True)
+            self._reader.start()
+
+    def close(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def look_around(self) -> None:
+        """Note who uses the cores and the GPUs, while no program of ours runs."""
+        import psutil
+
+        self._loads.append(psutil.cpu_percent(_GLANCE) / 100)
+        if not self._process:
+            return
+        found = _users()
+        for _ in range(_LOOKS):
+            if found <= self._strangers:  # those that are known stay, those that are leaving have gone
+                break
+            time.sleep(_LEAVING)
+            found &= _users()
+        self._strangers |= found
+
+    @property
+    def load(self) -> float:
+        return statistics.median(self._loads) if self._loads else 0.0
+
+    def readings(self, gpus: Collection[str], since: float) -> tuple[Reading, ...]:
+        return tuple(each for each in readings("".join(self._lines)) if each.time >= since and _is_one(each.gpu, gpus))
+
+    def strangers(self, gpus: Collection[str]) -> tuple[Stranger, ...]:
+        found = (each for each in self._strangers if _is_one(each.gpu, gpus))
+        return tuple(sorted(found, key=lambda each: (each.gpu, each.pid)))
+
+
+def readings(text: str) -> Iterator[Reading]:
+    for line in text.splitlines():
+        with suppress(ValueError):
+            moment, gpu, driver, *numbers, reasons = line.split(", ")
+            sm, memory, watts, celsius = (
+                math.nan if text.startswith("[") else float(text) for text in numbers
+            )  # [N/A]
+            seconds = datetime.datetime.strptime(moment, "%Y/%m/%d %H:%M:%S.%f").timestamp()
+            bits = int(reasons, 16) if reasons.startswith("0x") else 0
+            yield Reading(seconds, gpu, driver, sm, memory, watts, celsius, bits)
+
+
+def facts(read: Sequence[Reading]) -> Mapping[str, str]:
+    known = {
+        "GPU clock": _range([each.sm_mhz for each in read], "MHz"),
+        "GPU memory clock": _range([each.memory_mhz for each in read], "MHz"),
+        "GPU power": _range([each.watts for each in read], "W"),
+        "GPU temperature": _range([each.celsius for each in read], "°C"),
+        "driver": ", ".join(sorted({each.driver for each in read})),
+    }
+    return {name: text for name, text in known.items() if text}
+
+
+def disturbances(load: float, gpus: Collection[str], read: Sequence[Reading]) -> Iterator[str]:
+    if load > QUIET:
+        yield f"other programs kept {100 * load:.0f} % of the cores busy"
+    if gpus and not read:
+        yield f"{_COMMAND} tells nothing of the clocks of the GPU, nor whether others use it"
+    held = [each.reasons for each in read if each.reasons & sum(_REASONS)]
+    reasons = [name for bit, name in _REASONS.items() if any(bits & bit for bits in held)]
+    if held:
+        yield f"in {len(held)} of {len(read)} readings the clocks of the GPU were held back by {', '.join(reasons)}"
+
+
+def gpu_names() -> frozenset[str]:
+    return frozenset() if os.environ.get(_VISIBLE) in ("", "-1") else frozenset(_asked("gpu=name"))
+
+
+def _users() -> frozenset[Stranger]:
+    rows = (line.split(", ", 3) for line in _asked(f"compute-apps={_USED}"))
+    return frozenset(Stranger(row[0], row[1], row[3]) for row in rows if len(row) == 4)
+
+
+def _asked(query: str) -> Sequence[str]:
+    command = [_COMMAND, f"--query-{query}", _FORMAT]
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_MONITORED, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return answer.stdout.splitlines() if answer.returncode == 0 else ()
+
+
+def _is_one(gpu: str, gpus: Collection[str]) -> bool:
+    return any(gpu.endswith(each) for each in gpus)
+
+
+def _range(values: Iterable[float], unit: str) -> str:
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return ""
+    middle, low, high = (f"{value:.0f}" for value in (statistics.median(known), min(known), max(known)))
+    return f"{middle} {unit}" if low == high else f"{middle} {unit} ({low} to {high})"
+
 
 _GONE = (psutil.NoSuchProcess, psutil.AccessDenied)
 _STILL = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)

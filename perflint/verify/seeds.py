@@ -21,8 +21,7 @@ from statistics import fmean, stdev
 
 from perflint.verify.agent.recorder import Read
 from perflint.verify.compare import LOGARITHMS, compare, reads, traits
-from perflint.verify.judge import ends
-from perflint.verify.partings import words
+from perflint.verify.judge import ends, words
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import student
 from perflint.verify.verdict import Grade, Likeness

@@ -13,8 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from perflint.verify.messages import OPTIMIZER, Kind, Program
-from perflint.verify.monitor import Monitor
-from perflint.verify.processes import Guardian
+from perflint.verify.processes import Guardian, Monitor
 from perflint.verify.runs import Course
 from tests.gpu.measure_verify import WORKLOADS, arguments
 from tests.verify.courses import original

@@ -17,6 +17,7 @@ import pytest
 
 from perflint.verify import protocol, runs
 from perflint.verify.compare import compare
+from perflint.verify.examine import unfound
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.messages import CALLS, OPTIMIZER, Arrival, Platform, Variant
 from perflint.verify.protocol import Budget, Ledger, Look, Passage, Protocol, Schedule, TimeUp, deadline
@@ -26,7 +27,6 @@ from perflint.verify.runs import Course
 from perflint.verify.statistics import ORIGINALS
 from perflint.verify.summary import advice, sentence
 from perflint.verify.verdict import NO_TIME, Grade
-from perflint.verify.verified import unfound
 from tests.verify.courses import PROGRAMS, bench, original, verify
 
 PROTOCOL = Protocol("steps", warm_up=4, window=2, pairs=5, rounds=8)

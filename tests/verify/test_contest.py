@@ -14,12 +14,11 @@ import pytest
 from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
 from perflint.verify import protocol
-from perflint.verify.contest import Contest
+from perflint.verify.contest import Contest, Settled, names_of
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Budget, Protocol
 from perflint.verify.race import Enough, Race, Room, Start
 from perflint.verify.running import Fault
-from perflint.verify.settled import Settled, names_of
 from perflint.verify.statistics import ORIGINALS, PATCHED, WHOLE, Samples, against_original, more, only, within
 from perflint.verify.verdict import FixVerdict, Grade
 from tests.verify.races import CALM, ROUGH, Noise, race

@@ -11,6 +11,7 @@ import pytest
 
 from perflint.project.settings import load
 from perflint.shim.planning import Project
+from perflint.verify.examine import _left_open, _merged
 from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import EVALUATION, OPTIMIZER, SHORT, Recording
 from perflint.verify.protocol import Look, Passage, Schedule
@@ -18,7 +19,6 @@ from perflint.verify.statistics import Outcome, Samples
 from perflint.verify.summary import advice, sentence
 from perflint.verify.variants import Variants
 from perflint.verify.verdict import Grade
-from perflint.verify.verified import _left_open, _merged
 from tests.verify.courses import PROGRAMS, course
 from tests.verify.verdicts import fix, verdict
 

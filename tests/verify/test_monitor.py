@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from perflint.verify import monitor
-from perflint.verify.monitor import Monitor, disturbances, facts, readings
+from perflint.verify import processes
+from perflint.verify.processes import Monitor, disturbances, facts, readings
 from perflint.verify.statistics import Outcome
 from perflint.verify.summary import sentence
 from perflint.verify.verdict import Reading, Stranger
@@ -32,7 +32,7 @@ Install = Callable[[str], None]
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Puts a script in place of nvidia-smi."""
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(monitor, "_LEAVING", 0.0)
+    monkeypatch.setattr(processes, "_LEAVING", 0.0)
 
     def installed(script: str) -> None:
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncd {tmp_path}\n{script}\n")

@@ -13,12 +13,11 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
-from perflint.verify.contest import Contest
+from perflint.verify.contest import Contest, Settled
 from perflint.verify.examine import Examination
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Budget
 from perflint.verify.runs import Recorded
-from perflint.verify.settled import Settled
 from perflint.verify.statistics import Outcome
 from perflint.verify.variants import Effect
 from perflint.verify.verdict import FixVerdict, Grade, Likeness, Reach, Verdict, begun

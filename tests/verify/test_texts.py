@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.verify.partings import parting, parting_in_all
+from perflint.verify.judge import parting, parting_in_all
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.values.values import Kind
-from perflint.syntax.module import is_main_guard
 from perflint.syntax.scopes import arguments_of
+from perflint.syntax.source import is_main_guard
 from perflint.syntax.walk import (
     COMPREHENSIONS,
     FUNCTIONS,

@@ -14,8 +14,8 @@ from perflint.analysis.facts import Program
 from perflint.analysis.loops.calls import sort_of
 from perflint.analysis.loops.flow import Element, Header
 from perflint.analysis.values.values import Kind, element_of
-from perflint.syntax.module import imports_framework
 from perflint.syntax.scopes import Bound, bind
+from perflint.syntax.source import imports_framework
 from perflint.syntax.walk import (
     Function,
     Loop,

@@ -14,12 +14,12 @@ from perflint.analysis.memory.locations import (
     ANYWHERE,
     ELEMENTS,
     NOWHERE,
+    SEE_ALL,
     Location,
     Locations,
     Origin,
     made,
 )
-from perflint.analysis.memory.roles import SEE_ALL
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of, bind, defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function

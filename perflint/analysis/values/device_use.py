@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from perflint import torch_ops
 from perflint.analysis.links import Says
 from perflint.analysis.values.values import ELSEWHERE
-from perflint.syntax.module import Module
 from perflint.syntax.scopes import bound_names
+from perflint.syntax.source import Module
 from perflint.syntax.walk import TRIES, path_of
 
 # A seed of the generators of a device is no word of using one.

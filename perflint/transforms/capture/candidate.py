@@ -28,10 +28,9 @@ from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, regions, regions_with, shortened
 from perflint.transforms.capture.results import check_returned
 from perflint.transforms.capture.step_obstacles import is_model
-from perflint.transforms.names import importing, taken_around
 from perflint.transforms.operations import Decorate, Replace, expression
 from perflint.transforms.remedy import TrainingStep
-from perflint.transforms.rewrite import Blocked, rewrite, shown
+from perflint.transforms.rewrite import Blocked, importing, rewrite, shown, taken_around
 
 _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 

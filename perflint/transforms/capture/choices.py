@@ -20,7 +20,6 @@ from perflint.transforms.capture.candidate import graphed
 from perflint.transforms.capture.host_part import draws, draws_on_device, is_unconditional
 from perflint.transforms.capture.scope import is_of_step
 from perflint.transforms.capture.step_obstacles import leaves
-from perflint.transforms.names import check_alone, of_torch, taken_around
 from perflint.transforms.operations import (
     FIT,
     InsertBefore,
@@ -34,7 +33,7 @@ from perflint.transforms.operations import (
     plus,
     reference,
 )
-from perflint.transforms.rewrite import Blocked, rewrite, shown
+from perflint.transforms.rewrite import Blocked, check_alone, of_torch, rewrite, shown, taken_around
 
 _PLAIN = (ast.Constant, ast.boolop, ast.unaryop, ast.cmpop, ast.operator, ast.expr_context)
 _MADE_OF = (*_PLAIN, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.BinOp)

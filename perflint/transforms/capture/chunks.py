@@ -19,7 +19,6 @@ from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, Obstacles, may_read
 from perflint.transforms.host_code import item_of
 from perflint.transforms.joined import growth
-from perflint.transforms.names import check_alone, taken_around
 from perflint.transforms.operations import (
     FIT,
     Operation,
@@ -37,7 +36,7 @@ from perflint.transforms.operations import (
     statement,
     tuple_of,
 )
-from perflint.transforms.rewrite import Blocked, shown
+from perflint.transforms.rewrite import Blocked, check_alone, shown, taken_around
 
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # that are made on the device
 _AS_TENSOR = "write it as one comparison of a tensor, or its `.all()` or `.any()`"

@@ -32,8 +32,8 @@ from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.late import is_setting
 from perflint.transforms.collected import is_new
 from perflint.transforms.host_code import is_output, item_of
-from perflint.transforms.names import name_of_torch
 from perflint.transforms.operations import Replace, expression
+from perflint.transforms.rewrite import name_of_torch
 
 _PLAIN = frozenset(f"builtins.{name}" for name in "isinstance tuple list type len zip range".split())
 HALF = ("autocast", "half", "float16")  # where a tensor is rounded before it is multiplied, and no number is

@@ -23,7 +23,6 @@ from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.results import ResultMemory
 from perflint.transforms.capture.scope import check_leaf, check_scope, check_tape, is_cut, is_of_step, step_name
 from perflint.transforms.host_code import item_of
-from perflint.transforms.names import Taken, check_alone, name_of_torch
 from perflint.transforms.operations import (
     FIT,
     AddKeywords,
@@ -40,7 +39,7 @@ from perflint.transforms.operations import (
     statement,
     tuple_of,
 )
-from perflint.transforms.rewrite import Blocked, shown
+from perflint.transforms.rewrite import Blocked, Taken, check_alone, name_of_torch, shown
 
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)

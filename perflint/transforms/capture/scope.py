@@ -21,8 +21,7 @@ from perflint.transforms.capture.host_part import Around, detaches, is_within
 from perflint.transforms.capture.late import changed_by
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.step_obstacles import is_model
-from perflint.transforms.names import Taken, check_alone
-from perflint.transforms.rewrite import Blocked, shown
+from perflint.transforms.rewrite import Blocked, Taken, check_alone, shown
 
 _SCOPES = (*FUNCTIONS, ast.ClassDef)
 _OF_SCOPE = frozenset("builtins.locals builtins.vars builtins.dir".split())  # without arguments

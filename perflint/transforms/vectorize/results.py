@@ -19,7 +19,6 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, elements_of, path_of
 from perflint.transforms.aliases import ELSEWHERE, aliases, steps_weights
 from perflint.transforms.host_code import item_of
 from perflint.transforms.joined import Growth, growth
-from perflint.transforms.names import check_alone
 from perflint.transforms.operations import (
     Operation,
     Replace,
@@ -29,7 +28,7 @@ from perflint.transforms.operations import (
     reference,
     statement,
 )
-from perflint.transforms.rewrite import Blocked
+from perflint.transforms.rewrite import Blocked, check_alone
 from perflint.transforms.vectorize.indexing import item_code, ranges
 from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
 from perflint.transforms.vectorize.values import Batched, indexed, is_full

@@ -20,7 +20,6 @@ from perflint.syntax.walk import PlainLoop, operands, own_nodes, path_of, root_o
 from perflint.transforms.aliases import check_aliases
 from perflint.transforms.capture.choices import graphed_or_drawn
 from perflint.transforms.capture.host_part import draws
-from perflint.transforms.names import check_alone, of_torch
 from perflint.transforms.operations import (
     Operation,
     ReplaceStatements,
@@ -33,7 +32,7 @@ from perflint.transforms.operations import (
     same_code,
 )
 from perflint.transforms.remedy import Remedy
-from perflint.transforms.rewrite import Blocked, rewrite, shown
+from perflint.transforms.rewrite import Blocked, check_alone, of_torch, rewrite, shown
 from perflint.transforms.vectorize.body import intercepts, lift, lift_body
 from perflint.transforms.vectorize.indexing import with_targets
 from perflint.transforms.vectorize.modules import is_told_by_class

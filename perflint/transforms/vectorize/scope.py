@@ -15,9 +15,8 @@ from perflint.analysis.values.shapes import Shapes, axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import FUNCTIONS, PlainLoop, integer, own_nodes, path_of, receiver_of
-from perflint.transforms.names import Taken, name_of_torch, taken_around
 from perflint.transforms.operations import assignment, derived, reference, standing_for
-from perflint.transforms.rewrite import Blocked
+from perflint.transforms.rewrite import Blocked, Taken, name_of_torch, taken_around
 from perflint.transforms.vectorize.values import Batched, Carried, Induction, Invariant, State, Value
 
 _CLOSED = (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)
