@@ -34,6 +34,7 @@ def scores(x, w):
         out.append(torch.tanh(x[:, t] @ w))
     return torch.stack(out, dim=1)
 """
+GRAPH = "run `scores` as one CUDA graph"  # which needs no facts
 RANKS = {"x": ("float32 tensor of rank 3 on cuda:0",), "w": ("float32 tensor of rank 2 on cuda:0",)}
 
 
@@ -72,17 +73,19 @@ def test_a_run_has_candidates_if_asked_to_and_verify_tries_them(file: Path) -> N
     for unsafe in (False, True):
         project = Project(file.parent, file.parent, settings(file.parent, unsafe=unsafe))
         assert bool(plan_for(project).plan.files) is unsafe
-        (key,) = Variants(project).fixes
-        assert key.title == titles(file)[0] and key.safety is Safety.ROUNDING
+        seen, graph = Variants(project).fixes
+        assert seen.title == titles(file)[0] and seen.safety is Safety.ROUNDING
+        assert graph.title == GRAPH
 
 
 def test_what_was_seen_counts_until_the_file_changes_also_in_the_cache(file: Path) -> None:
     assert len(titles(file, cache=True)) == len(titles(file, cache=True)) == 1
+    assert titles(file, cache=True) != [GRAPH]
     file.write_bytes(TEXT + b"# changed\n")
-    assert titles(file, cache=True) == []
+    assert titles(file, cache=True) == [GRAPH]
     file.write_bytes(TEXT)
     (file.parent / ".perflint" / "profiles.json").unlink()
-    assert titles(file, cache=True) == []
+    assert titles(file, cache=True) == [GRAPH]
 
 
 def test_values_of_several_kinds_are_no_fact(file: Path) -> None:

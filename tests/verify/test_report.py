@@ -197,8 +197,8 @@ def test_losses_that_one_of_the_programs_lacks_are_counted() -> None:
 def test_what_was_not_measured_has_no_place() -> None:
     text = page(verdict(samples=Samples(), before=Side(0.0), after=Side(0.0), again=None, hunks=(), excluded=()))
     headings = re.findall("<h2>(.*)</h2>", text)
-    assert headings == ["Fixes", "Same results", "Environment", "Excluded"]
-    assert "Nothing." in text
+    assert headings == ["Fixes", "Same results", "Environment", "Remarks"]
+    assert "None." in text
 
 
 def test_a_report_of_forty_fixes_and_long_timelines_stays_small() -> None:
