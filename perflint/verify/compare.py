@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perflint.verify.agent.recorder import LATER, LOSS, OUTPUT, Read
+from perflint.verify.agent.recorder import LATER, LOSS, OUTPUT, Read, Replayed
 from perflint.verify.agent.state import DERIVED, GRADIENT, OPTION, TRAINED
 
 EPSILON = 2.0**-23  # the relative rounding error of float32
 LOGARITHMS = frozenset({"the size of gradients", "how far weights move"})  # traits whose differences are ratios
 _MANY = (GRADIENT, *DERIVED)  # each a kind of many tensors, some next to nothing
+REPLAY = "what a replay leaves in"
 _KEPT = (*DERIVED, OPTION)
 _FEW = 1000  # elements: the error of fewer is a matter of luck
 
@@ -114,6 +115,7 @@ def compare(before: Path, after: Path, reference: Path | None = None, last: int 
         largest = _largest(old) if parting else {}
         found = [_difference(number, *pair, largest.get(_without_numbers(pair[0]), 0.0)) for pair in parting]
         differences += _with_errors_of_kind(found, {name for name, value, *_ in parting if _is_small(value)})
+        differences += _of_replays(new["replays"])
     for each in _saved(before, after) if last is None else ():
         if isinstance(each, str):
             parted.append(each)
@@ -201,12 +203,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _all_ranks(folder: Path, number: int) -> dict[str, Any]:
-    whole = {"digests": {}, "tensors": {}, "gaps": [], **_load(folder, number)}
+    whole = {"digests": {}, "tensors": {}, "gaps": [], "replays": [], **_load(folder, number)}
     for rank in sorted(folder.glob(f"rank */{number}.pt")):
         content = _load(rank.parent, number)
         for part in ("values", "digests", "tensors"):
             whole[part] |= {f"{name} of {rank.parent.name}": each for name, each in content.get(part, {}).items()}
-        for part in ("batches", "samples", "gaps"):
+        for part in ("batches", "samples", "gaps", "replays"):
             whole[part] += content.get(part, [])
     return whole
 
@@ -249,6 +251,12 @@ def _values(
         else:
             before, after = (each["tensors"].get(name, each["digests"][name]) for each in (old, new))
             yield name, before, after, exact.get("tensors", {}).get(name)
+
+
+def _of_replays(replays: Iterable[Replayed]) -> Iterator[Difference]:
+    for step, name, eager, replayed in replays:
+        if found := differing(step, f"{REPLAY} {name}", eager, replayed, None):
+            yield found
 
 
 def _without_numbers(name: str) -> str:

@@ -6,7 +6,6 @@ import io
 import math
 import os
 import re
-import statistics
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from perflint.verify.agent.recorder import OUTPUT
 from perflint.verify.agent.state import AVERAGE, DERIVED, GRADIENT, OPTION
-from perflint.verify.compare import EPSILON, Comparison, Difference, logged
-from perflint.verify.messages import Nudge
+from perflint.verify.compare import EPSILON, REPLAY, Comparison, Difference, compare, logged
 from perflint.verify.running import ending
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import LEAST_ROUNDS, ORIGINALS, PATCHED
@@ -170,8 +168,6 @@ _NO_ROUNDING = 0.05  # of the largest values of the kind: a larger error is not 
 _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps after a restart
 _GROWTH = 10.0  # times the original's own error, the same: half precision and TF32 start with larger ones
 _MOST_DRIFT = 0.05  # of a value, whatever the original's own error
-_MOST_NUDGED = 0.15  # of a value, whatever the original's drift from weights that are rounded otherwise
-_HALF, _COARSEST = 2.0**-11, 2.0**-8  # of a value: what float16 and bfloat16 round by
 _DERIVED_DRIFT = 0.1  # of the largest values of the kind: Adam makes whole steps of the rounding of small gradients
 _SAID = 3  # differences that are told
 _NO_STEPS = (
@@ -187,13 +183,13 @@ _Spread = Mapping[tuple[int, str], float]
 class Standard:
     """The original, another run of it, and how its `own` runs differ from each other.
 
-    `nudge` is how one differs that restarts from weights that are rounded otherwise.
+    The folder `reference` holds what it computes in double precision, if it is there.
     """
 
     run: Recorded
     again: Recorded | None = None
     own: tuple[Comparison, ...] = ()
-    nudge: Comparison | None = None
+    reference: Path | None = None
 
     @property
     def is_repeatable(self) -> bool:
@@ -203,6 +199,9 @@ class Standard:
         """The last step that both runs of the original and another one have in common, None where none is cut."""
         runs = [run for run in (self.run, self.again, other) if run]
         return min(run.last for run in runs) if any(run.is_cut for run in runs) else None
+
+    def compared(self, other: Recorded) -> Comparison:
+        return compare(self.run.folder, other.folder, self.reference, self.common(other))
 
 
 def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Likeness:
@@ -237,29 +236,21 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     return Likeness(Grade.ROUNDING, (f"{seen} are equal but for rounding{most}", _parting(first), *unknown))
 
 
-def nudge_for(standard: Standard, compared: Comparison) -> Nudge | None:
-    """A nudge as large as what the original rounds by, where one may show that differences grow from that.
+def drift(standard: Standard, compared: Comparison) -> int:
+    """The last step at which results differ too much, where they do after steps that restart and not at these; else 0.
 
-    Averages are moved as far as those of the patch differ, up to what an optimizer's other kernels round them by. None
-    but where results differ only in value, and only after the steps that restart.
+    They may have grown from rounding by then.
     """
-    own, grades = _graded(standard, compared)
+    _, grades = _graded(standard, compared)
     failed = [each.step for each, grade in grades.items() if grade is Grade.DIFFERENT]
-    is_late = bool(failed and compared.restarted) and compared.restarted.isdisjoint(failed)
-    if not is_late or compared.parted or compared.order:
-        return None
-    usual = statistics.median([error for name, error in (own or {}).items() if name.startswith(GRADIENT)] or [0.0])
-    known = (each for each in compared.differences if each.name.startswith(AVERAGE) and each.step in compared.restarted)
-    averages = [each.error or 0.0 for each in known]
-    weights = min(usual, _COARSEST) if usual > _HALF else EPSILON
-    return Nudge(weights, min(max(averages, default=0.0), _AVERAGED))
+    is_late = bool(compared.restarted) and compared.restarted.isdisjoint(failed)
+    return max(failed, default=0) if is_late and not compared.parted and not compared.order else 0
 
 
 def _graded(standard: Standard, compared: Comparison) -> tuple[Mapping[str, float] | None, Mapping[Difference, Grade]]:
     """The original's own rounding errors, and the grade of each difference."""
-    spread, nudge = _spread(standard.own), _spread([standard.nudge] if standard.nudge else [])
-    own = _own_errors(compared, is_repeatable=standard.is_repeatable)
-    drifts = {each: _drift(each, own, _near(nudge, each), compared.restarted) for each in compared.differences}
+    spread, own = _spread(standard.own), _own_errors(compared, is_repeatable=standard.is_repeatable)
+    drifts = {each: _drift(each, own, compared.restarted) for each in compared.differences}
     # With several optimizers, gradients are computed from what others have stepped just before.
     behind_steps = any(each.name.startswith(GRADIENT) and each.name.count(".") > 1 for each in compared.differences)
     least = {each: _AVERAGED if behind_steps or each.name.startswith(AVERAGE) else 0.0 for each in compared.differences}
@@ -308,17 +299,18 @@ def _group(difference: Difference) -> str:
     return OUTPUT if difference.name.startswith(OUTPUT) else difference.name
 
 
-def _drift(difference: Difference, own: Mapping[str, float] | None, nudge: float, restarted: Collection[int]) -> float:
+def _drift(difference: Difference, own: Mapping[str, float] | None, restarted: Collection[int]) -> float:
     """The relative error that may accumulate after the steps that restart from the state of the original.
 
-    Double precision decides those, or, where it draws other random numbers, whether the values are close.
+    Double precision decides those, or, where it draws other random numbers, whether the values are close; so does that
+    for replays, which run the kernels that they were captured from.
     """
-    if own is None and (not restarted or difference.step in restarted):
+    if difference.name.startswith(REPLAY) or (own is None and (not restarted or difference.step in restarted)):
         return 0.0
     if difference.name.startswith(DERIVED):
         return _DERIVED_DRIFT
     grown = _GROWTH * (own or {}).get(_group(difference), 0.0)
-    return max(_DRIFT, min(grown, _MOST_DRIFT), min(_OWN_SPREAD * nudge, _MOST_NUDGED))
+    return max(_DRIFT, min(grown, _MOST_DRIFT))
 
 
 def _closeness(difference: Difference, spread: _Spread, drift: float, least: float) -> Grade:

@@ -97,23 +97,12 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Nudge:
-    """How far the weights that a program goes on from are moved, and what its optimizers average: parts of each value.
-
-    Weights that are moved at all are moved by a unit in their last place at least.
-    """
-
-    weights: float
-    averages: float = 0.0
-
-
-@dataclass(frozen=True)
 class Recording:
     """Write what each step computes to `folder`: all of it at the steps `full`, digests and samples at the others.
 
     After each of the steps `restart` the program goes on from the state recorded in the folder `follow`, if there is
-    one. With `reference`, values are those of the same operations in double precision; with a `nudge`, what it
-    goes on from is rounded otherwise. Algorithms are deterministic, and TF32 is off unless the program asks for it.
+    one. With `reference`, values are those of the same operations in double precision. Algorithms are deterministic,
+    and TF32 is off unless the program asks for it.
     `shift` is added to the program's own seeds; with `other_samples`, random samples of its loaders are drawn from
     other numbers. Clocks run `clock` times as fast for moments, and as slow between these. Where there are `marks`,
     only digests of what was computed since the last mark are written, at these steps. `loops` are those of which it is
@@ -125,7 +114,6 @@ class Recording:
     restart: tuple[int, ...]
     follow: str = ""
     reference: bool = False
-    nudge: Nudge | None = None
     shift: int = 0
     other_samples: bool = False
     clock: int = 1

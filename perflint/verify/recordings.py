@@ -12,9 +12,9 @@ from pathlib import Path
 
 from perflint.engine.rule import Safety
 from perflint.project import available_cores
-from perflint.verify.compare import Comparison, compare
-from perflint.verify.judge import Standard, likeness, nudge_for
-from perflint.verify.messages import Arrival, Nudge, Recording, Variant
+from perflint.verify.compare import Comparison
+from perflint.verify.judge import Standard, drift, likeness
+from perflint.verify.messages import Arrival, Recording, Variant
 from perflint.verify.protocol import Budget, Protocol, patience
 from perflint.verify.runs import Course, Job, Recorded
 from perflint.verify.seeds import SEEDS, over_seeds
@@ -56,8 +56,7 @@ class Records:
         self._beside, self._patience = run.beside, max(self._patience, patience(self.one))
         if run.is_cut:
             self._horizon = run.last
-        self.standard = Standard(run)
-        self._nudged: Nudge | None = None
+        self.standard = Standard(run, reference=self._reference)
 
     def add(self, variants: Sequence[Variant]) -> list[Recorded]:
         jobs, begin = [self._job(variant) for variant in variants], time.monotonic()
@@ -80,7 +79,7 @@ class Records:
             return []
         runs = self._record(jobs)
         for run in runs:
-            if likeness(self.standard, run, self._compare(run)).grade is Grade.BITWISE:
+            if likeness(self.standard, run, self.standard.compared(run)).grade is Grade.BITWISE:
                 return [run, *runs]
         return [*self._record([self._job(self._original, clock=_CLOCK)]), *runs]
 
@@ -90,11 +89,13 @@ class Records:
 
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
         is_coarse = promise is Safety.PRECISION  # which double precision tells nothing of
-        compared = self._compare(run) if is_coarse else self._compared(run)
-        by = nudge_for(self.standard, compared) if not is_coarse else None
-        if by is not None and (self._nudged is None or (by.averages and not self._nudged.averages)):
-            self._nudge(by)
+        compared = self.standard.compared(run) if is_coarse else self._compared(run)
         found = likeness(self.standard, run, compared)
+        last = 0 if is_coarse else drift(self.standard, compared)
+        if last and (standard := self._of_each_step).run.last >= last:
+            (anew,) = self._record([self._each_step(variant, standard)])
+            if anew.last >= last:
+                found = likeness(standard, anew, standard.compared(anew))
         may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
         if found.grade is not Grade.DIFFERENT or not may_draw:
             return found
@@ -116,20 +117,32 @@ class Records:
         return any(compared.order for compared in self.standard.own)
 
     def _compared(self, run: Recorded) -> Comparison:
-        found = self._compare(run)
+        found = self.standard.compared(run)
         if found.parted or found.order or not found.differences or self._reference.exists():
             return found
         self._tell("recording the original in double precision, for results differ")
         self._record([self._job(self._original, reference=True)], self._part(_FOR_REFERENCE))
-        return self._compare(run)
+        return self.standard.compared(run)
 
-    def _nudge(self, by: Nudge) -> None:
-        self._tell("recording the original from weights that are rounded otherwise, for results drift apart")
-        (run,) = self._record([self._job(self._original, nudge=by)], self._part(_FOR_REFERENCE))
-        self.standard, self._nudged = replace(self.standard, nudge=self._compare(run)), by
+    @cached_property
+    def _of_each_step(self) -> Standard:
+        """The original, from whose state others can go on after each step."""
+        self._tell("recording each step from the state of the original, for results drift apart")
+        variant, recording = self._job(self._original)
+        (run,) = self._record([(variant, replace(recording, full=self._steps))])
+        standard = replace(self.standard, run=run, reference=self._folder / "reference of each step")
+        job, recording = self._each_step(self._original, standard)
+        recording = replace(recording, folder=str(standard.reference), reference=True)
+        self._record([(job, recording)], self._part(_FOR_REFERENCE))
+        return standard
 
-    def _compare(self, run: Recorded) -> Comparison:
-        return compare(self.standard.run.folder, run.folder, self._reference, self.standard.common(run))
+    def _each_step(self, variant: Variant, standard: Standard) -> Job:
+        variant, recording = self._job(variant)
+        return variant, replace(recording, full=self._steps, restart=self._steps, follow=str(standard.run.folder))
+
+    @property
+    def _steps(self) -> tuple[int, ...]:
+        return tuple(range(1, self._protocol.horizon + 1))
 
     def _over_seeds(self, variant: Variant, reason: str, *, formats: bool = False) -> Likeness:
         beside = min(self._beside, available_cores(), _GAINFUL)
@@ -170,7 +183,6 @@ class Records:
         *,
         first: bool = False,
         reference: bool = False,
-        nudge: Nudge | None = None,
         clock: int = 1,
     ) -> Job:
         """A recording of the first steps; with the seed 0 it restarts from the states of the first run."""
@@ -180,7 +192,7 @@ class Records:
         folder = self._reference if reference else self._folder / f"run {next(self._numbers)}"
         follow = "" if first or seed else str(self.standard.run.folder)
         loops = self._original.loops
-        return variant, Recording(str(folder), full, restart, follow, reference, nudge, seed, clock=clock, loops=loops)
+        return variant, Recording(str(folder), full, restart, follow, reference, seed, clock=clock, loops=loops)
 
     def _part(self, share: float) -> Budget:
         return self.course.budget.part(share * self.course.budget.left)
@@ -213,13 +225,10 @@ class Further:
         if not self.standard.again:
             again, *runs = self._record([self._job(self._original, _CLOCK), *jobs])
             self.standard = replace(self.standard, again=again)
-            self.standard = replace(self.standard, own=(self._compared(again),))
+            self.standard = replace(self.standard, own=(self.standard.compared(again),))
         else:
             runs = self._record(jobs)
         return [self._likeness(run) for run in runs]
-
-    def _compared(self, run: Recorded) -> Comparison:
-        return compare(self.standard.run.folder, run.folder, last=self.standard.common(run))
 
     def _likeness(self, run: Recorded) -> Likeness:
         before, again, (own,) = self.standard.run, self.standard.again, self.standard.own
@@ -227,7 +236,7 @@ class Further:
         itself = likeness(Standard(before, again), again, own)
         if itself.grade is not Grade.BITWISE:
             return Likeness(Grade.UNKNOWN, _of_original(itself))
-        compared = self._compared(run)
+        compared = self.standard.compared(run)
         found = likeness(self.standard, run, compared)
         if compared.is_bitwise or found.grade is Grade.DIFFERENT:
             return found

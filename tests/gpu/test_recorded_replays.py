@@ -31,3 +31,14 @@ def test_replays_are_compared_with_the_original(
         right, wrong = program.likenesses([("@plain", "@graphed_step"), ("@plain", "@askew")], Safety.ROUNDING)
     assert right.grade in grades, right.evidence
     assert wrong.grade is Grade.DIFFERENT, wrong.evidence
+
+
+@pytest.mark.parametrize(("mark", "grade"), [("@graphed_step", Grade.ROUNDING), ("@askew", Grade.DIFFERENT)])
+def test_replays_are_compared_where_each_step_is_taken_from_the_state_of_the_original(
+    mark: str, grade: Grade, tmp_path: Path
+) -> None:
+    plain, signature = "@plain\ndef step(x, y):\n    optimizer.zero_grad()\n    loss = (", "@plain\ndef step(x, y):"
+    changed = plain.replace(signature, signature.replace("@plain", mark)) + "in_parts(x) - y).square().mean()"
+    with bench("graphed_drifting.py", tmp_path, steps=20) as program:
+        found = program.likeness(plain + "model(x) - y).square().mean()", changed, Safety.ROUNDING)
+    assert found.grade is grade, found.evidence

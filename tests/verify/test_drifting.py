@@ -1,4 +1,4 @@
-"""Rounding that a program makes much of is told from a wrong result by what the program makes of other rounding."""
+"""Rounding that a program makes much of is told from a wrong result by taking each step from the original's state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def averaging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def test_a_batch_computed_in_two_parts_is_rounding_however_far_it_drifts(drifting: Bench) -> None:
     found = drifting.likeness("model(x)", "torch.cat([model(x[:31]), model(x[31:])])", Safety.ROUNDING)
     assert found.grade is Grade.ROUNDING, found.evidence
-    assert drifting.records.standard.nudge
 
 
 @pytest.mark.parametrize(("by", "grade"), [("1.3e-5", Grade.ROUNDING), ("1e-3", Grade.DIFFERENT)])

@@ -8,9 +8,10 @@ import logging
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,6 +50,15 @@ class Read(NamedTuple):
         return self.samples or tuple(map("".join, zip(*self.columns, strict=True)))
 
 
+class Replayed(NamedTuple):
+    """What the step `number` leaves in `name`: taken eagerly, and by a replay from the same state."""
+
+    number: int
+    name: str
+    eager: Any
+    replayed: Any
+
+
 def recorded(folder: Path) -> int:
     """The last step that all ranks have recorded in a folder."""
     steps = {path: [int(each.stem) for each in path.glob("*.pt")] for path in (folder, *folder.glob("rank *"))}
@@ -63,6 +73,7 @@ class _Step:
         self.values: Tensors = {}  # losses, outputs, and what each output had become by the next call
         self.numbers: Counter[str] = Counter()  # of values of each kind
         self.logged: list[str] = []
+        self.replays: list[Replayed] = []
 
     def add(self, kind: str, values: Mapping[str, Any]) -> None:
         self.values |= {f"{kind} {self.numbers[kind]}{path}": value for path, value in values.items()}
@@ -146,6 +157,26 @@ class Recorder:
         if self._recording.follow and self._number in self._recording.restart:
             self._restart(state)
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What happens meanwhile is not recorded."""
+        kept = self._step, self._last, self._calls
+        self._step, self._last, self._calls = _Step(), [], Counter()
+        try:
+            yield
+        finally:
+            self._step, self._last, self._calls = kept
+
+    def held(self, result: object) -> Tensors:
+        """Samples of the state of the program, and of what a step has returned."""
+        named = {**self._holders.state().tensors(), **{f"{OUTPUT}{path}": each for path, each in values_in(result)}}
+        with self._unseen():
+            return self._samples(named.items())
+
+    def note_replay(self, eager: Tensors, replayed: Tensors) -> None:
+        pairs = ((name, eager[name], replayed[name]) for name in eager.keys() & replayed.keys())
+        self._step.replays += [Replayed(self._number, *pair) for pair in pairs]
+
     def _write_rest(self, process: int) -> None:
         """At exit, write what came after the last step, but not in a forked process."""
         if self._number and os.getpid() == process and not self._recording.reference:
@@ -176,7 +207,7 @@ class Recorder:
         self.restarts += 1
         followed = Path(self._recording.follow) / f"{self._number}.pt"
         known = torch.load(followed, map_location="cpu", weights_only=False)
-        state.restore(known["tensors"], nudge=self._recording.nudge)
+        state.restore(known["tensors"])
         determinism.restore_rng(known["rng"])
         if self._recording.reference:
             from perflint.verify.agent.reference import Reference, prefer_plain_kernels
@@ -312,26 +343,36 @@ def _is_capturing() -> bool:
 def take_twice(steps: Steps, recorder: Recorder, module: Any) -> None:
     """Have graphed steps run eagerly first, for what is recorded in their middle, and go on with what a replay makes.
 
-    A replay that computes something else shows in the step that follows. `module` is that of `graphed_step`.
+    A replay that computes something else shows in the step that follows; where that restarts, it is compared with the
+    same step taken eagerly. `module` is that of `graphed_step`.
     """
     kind = module.GraphedStep
     take = kind._replay
 
     @functools.wraps(take)
     def taken(step: Any, capture: Any, call: Any, scene: Any) -> Any:
-        before, restarts = _BeforeReplay(scene), recorder.restarts
+        before, restarts = _Held(scene), recorder.restarts
         result = step.eagerly(call, scene)
-        if recorder.restarts != restarts:  # the state is another run's now
-            return result
-        before.restore()
-        with steps.noting():
-            return take(step, capture, call, scene)
+        if recorder.restarts == restarts:
+            before.restore()
+            with steps.noting():
+                return take(step, capture, call, scene)
+        after, held = _Held(scene), list[Tensors]()  # the state is another run's now
+        with steps.noting(), recorder.aside():
+            for again in (partial(step.eagerly, call, scene), partial(take, step, capture, call, scene)):
+                before.restore()
+                held.append(recorder.held(again()))
+        recorder.note_replay(*held)
+        after.restore()
+        return result
 
     kind._replay = taken
     module.Recall.find = lambda *_: None  # the shorter way, which has no scene
 
 
-class _BeforeReplay:
+class _Held:
+    """What a graphed step may change, as it is now."""
+
     def __init__(self, scene: Any) -> None:
         import torch
 

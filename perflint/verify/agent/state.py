@@ -15,7 +15,6 @@ from hashlib import blake2b
 from typing import Any
 
 from perflint.shim.hooks import before
-from perflint.verify.messages import Nudge
 
 GRADIENT, OPTION = "gradient", "option"
 TRAINED = "parameter"  # which an optimizer steps
@@ -84,8 +83,8 @@ class State:
     def tensors(self) -> Tensors:
         return dict(self._named())
 
-    def restore(self, tensors: Mapping[str, Any], *, nudge: Nudge | None = None) -> None:
-        """Overwrite in place what is not made anew by the program; weights and averages with a `nudge`."""
+    def restore(self, tensors: Mapping[str, Any]) -> None:
+        """Overwrite in place what is not made anew by the program."""
         import torch
 
         with torch.no_grad():
@@ -94,8 +93,6 @@ class State:
                 if name.startswith(_NOT_RESTORED) or _is_expanded(tensor):
                     continue
                 if known is not None and known.shape == tensor.shape:
-                    if nudge and known.is_floating_point():
-                        known = _nudged(name, known, nudge)
                     tensor.data.copy_(known)  # unseen by a graph that has saved it: some may be alive
 
     def _named(self) -> Iterator[tuple[str, Any]]:
@@ -126,18 +123,6 @@ def _of(optimizer: Any, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield f"{GRADIENT} {name}", gradient if gradient.layout is torch.strided else gradient.to_dense()
     for path, tensor in tensors_in(optimizer.state.get(parameter, {})):
         yield f"{AVERAGE} {name}{path}", tensor
-
-
-def _nudged(name: str, known: Any, nudge: Nudge) -> Any:
-    """The values, each moved up or down where they are weights or averages; the number of steps stays."""
-    import torch
-
-    if name.startswith(TRAINED):
-        step = max(nudge.weights, torch.finfo(known.dtype).eps)
-    else:
-        step = nudge.averages if name.startswith(AVERAGE) and known.dim() else 0.0
-    up = torch.rand(known.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    return torch.where(up, known * (1 + step), known * (1 - step)) if step else known
 
 
 def _is_expanded(tensor: Any) -> bool:
