@@ -282,8 +282,9 @@ def _with_errors_of_kind(differences: Sequence[Difference], small: Collection[st
         kind = _without_numbers(each.name)
         own[kind] = max((each.reference or 0.0) * each.share, own.get(kind, 0.0))
     for each in differences:
+        of_kind = own[_without_numbers(each.name)] / each.share
         is_luck = each.reference is not None and each.name in small
-        yield replace(each, reference=max(each.reference or 0.0, own[_without_numbers(each.name)])) if is_luck else each
+        yield replace(each, reference=max(each.reference or 0.0, of_kind)) if is_luck else each
 
 
 def _is_small(value: Any) -> bool:

@@ -111,8 +111,9 @@ def test_an_element_that_the_original_rounds_less_by_luck_is_held_against_the_ot
     tmp_path: Path,
 ) -> None:
     sizes = torch.linspace(1, 2, 5000).double()
-    exact = {"gradient 0.0": sizes, "gradient 0.1": torch.ones(1).double(), "gradient 0.2": 1e-9 * sizes}
-    runs = {"before": (2e-6, 0.0, 1.0), "after": (-2e-6, 2e-6, -1.0), "reference": (0.0, 0.0, 0.0)}
+    one = torch.ones(1).double()
+    exact = {"gradient 0.0": sizes, "gradient 0.1": one, "gradient 0.2": 1e-9 * sizes, "gradient 0.3": 1e-2 * one}
+    runs = {"before": (2e-6, 0.0, 1.0, 0.0), "after": (-2e-6, 2e-6, -1.0, 1e-4), "reference": (0.0, 0.0, 0.0, 0.0)}
     for name, errors in runs.items():
         tensors = {key: exact[key] * (1 + error) for key, error in zip(exact, errors, strict=True)}
         tensors = tensors if name == "reference" else {key: each.float() for key, each in tensors.items()}
@@ -121,5 +122,7 @@ def test_an_element_that_the_original_rounds_less_by_luck_is_held_against_the_ot
         (tmp_path / name).mkdir()
         torch.save(content, tmp_path / name / "2.pt")
     found = compare(tmp_path / "before", tmp_path / "after", tmp_path / "reference")
-    small = next(each for each in found.differences if each.name == "gradient 0.1")
-    assert small.reference == pytest.approx(2e-6, rel=0.1) and found.restarted == {2}
+    size = sizes.square().mean().sqrt().item()
+    for name, scale in (("gradient 0.1", 1.0), ("gradient 0.3", 1e-2)):
+        small = next(each for each in found.differences if each.name == name)
+        assert small.reference == pytest.approx(2e-6 * size / scale, rel=0.1) and found.restarted == {2}
