@@ -64,6 +64,9 @@ def test_an_average_of_an_optimizer_may_err_by_what_single_precision_makes_of_it
     assert graded(squares) is Grade.ROUNDING
     assert graded(replace(squares, changed=1e-4)) is Grade.DIFFERENT
     assert graded(replace(squares, name="parameter 0.5")) is Grade.DIFFERENT
+    single = replace(squares, error=1e-4, changed=1e-4, is_coarse=True)
+    assert graded(replace(single, of_kind=1e-5)) is Grade.ROUNDING
+    assert graded(replace(single, of_kind=5e-5)) is Grade.DIFFERENT
 
 
 def test_a_gradient_behind_the_step_of_another_optimizer_may_err_by_what_that_steps_rate_does() -> None:
