@@ -196,7 +196,7 @@ class Contest:
         rest = _without(chosen, ordered) if chosen else []
         has_time = self._has_time(budget, *[_PAIR] * (1 if in_haste else 2))
         if has_time and (in_haste or not self._has_time(budget, *[_PAIR] * len(rest), _PAIR)):
-            others = [fix for fix in _without(chosen, ordered) if self._may_gain(fix, in_haste=in_haste)]
+            others = [fix for fix in _without(chosen, ordered) if self._may_gain(fix, chosen, in_haste=in_haste)]
             fitting = self._fitting(chosen, others)
             seconds = budget.left if in_haste else budget.left / 2
             is_new = len(chosen) + len(fitting) > 1 or any(fix.name not in self._said for fix in fitting)
@@ -212,10 +212,12 @@ class Contest:
                 return []
         return chosen
 
-    def _may_gain(self, fix: FixVerdict, *, in_haste: bool) -> bool:
+    def _may_gain(self, fix: FixVerdict, chosen: Fixes, *, in_haste: bool) -> bool:
+        """What is alone of its rule may cost more than it gains: a step that is captured pays for one that is not."""
         said, alone = self._said.get(fix.name), self._fixes[fix.name].alone
         seems = said is Outcome.UNSURE and alone is not None and alone.ratio > statistics.SOUGHT_GAIN
-        return said is Outcome.FASTER or seems or (in_haste and said is not Outcome.SLOWER)
+        may = in_haste and said is not Outcome.SLOWER
+        return said is Outcome.FASTER or seems or may or fix.rule in {each.rule for each in chosen}
 
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
         groups = [[fix] for fix in slow] if self._room.processes == 1 else [slow]
@@ -312,7 +314,7 @@ class Contest:
         others = _without(chosen, self._sound)
         fast = [fix for fix in others if not starts_slowly(fix.rule)]
         others = fast if chosen else fast or others
-        better = [fix for fix in others if self._said.get(fix.name) is not Outcome.SLOWER]
+        better = [fix for fix in others if self._may_gain(fix, chosen, in_haste=True)]
         return [*chosen, *self._fitting(chosen, better if chosen else better or others)]
 
     def _fitting(self, chosen: Fixes, others: Fixes) -> list[FixVerdict]:

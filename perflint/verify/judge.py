@@ -327,8 +327,8 @@ def _is_rounding(difference: Difference, error: float, drift: float, least: floa
     reference, changed = difference.reference, difference.changed
     if reference is not None and changed is not None and _is_known(difference):
         allowed = _NEAR_ERROR if difference.is_close else _COARSE_ERROR if difference.is_coarse else _OWN_ERROR
-        of_kind = least / difference.share if difference.is_coarse else least  # a single value may be next to nothing
-        return changed <= max(allowed * max(reference, EPSILON), of_kind)
+        least /= difference.share if difference.is_coarse else 1.0  # a single value may be next to nothing
+        return changed <= max(allowed * max(reference, EPSILON), least)
     of_kind = difference.of_kind if difference.name.startswith(DERIVED) else None
     is_option = difference.name.startswith(OPTION)
     has_drifted = not is_option and (error if of_kind is None else of_kind) <= max(drift, least)

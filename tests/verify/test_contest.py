@@ -254,6 +254,18 @@ def test_what_gains_together_on_top_of_a_fix_that_gains_alone_is_kept_as_well() 
     assert ratio_of(result) == pytest.approx(1.8, rel=0.05)
 
 
+@pytest.mark.parametrize("variants", [11, 14, 10**6])
+def test_what_makes_the_program_slower_but_beside_another_of_its_rule_is_kept_with_that(variants: int) -> None:
+    """Of two steps that share an optimizer both are captured, or the other one pays for it."""
+
+    def speed(names: frozenset[str]) -> float:
+        return (4.0 if B in names else 1.5) if A in names else 0.6 if B in names else 1.0
+
+    result, _ = settled(speed, variants=variants)
+    assert {A, B} <= {*kept(result)}
+    assert ratio_of(result) == pytest.approx(4.0, rel=0.05)
+
+
 def test_what_makes_the_program_slower_is_left_out_of_the_patch() -> None:
     result, _ = settled(gains(1.5, 0.8))
     assert kept(result) == [A]
