@@ -27,6 +27,7 @@ _CLOCK = 10  # times as fast do clocks run, for moments, in the original's secon
 _STRIDE = 1.25  # times as far is each mark of a replay as the one before
 _MARKS = 64
 _OTHER_NUMBERS = "its random numbers are others"
+_NOT_EACH = "that may have grown from rounding, and there was no time to record each step: a larger budget may tell"
 _HURRIED = 1.5  # times as long as recordings are expected to take
 _FOR_ONE, _FOR_REFERENCE = 0.6, 0.5  # of the time for recordings, for the first of them, and of what is left by then
 
@@ -91,11 +92,8 @@ class Records:
         is_coarse = promise is Safety.PRECISION  # which double precision tells nothing of
         compared = self.standard.compared(run) if is_coarse else self._compared(run)
         found = likeness(self.standard, run, compared)
-        last = 0 if is_coarse else drift(self.standard, compared)
-        if last and (standard := self._of_each_step).run.last >= last:
-            (anew,) = self._record([self._each_step(variant, standard)])
-            if anew.last >= last:
-                found = likeness(standard, anew, standard.compared(anew))
+        if not is_coarse and (last := drift(self.standard, compared)):
+            found = self._step_by_step(variant, last) or Likeness(Grade.UNKNOWN, (found.evidence[0], _NOT_EACH))
         may_draw = promise in (Safety.PRECISION, Safety.BEHAVIOUR) or self._reads_other_data
         if found.grade is not Grade.DIFFERENT or not may_draw:
             return found
@@ -123,6 +121,14 @@ class Records:
         self._tell("recording the original in double precision, for results differ")
         self._record([self._job(self._original, reference=True)], self._part(_FOR_REFERENCE))
         return self.standard.compared(run)
+
+    def _step_by_step(self, variant: Variant, last: int) -> Likeness | None:
+        """How alike steps are that start from the states of the original; None if time is up before the `last` one."""
+        standard = self._of_each_step
+        if standard.run.last < last:
+            return None
+        (run,) = self._record([self._each_step(variant, standard)])
+        return likeness(standard, run, standard.compared(run)) if run.last >= last else None
 
     @cached_property
     def _of_each_step(self) -> Standard:

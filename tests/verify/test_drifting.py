@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,13 @@ def test_averages_may_drift_from_what_the_kernels_of_an_optimizer_round_them_by(
     moved = f"[each['exp_avg_sq'].mul_(1 + {by} * (step in (1, 10))) for each in optimizer.state.values()]"
     found = averaging.likeness(STEP, f"{moved}; {STEP}", Safety.ROUNDING)
     assert found.grade is grade, found.evidence
+
+
+def test_without_time_for_each_step_nobody_says_that_results_which_drift_apart_are_wrong(tmp_path: Path) -> None:
+    with bench("drifting.py", tmp_path, steps=20) as program:
+        assert program.likeness(STEP, f"{STEP}; layers[5].weight.data += 1e-6").grade is Grade.DIFFERENT
+        found = program.likeness_in_haste("model(x)", "torch.cat([model(x[:31]), model(x[31:])])", Safety.ROUNDING)
+    assert found.grade is Grade.UNKNOWN and "a larger budget may tell" in found.evidence[1]
 
 
 @pytest.mark.parametrize("by", ["1e-4 * (step in (4, 14))", "1e-6", "1e-4 * (step == 15)"])
