@@ -17,6 +17,7 @@ import shutil  # noqa: E402
 import signal  # noqa: E402
 import site  # noqa: E402
 import socket  # noqa: E402
+import weakref  # noqa: E402
 from collections import defaultdict  # noqa: E402
 from collections.abc import Mapping, Sequence  # noqa: E402
 from contextlib import suppress  # noqa: E402
@@ -63,6 +64,8 @@ class Loaded:
         for name in self._modules:
             del sys.modules[name]
         self._modules.pop(program, None)
+        for each in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
+            each.atexit = False  # what libraries take apart at their end is no fork's, and takes half of its time
         sys.path_importer_cache.clear()
         sys.meta_path.insert(0, self)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._modules))
