@@ -10,13 +10,13 @@ import importlib.util
 import re
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 
 from perflint.engine.catalogue import rules_by_name
-from perflint.engine.check import check_text
-from perflint.engine.fix import FixResult, fix_text
+from perflint.engine.check import findings_in
+from perflint.engine.fix import FixResult, settle
 from perflint.engine.rule import Finding, Rule
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -48,21 +48,21 @@ class Case:
 
     def findings(self) -> tuple[Finding, ...]:
         """What the rule finds."""
-        return _findings(self)
+        return _found(self.rule, self.text)
 
     def fixed(self, unsafe: bool) -> FixResult:
         """What the fixer makes of it."""
         return _fixed(self, unsafe)
 
 
-@cache  # several tests ask
-def _findings(case: Case) -> tuple[Finding, ...]:
-    return check_text(case.text, [case.rule], default_options(case.rule))
+@lru_cache(maxsize=16)  # all tests of a case, which stand together, and all passes of its fixes ask
+def _found(rule: Rule, text: str) -> tuple[Finding, ...]:
+    return findings_in(text, [rule], default_options(rule))
 
 
-@cache
+@lru_cache(maxsize=16)
 def _fixed(case: Case, unsafe: bool) -> FixResult:
-    return fix_text(case.text, [case.rule], default_options(case.rule), unsafe=unsafe)
+    return settle(case.text, partial(_found, case.rule), unsafe=unsafe)
 
 
 def default_options(rule: Rule) -> dict[str, dict[str, bool | int | str]]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from perflint.engine import catalogue
 from perflint.engine.catalogue import all_rules
-from perflint.engine.check import check_text
 from perflint.engine.fix import fix_text
 from perflint.engine.rule import Safety
 from tests.fixture_cases import FIXTURES, Case, cases, default_options, load
@@ -116,7 +116,7 @@ def test_no_fixture_is_left_out() -> None:
 
 
 def test_the_engine_names_no_rule() -> None:
-    engine = Path(check_text.__code__.co_filename).parent
+    engine = Path(catalogue.__file__).parent
     names = [
         name
         for rule in RULES

@@ -13,8 +13,11 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.mark.parametrize(
     "command",
-    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)],
-    ids=["lint", "format", "types"],
+    [
+        pytest.param(("ruff", "check", "."), id="lint"),
+        pytest.param(("ruff", "format", "--check", "."), id="format"),
+        pytest.param(("mypy",), id="types", marks=pytest.mark.first),
+    ],
 )
 def test_the_source_is_clean(command: tuple[str, ...]) -> None:
     result = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -90,14 +90,27 @@ class Found:
 
 def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE) -> Found:
     """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
+    findings, program = _found(text, rules, options, context)
+    return Found(findings, _links(program, context))
+
+
+def findings_in(
+    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE
+) -> tuple[Finding, ...]:
+    """The findings of `find`, without what ties the program to other files."""
+    return _found(text, rules, options, context)[0]
+
+
+def _found(
+    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context
+) -> tuple[tuple[Finding, ...], Program]:
     findings, program = _examine(text, rules, options, context)
-    links = _links(program, context)
 
     def possible() -> Iterator[Finding]:
-        for context in _worst_contexts(program, links):
-            yield from _examine(text, rules, options, context)[0]
+        for worst in _worst_contexts(program, _links(program, context)):
+            yield from _examine(text, rules, options, worst)[0]
 
-    return Found(suppress.apply(text, findings, rules, possible), links)
+    return suppress.apply(text, findings, rules, possible), program
 
 
 def _links(program: Program, context: Context) -> Links:

@@ -192,11 +192,15 @@ def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Oper
     for alias in (alias for node in found for alias in node.names):
         if alias.name in (name, "*"):
             return alias.asname or name, ()
-    if name in names_in(program.tree):
+    if name in program.get(_all_names):
         raise Blocked(f"`{name}` is something else in this file")
     if found:
         return name, (AddName(found[-1], name),)
     return name, (_placed(program, statement(f"from {module} import {name}"), module),)
+
+
+def _all_names(program: Program) -> frozenset[str]:
+    return frozenset(names_in(program.tree))
 
 
 def _placed(program: Program, new: ast.stmt, module: str) -> Operation:

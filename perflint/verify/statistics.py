@@ -143,7 +143,7 @@ def pair_ratios(samples: Samples, before: Sequence[str], after: Sequence[str]) -
     rounds: dict[int, list[float]] = {}
     for round_, number in dict.fromkeys((window.round, window.number) for window in samples.windows):
         if all((variant, round_, number) in times for variant in (*before, *after)):
-            first, second = (fmean(times[variant, round_, number] for variant in side) for side in (before, after))
+            first, second = (fmean([times[variant, round_, number] for variant in side]) for side in (before, after))
             rounds.setdefault(round_, []).append(exp(first - second))
     return rounds
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.shim.runs import PROGRAMS, patched, project, python
 
-FLAGS = [(), ("-u", "-O"), *([("-P",)] if sys.version_info >= (3, 11) else [])]
+FLAGS = [(), ("-u", "-O", *(["-P"] if sys.version_info >= (3, 11) else []))]
 
 CHILD = """
 
@@ -77,7 +77,8 @@ def test_a_script_that_is_started_sees_itself_as_python_would_show_it(tmp_path: 
         (PROGRAMS / "identity.py").read_text() + decoder + "\nDecoder()(torch.ones(2, 3, 4))\n"
     )
     command = ("starts.py", *flags, "both.py", "--epochs", "3")
-    alone, run = python(tmp_path, *command), patched(tmp_path, *command)
+    kept = {"PYTHONDONTWRITEBYTECODE": ""}  # there is none of torch for -O, which takes seconds to compile
+    alone, run = python(tmp_path, *command, **kept), patched(tmp_path, *command, **kept)
     assert (run.stdout, run.returncode) == (alone.stdout, alone.returncode)
     assert "perflint: 1 fix took effect" in run.stderr
 

@@ -106,7 +106,13 @@ def ticking(folder: Path, function: str) -> subprocess.CompletedProcess[str]:
     """A program is verified by a clock of its own: on it, a copy takes two thirds of a step."""
     copied(PROGRAMS / "repeats.py", folder)
     copied(PROGRAMS / "ticks.py", folder)
-    return verify(folder, *QUICK, "--warm-up", "6", "--select", "repeat-not-broadcast", "--call", f"ticks:{function}")
+    within = (
+        "--budget",
+        "60s",
+        "--warm-up",
+        "6",
+    )  # a twentieth goes into looking further, and as long into each variant
+    return verify(folder, *QUICK, *within, "--select", "repeat-not-broadcast", "--call", f"ticks:{function}")
 
 
 def test_what_is_faster_is_proved_and_applied(tmp_path: Path) -> None:

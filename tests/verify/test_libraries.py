@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from subprocess import PIPE
@@ -134,3 +135,16 @@ def test_a_process_with_threads_is_none_to_fork_from() -> None:
         "event = threading.Event(); threading.Thread(target=event.wait).start(); print(server.is_safe()); event.set()"
     )
     assert forks.run([sys.executable, "-c", source]).stdout.split() == ["True", "False"]
+
+
+def test_a_module_brings_what_it_brings_to_a_new_interpreter() -> None:
+    said = "print(sorted(name for name in sys.modules if name.startswith('perflint')))"
+    command = [sys.executable, "-c", f"import sys, perflint.engine.suppress; {said}"]
+    assert forks.run(command).stdout == subprocess.run(command, stdout=PIPE, text=True, check=True).stdout
+
+
+def test_what_is_in_a_package_of_the_same_name_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "perflint" / "engine").mkdir(parents=True)
+    (tmp_path / "perflint" / "__init__.py").touch()
+    (tmp_path / "perflint" / "engine" / "__init__.py").write_text("print('own')")
+    assert forks.run([sys.executable, "-c", "import perflint.engine"], cwd=tmp_path).stdout == "own\n"

@@ -17,10 +17,13 @@ import shutil  # noqa: E402
 import signal  # noqa: E402
 import site  # noqa: E402
 import socket  # noqa: E402
+import weakref  # noqa: E402
+from collections import defaultdict  # noqa: E402
 from collections.abc import Mapping, Sequence  # noqa: E402
 from contextlib import suppress  # noqa: E402
 from importlib import import_module  # noqa: E402
 from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder  # noqa: E402
+from importlib.util import resolve_name  # noqa: E402
 from pathlib import Path  # noqa: E402
 from types import ModuleType  # noqa: E402
 from typing import Any, NamedTuple  # noqa: E402
@@ -42,24 +45,27 @@ class Loaded:
     """Hands out the modules that were imported here, to a program for which there are none yet."""
 
     def __init__(self, libraries: Sequence[str]) -> None:
-        self._brought: dict[str, list[str]] = {}
+        self._asked = defaultdict[str, dict[str, None]](dict)  # the modules that come with each
         for number, name in enumerate(libraries):
             before = {*sys.modules} if number > 1 else _BARE
             asked = _imported(name)
-            new = [each for each in sys.modules if each not in before]
-            known = [self._brought[each] for each in self._brought if number >= _USUAL and each in asked]
             module = name if name in sys.modules else name.rpartition(".")[0]
-            parts = (self._brought.get(module, ()), *known, new)
-            self._brought[module] = [*dict.fromkeys(each for part in parts for each in part)]
-        self._brought["json"] = ["json.decoder", "json.scanner", "json.encoder"]  # where C looks for its error
+            self._asked[module].update(dict.fromkeys(each for each in sys.modules if each not in before))
+            for importer, names in asked.items():
+                self._asked[importer or module].update(names)
+        self._asked["json"] |= dict.fromkeys(("json.decoder", "json.scanner", "json.encoder"))  # C looks for its error
         self._modules = {name: module for name, module in sys.modules.items() if name not in _BARE}
         self._kinds = {name: type(module) for name, module in self._modules.items()}
         specs = {name: getattr(module, "__spec__", None) for name, module in self._modules.items()}
         self._found = {name: (spec, spec and spec.loader) for name, spec in specs.items()}
 
-    def begin(self) -> None:
+    def begin(self, program: str) -> None:
+        """Hand out all from now on, but for the module that is run as the program: Python finds that itself."""
         for name in self._modules:
             del sys.modules[name]
+        self._modules.pop(program, None)
+        for each in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
+            each.atexit = False  # what libraries take apart at their end is no fork's, and takes half of its time
         sys.path_importer_cache.clear()
         sys.meta_path.insert(0, self)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._modules))
@@ -74,8 +80,9 @@ class Loaded:
             sys.modules.pop(name, None)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
-        if name not in self._modules:
-            return None
+        around = name.rpartition(".")[0]
+        if name not in self._modules or (around and sys.modules.get(around) is not self._modules.get(around)):
+            return None  # also of what is in another package of the same name
         spec, _ = self._found[name]
         if path is None and spec is not None and spec.has_location:
             usual = PathFinder.find_spec(name)
@@ -103,7 +110,12 @@ class Loaded:
         self._bring(name)
 
     def _bring(self, name: str) -> None:
-        new = [each for each in self._brought.get(name, ()) if each not in sys.modules]
+        new: dict[str, None] = {}
+        pending = [name]
+        for module in pending:
+            asked = (each for each in self._asked.get(module, ()) if each in self._modules)
+            pending += (found := [each for each in asked if each not in sys.modules and each not in new])
+            new.update(dict.fromkeys(found))
         sys.modules.update({each: self._modules[each] for each in new})
         for finder in sys.meta_path[: sys.meta_path.index(self)]:
             for each in new:
@@ -112,12 +124,19 @@ class Loaded:
                     spec.loader.exec_module(self.begun(each))
 
 
-def _imported(library: str) -> set[str]:
-    asked, usual = set[str](), builtins.__import__
+def _imported(library: str) -> dict[str, dict[str, None]]:
+    """Import a library, and give the modules that each module has asked for as it was imported; by "", all others."""
+    asked, usual = defaultdict[str, dict[str, None]](dict), builtins.__import__
 
-    def note(name: str, *given: Any, **named: Any) -> ModuleType:
-        asked.update((name, name.partition(".")[0]))
-        return usual(name, *given, **named)
+    def note(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> ModuleType:
+        found = usual(name, globals, locals, fromlist, level)
+        spec = (globals or {}).get("__spec__")
+        whole = resolve_name("." * level + name, spec.parent) if spec else name
+        parts = whole.split(".")
+        each = (".".join(parts[: at + 1]) for at in range(len(parts)))
+        importer = spec.name if spec and getattr(spec, "_initializing", False) else ""
+        asked[importer].update(dict.fromkeys((*each, *(f"{whole}.{part}" for part in fromlist or ()))))
+        return found
 
     builtins.__import__ = note
     try:
@@ -217,7 +236,7 @@ def become(order: Order, streams: Sequence[int]) -> None:
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     gc.unfreeze()  # a collection takes the time that it takes in a process that has imported all of this itself
-    LOADED.begin()
+    LOADED.begin(order.arguments[1] if order.arguments[0] == "-m" else "")
     site.execsitecustomize()
 
 
