@@ -25,9 +25,7 @@ _BY_SHAPE = frozenset({"expand_as", "view_as", "reshape_as"})
 _COUNTING = frozenset({"builtins.range", "builtins.reversed"})
 _OF_ARRAYS = frozenset(f"torch.{name}" for name in "from_numpy tensor as_tensor Tensor FloatTensor LongTensor".split())
 _FOLLOWED = frozenset({"view", "random", "cast", "copying", "pointwise"})
-_LOST = frozenset(
-    {"to_host", "counting", "measuring", "move", "indexing", "updating", "replacing", "applying", "joining"}
-)
+_LOST = frozenset("to_host counting measuring move indexing updating replacing applying joining".split())
 _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
 
 
@@ -289,10 +287,11 @@ def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
 
 def _is_written_by_name(program: Program, source: ast.AST) -> bool:
     """Does code write to the variable that holds what `source` makes, or is that kept elsewhere?"""
-    targets = getattr(program.statement_of(source), "targets", ())
-    if len(targets) != 1 or not isinstance(targets[0], ast.Name):
+    statement = program.statement_of(source)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Name):
         return True
-    for use in program.get(Flow).graph(targets[0]).uses.get(targets[0], ()):
+    for use in program.get(Flow).graph(target).uses.get(target, ()):
         around = program.parent(use)
         if isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Store):
             return True
