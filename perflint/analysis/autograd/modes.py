@@ -200,7 +200,7 @@ class TrainingModes:
             yield path, _Switch(call, training)
 
     def of_object(self, function: Function) -> dict[str, bool]:
-        """The modules that an object, which is none, puts into evaluation mode as it is made, and that nobody trains."""
+        """The modules that an object, itself none, puts into evaluation mode as it is made, and that nobody trains."""
         around = self._program.class_of(function)
         made = method_of(around.node, "__init__") if around is not None and not around.is_a("module") else None
         if made is None or made is function or "backward(" in self._program.text:
