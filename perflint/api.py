@@ -24,10 +24,10 @@ What is offered, by the question that a rule asks:
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
   writes to it; `handlers` may handle its errors;
   `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
-  them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `is_rebound` whether somebody sets it in
-  between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes`
-  asks the alias analysis for each `Write` that a view in the place of a copy would show, and `asks_for_layout` who
-  relies on the order of a tensor in memory.
+  them; `occurrences` and `seen_elsewhere` tell who looks at a variable, `variable_of` which that is, and `is_rebound`
+  whether somebody sets it in between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in
+  a `Role`; `shown_writes` asks the alias analysis for each `Write` that a view in the place of a copy would show, and
+  `asks_for_layout` who relies on the order of a tensor in memory.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
   `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`;
@@ -101,7 +101,7 @@ from perflint.analysis.heat.heat import (
 from perflint.analysis.heat.rarity import asks_for_setting, makes_rare
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.occurrences import dependents, is_rebound, occurrences, reads, seen_elsewhere
+from perflint.analysis.ir.occurrences import dependents, is_rebound, occurrences, reads, seen_elsewhere, variable_of
 from perflint.analysis.links import Likelihood, Says, Summary
 from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.made import Made, made_on_host, moved_made
@@ -184,7 +184,8 @@ __all__ = [
     "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes",
     "statement", "statements", "steps_an_environment", "steps_beside", "takes_keywords", "time_loop_remedy",
     "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried", "under_no_grad",
-    "unused_graphs", "variables_in", "walked_batch", "walks_examples", "without_gradients", "written_after",
+    "unused_graphs", "variable_of", "variables_in", "walked_batch", "walks_examples", "without_gradients",
+    "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

@@ -79,19 +79,19 @@ class CatInLoop(Rule):
                     continue
                 fixes, blocked = api.tried(api.joined_behind, program, growing)
                 severity = Severity.ADVICE if kind == "fed-back" else Severity.WARNING
-                message = _MESSAGES[kind].format(api.path_of(own))
+                message = _MESSAGES[kind].format(api.variable_of(own))
                 span = program.span(growing.call)
                 yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, severity=severity)
 
 
 def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCall, ast.expr]]:
     """The concatenations assigned by `statement` that the variable itself goes into, and where it does."""
-    path = api.path_of(statement.targets[0])
+    path = api.variable_of(statement.targets[0])
     value = statement.value
     for node in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
         parts = node.args[0] if path and isinstance(node, ast.Call) and node.args else None
         for own in parts.elts if isinstance(parts, ast.List | ast.Tuple) else ():
-            found = api.operation(program, node) if api.path_of(own) == path else None
+            found = api.operation(program, node) if api.variable_of(own) == path else None
             if found is not None and "joining" in found.traits and found.name != "stack":
                 yield found, own
 
@@ -104,13 +104,13 @@ def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop
     loop = next((each for each in program.ancestors(statement) if isinstance(each, (*api.LOOPS, *api.FUNCTIONS))), None)
     if not isinstance(loop, api.LOOPS):
         return None
-    stores = [each for each in api.occurrences(loop, api.path_of(target)) if isinstance(each.ctx, ast.Store)]
+    stores = [each for each in api.occurrences(loop, api.variable_of(target)) if isinstance(each.ctx, ast.Store)]
     return loop if stores == [target] else None
 
 
 def _kind_of_growth(program: Program, loop: Loop, statement: ast.Assign, own: ast.expr) -> str:
     """What becomes of the growing tensor, `own` in the concatenation; empty where it is no defect."""
-    reads = (each for each in api.occurrences(loop, api.path_of(own)) if isinstance(each.ctx, ast.Load))
+    reads = (each for each in api.occurrences(loop, api.variable_of(own)) if isinstance(each.ctx, ast.Load))
     others = [each for each in reads if each is not own]
     if not all(_asks_for_none(program, each) or _is_returned(program, each) for each in others):
         acts = any(api.steps_an_environment(program, each) for each in api.own_nodes(loop))
@@ -122,6 +122,8 @@ def _kind_of_growth(program: Program, loop: Loop, statement: ast.Assign, own: as
 
 def _asks_for_none(program: Program, read: ast.AST) -> bool:
     test = program.parent(read)
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In | ast.NotIn):
+        return read in test.comparators  # which keys there are
     return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)
 
 

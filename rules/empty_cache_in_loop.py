@@ -96,7 +96,7 @@ def _is_hot(program: Program, call: ast.Call, kind: str) -> bool:
         return False
     if _CLOCKS.search(getattr(function, "name", "")):
         return False
-    scope = function or program.statement_of(call)
+    scope = function or [*program.ancestors(call)][-2]  # what the module runs it in
     words = (getattr(each, "attr", getattr(each, "id", "")) for each in api.own_nodes(scope))
     return kind == "cache" or not any(map(_CLOCKS.search, filter(None, words)))
 

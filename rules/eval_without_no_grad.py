@@ -2,12 +2,12 @@
 
 ## What it does
 
-Reports loops that run a model in evaluation mode, set there or by all known callers, where gradients are recorded, and
-functions that do, or whose name says so (`predict`, `sample_images`) and whose results nobody differentiates, and calls
-of what trains with arguments that tell it not to (`run_epoch(loader, train=False)`, or no optimizer). Left alone is
-what trains or differentiates, itself or in what it calls or runs (adversarial examples and forces, too), code of
-functions that somebody calls without gradients, or of which other files get what has a graph, hooks that a framework
-calls so (`validation_step`), models that the file may freeze, and tests.
+Reports loops that run a model in evaluation mode, set there, by all known callers, or by an object as it is made, where
+gradients are recorded, and functions that do, or whose name says so (`predict`, `sample_images`) and whose results
+nobody differentiates, and calls of what trains with arguments that tell it not to (`run_epoch(loader, train=False)`, or
+no optimizer). Left alone is what trains or differentiates, itself or in what it calls or runs (adversarial examples and
+forces, too), code of functions that somebody calls without gradients, or of which other files get what has a graph,
+hooks that a framework calls so (`validation_step`), models that the file may freeze, and tests.
 
 ## Why it is slow
 

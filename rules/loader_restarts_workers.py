@@ -69,7 +69,8 @@ class LoaderRestartsWorkers(Rule):
         for loader in loaders:
             is_started = loader.workers.state is State.ON and loader.persistent.state is State.ABSENT
             found = api.restarts(program, loader) if is_started else None
-            if not found or _is_changed(program, found) or not (loader.certain or found.loops):
+            is_told = loader.certain or loader.workers.value is not None  # of workers, whatever the class is
+            if not found or _is_changed(program, found) or not (is_told or found.loops):
                 continue
             fixes, blocked = api.tried(_fix, program, loader, found)
             line = found.loops[0].lineno if found.loops else 0

@@ -71,7 +71,7 @@ class PrecisionLeft(Rule):
             return
         for call in program.of_type(ast.Call):
             is_backward = is_of_torch and isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
-            is_elsewhere = not is_backward and any(each.trains or each.repeats for each in program.summaries(call))
+            is_elsewhere = not is_backward and _trains(program, call)
             if not (is_backward or is_elsewhere) or program.is_tried_out(call):
                 continue
             if is_elsewhere and program.is_said(Says.FORMATS):  # whatever it imports, it trains by some of that
@@ -86,12 +86,18 @@ class PrecisionLeft(Rule):
 
 
 def _runs(program: Program) -> bool:
-    """Is it a script: does it have a main guard, or loop or call functions of its own as it is imported?"""
+    """Is it a script: does it have a main guard, or loop, call functions of its own, or train, as it is imported?"""
     calls = [
         each.value for each in program.tree.body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
     ]
-    is_run = any(isinstance(each, api.LOOPS) or api.is_main_guard(each) for each in api.own_nodes(program.tree))
+    own = api.own_nodes(program.tree)
+    is_run = any(isinstance(each, api.LOOPS) or api.is_main_guard(each) or _trains(program, each) for each in own)
     return program.is_script and (is_run or any(program.callee(each) is not None for each in calls))
+
+
+def _trains(program: Program, node: ast.AST) -> bool:
+    """Is it a call of what trains in another file?"""
+    return isinstance(node, ast.Call) and any(each.trains or each.repeats for each in program.summaries(node))
 
 
 def _fix(program: Program) -> Fix:

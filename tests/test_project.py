@@ -1013,3 +1013,57 @@ def test_a_batch_that_another_file_draws_makes_a_loop_one_of_steps(tmp_path: Pat
     assert lines(check(tmp_path)) == [("script.py", 13)]
     write(tmp_path, table=table.format("math", "pi"))  # all rows in each step: an epoch is one
     assert lines(check(tmp_path)) == []
+
+
+def test_a_module_of_one_of_two_classes_that_move_themselves_acts_as_both_do(tmp_path: Path) -> None:
+    policy = (
+        "class {0}(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.net = nn.Linear(2, 2)\n\n"
+        "    def sample(self, x):\n        return {1}, x\n\n    def to(self, device):\n"
+        "        return super().to(device)\n\n\n"
+    )
+    agent = (
+        "import torch\nfrom policies import First, Second\n\n\nclass Agent:\n    def __init__(self, is_first):\n"
+        "        if is_first:\n            self.policy = First().to('cuda')\n        else:\n"
+        "            self.policy = Second().to('cuda')\n"
+        "        self.optimizer = torch.optim.Adam(self.policy.parameters())\n\n    def select_action(self, state):\n"
+        "        action, _ = self.policy.sample(torch.tensor(state).cuda())\n"
+        "        return action.detach().cpu().numpy()\n"
+    )
+    first, second = policy.format("First", "self.net(x)"), policy.format("Second", "self.net(x) + 1")
+    write(tmp_path, policies=f"import torch\nfrom torch import nn\n\n\n{first}{second}", agent=agent)
+    assert ("agent.py", 14) in lines(check(tmp_path, "dead-graph"))
+    second = second.replace("    def sample", "    @torch.no_grad()\n    def sample")
+    write(tmp_path, policies=f"import torch\nfrom torch import nn\n\n\n{first}{second}")
+    assert lines(check(tmp_path, "dead-graph")) == []
+
+
+def test_a_loader_of_a_class_in_another_file_restarts_the_workers_that_it_is_told_of(tmp_path: Path) -> None:
+    data = (
+        "from torch.utils.data import DataLoader\n\n\nclass AudioLoader(DataLoader):\n"
+        "    def __init__(self, *args, **kwargs):\n        super().__init__(*args, **kwargs)\n"
+        "        self.collate_fn = list\n"
+    )
+    script = (
+        "import torch\nfrom data import AudioLoader\nfrom solver import Solver\n\n\ndef main(tr, cv, model):\n"
+        "    tr_loader = AudioLoader(tr, shuffle=True, num_workers=4)\n"
+        "    cv_loader = AudioLoader(cv, num_workers={})\n"
+        "    Solver({{'tr': tr_loader, 'cv': cv_loader}}, model.cuda()).train()\n"
+    )
+    write(tmp_path, data=data, script=script.format(4))
+    assert lines(check(tmp_path, "loader-restarts-workers")) == [("script.py", 7), ("script.py", 8)]
+    write(tmp_path, script=script.format(0))
+    assert lines(check(tmp_path, "loader-restarts-workers")) == [("script.py", 7)]
+
+
+def test_a_script_without_a_guard_trains_by_a_function_of_another_file(tmp_path: Path) -> None:
+    train = (
+        "import torch\n\n\ndef train(batches):\n    net = torch.nn.Linear(3, 3).cuda()\n"
+        "    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n    for batch in batches:\n"
+        "        optimizer.zero_grad()\n        net(batch.cuda()).sum().backward()\n        optimizer.step()\n"
+    )
+    script = "import torch\nfrom training import {0}\n\n{0}(torch.load('data'))\n"
+    write(tmp_path, training=train, script=script.format("train"))
+    assert ("script.py", 4) in lines(check(tmp_path, "precision-left"))
+    write(tmp_path, training=train + "\n\ndef show(batches):\n    print(batches)\n", script=script.format("show"))
+    assert ("script.py", 4) not in lines(check(tmp_path, "precision-left"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
+from perflint import torch_ops
 from perflint.analysis.arrays import is_of_sizes
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
@@ -12,17 +13,19 @@ from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.numbers import numbers
+from perflint.analysis.values.numbers import is_option, numbers
 from perflint.analysis.values.operations import Move, TorchCall, moves_first, operation
 from perflint.analysis.values.operations import move as moves
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.scopes import keyword_of
 from perflint.syntax.source import Safety
-from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes
+from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes, path_of
 
 _BY_SHAPE = frozenset({"expand_as", "view_as", "reshape_as"})
 _COUNTING = frozenset({"builtins.range", "builtins.reversed"})
 _OF_ARRAYS = frozenset(f"torch.{name}" for name in "from_numpy tensor as_tensor Tensor FloatTensor LongTensor".split())
+_FOLLOWED = frozenset({"view", "random", "cast", "copying", "pointwise"})
+_LOST = frozenset("to_host counting measuring move indexing updating replacing applying joining".split())
 _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
 
 
@@ -88,7 +91,7 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
     if found.name == "scatter" and any(_is_fetched(each) for part in found.arguments for each in ast.walk(part)):
         scattered = _then(made_on_host(program, found.tensor, move, around), Safety.EXACT)
         return replace(scattered, is_apart=True) if scattered is not None else None  # to where the index lies
-    if found.traits.isdisjoint(("view", "random", "cast", "copying", "pointwise")):
+    if found.traits.isdisjoint(_FOLLOWED) and not _is_computed(found):
         return None
     if "pointwise" in found.traits and "random" not in found.traits:
         return _of_parts(program, [found.tensor, *found.arguments], move, around, Safety.ROUNDING)
@@ -97,7 +100,15 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
         return below
     if Kind.TENSOR in {program.value(each).kind for each in found.arguments} and found.name not in _BY_SHAPE:
         return None
+    if found.traits.isdisjoint(_FOLLOWED):
+        return _then(below, Safety.ROUNDING)
     return _then(below, Safety.BEHAVIOUR if "random" in found.traits else Safety.EXACT)
+
+
+def _is_computed(found: TorchCall) -> bool:
+    """Does it compute another tensor, of as many numbers whatever they are, and leave the first as it is?"""
+    does = found.does
+    return does.result == "tensor" and not (does.syncs or does.in_place) and found.traits.isdisjoint(_LOST)
 
 
 def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
@@ -201,6 +212,8 @@ def _counts(program: Program, node: ast.AST, around: tuple[ast.AST, ...] = ()) -
     if program.value(node).kind is Kind.NUMBER:
         return True
     sources: list[ast.AST] = []
+    if isinstance(node, ast.Attribute):
+        return _is_setting(program, node)
     if isinstance(node, ast.Name):
         sources = program.get(Origins).of(node)
     elif isinstance(node, ast.UnaryOp):
@@ -209,6 +222,16 @@ def _counts(program: Program, node: ast.AST, around: tuple[ast.AST, ...] = ()) -
         sources = [] if isinstance(node.op, ast.FloorDiv) else [node.left, node.right]
         return all(_counts(program, each, (*around, node)) for each in sources)
     return bool(sources) and all(_counts(program, each, (*around, node)) for each in sources)
+
+
+def _is_setting(program: Program, node: ast.Attribute) -> bool:
+    """Is it an option, or what an object was told when it was made, and no tensor for all that is known?"""
+    is_own = path_of(node.value) == "self" and program.value(node).kind is Kind.UNKNOWN
+    return is_option(program, node) or (is_own and all(isinstance(each, ast.arg) for each in _kept(program, node)))
+
+
+def _kept(program: Program, node: ast.Attribute) -> list[ast.AST]:
+    return [each for each in program.get(Origins).of(node) if each is not node]
 
 
 def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
@@ -254,12 +277,27 @@ def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
     writes = program.get(Memory).writes_after(source, source) if isinstance(source, ast.expr) else ()
     own = {*ast.walk(move)}  # such as `.random_(10)` in front of it
     nodes = [each.node for each in writes if each.node not in own and not _puts_number(program, each.node)]
-    if program.tree in nodes:  # nothing is known of what writes
-        return True
+    if program.tree in nodes:  # the place is too large for that
+        return _is_written_by_name(program, source)
     if program.function_of(source) is not program.function_of(move):
         return bool(nodes)
     graph = program.get(Flow).graph(move)
     return any(program.stands_before(each, move) and graph.reaches(each, move, source) for each in nodes)
+
+
+def _is_written_by_name(program: Program, source: ast.AST) -> bool:
+    """Does code write to the variable that holds what `source` makes, or is that kept elsewhere?"""
+    statement = program.statement_of(source)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return True
+    for use in program.get(Flow).graph(target).uses.get(target, ()):
+        around = program.parent(use)
+        if isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Store):
+            return True
+        if isinstance(around, ast.Attribute) and torch_ops.writes_in_place(around.attr):
+            return True
+    return False
 
 
 def _puts_number(program: Program, node: ast.AST) -> bool:

@@ -289,7 +289,7 @@ def _conversions_inside(program: Program, found: Accumulator, convert: str, keep
     return converted
 
 
-def _converted(program: Program, node: ast.Name | ast.Attribute, path: str, convert: str) -> Replace:
+def _converted(program: Program, node: ast.Name | ast.Attribute | ast.Subscript, path: str, convert: str) -> Replace:
     if program.segment(node) != path or is_in_string(program, node):
         raise Blocked(f"line {node.lineno} reads `{path}` inside a string")
     return Replace(node, expression(f"{convert}({{sum}})", sum=node))

@@ -274,7 +274,7 @@ def alone_in(program: Program, loop: Loop, scope: ast.AST, path: str) -> Loop:
     return loop
 
 
-def _is_addition(program: Program, node: ast.Name | ast.Attribute, path: str) -> bool:
+def _is_addition(program: Program, node: ast.Name | ast.Attribute | ast.Subscript, path: str) -> bool:
     statement = program.statement_of(node)
     if isinstance(statement, ast.AugAssign):
         return statement.target is node and isinstance(statement.op, ast.Add | ast.Sub)

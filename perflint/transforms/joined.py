@@ -110,7 +110,7 @@ def _update(program: Program, join: ast.Call) -> _Update:
     assert isinstance(statement, ast.Assign) and isinstance(join.args[0], ast.List | ast.Tuple)
     target = statement.targets[0]
     if not isinstance(target, ast.Name):
-        raise Blocked(f"`{path_of(target)}` may be read elsewhere in the meantime")
+        raise Blocked(f"`{ast.unparse(target)}` may be read elsewhere in the meantime")
     elements = join.args[0].elts
     own = [index for index, each in enumerate(elements) if path_of(each) == target.id]
     if own not in ([0], [len(elements) - 1]) or len(elements) < 2:

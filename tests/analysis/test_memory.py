@@ -220,10 +220,17 @@ def test_a_function_too_large_to_analyse_and_its_callers_are_as_good_as_unknown(
     assert any(memory.writes_after(copy.args[0], copy))
 
 
-def test_of_a_module_too_large_to_analyse_nothing_is_known_to_be_made_on_the_host() -> None:
+@pytest.mark.parametrize("write", ["x[0] = other.g()", "x.copy_(other.g())", "other.fill(x)", "x += other.g()"])
+def test_of_a_module_too_large_to_analyse_names_tell_what_is_made_on_the_host(write: str) -> None:
     names = [f"x{number}" for number in range(80)]
     calls = "".join(f"{name}.a = other.f({', '.join(names)})\n" for name in names)
-    program = Program(f"import other, torch\nfor step in range(9):\n    x = torch.ones(4)\n    x = x.cuda()\n{calls}")
-    made = next(node for node in program.of_type(ast.Call) if ast.unparse(node.func) == "x.cuda")
-    assert not program.get(Memory).points_to(made).is_known
-    assert isinstance(made.func, ast.Attribute) and made_on_host(program, made.func.value, made) is None
+
+    def is_made(between: str) -> bool:
+        loop = f"for step in range(9):\n    x = torch.ones(4)\n    {between}\n    x = x.cuda()\n"
+        program = Program(f"import other, torch\n{loop}{calls}")
+        made = next(node for node in program.of_type(ast.Call) if ast.unparse(node.func) == "x.cuda")
+        assert not program.get(Memory).points_to(made).is_known
+        return isinstance(made.func, ast.Attribute) and made_on_host(program, made.func.value, made) is not None
+
+    assert is_made("print(x.shape)")
+    assert not is_made(write)

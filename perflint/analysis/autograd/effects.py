@@ -82,9 +82,14 @@ def steps_optimizer(program: Program, node: ast.AST) -> bool:
 
 
 def differentiates(program: Program, node: ast.Call) -> bool:
-    """Does the call train, take gradients or ask for some to be recorded, as far as its name tells?"""
+    """Does the call train, take gradients or ask for some to be recorded, as far as its name tells?
+
+    To set them to zero is none of these.
+    """
     name = program.qualified(node.func)
-    if trains(program, node) or _TAKING.search(name) or path_of(node.func) in _SPELLED:
+    if trains(program, node) and last_name(node) != "zero_grad":
+        return True
+    if _TAKING.search(name) or path_of(node.func) in _SPELLED:
         return True
     if name in _SETTING:
         return all(map(_is_on, arguments_of(node)[:1]))
@@ -290,7 +295,7 @@ class Effects:
     def _differentiates(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):
             return asks_for_gradients(node)
-        if self._trains(node) or differentiates(self._program, node):
+        if differentiates(self._program, node) or any(each.trains for each in self._program.summaries(node)):
             return True
         if self._graph.callees(node):
             return self._of_overriding(node) is Likelihood.CERTAIN

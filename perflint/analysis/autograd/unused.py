@@ -120,7 +120,7 @@ def _runs(program: Program, node: ast.expr) -> list[ast.Call]:
     runs, level, seen = list[ast.Call](), [node], {node}
     for _ in range(_DEPTH):
         found = [each for each in level if isinstance(each, ast.Call) and _records(program, each)]
-        given = [each for call in found for each in arguments_of(call) if isinstance(each, ast.Name)]
+        given = [each for call in found for each in arguments_of(call) if isinstance(each, ast.Name | ast.BinOp)]
         behind = [*given, *(part for each in level if each not in found for part in _operands(program, each))]
         runs, level = [*runs, *found], [each for each in dict.fromkeys(behind) if each not in seen]
         seen.update(level)

@@ -18,8 +18,8 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import Loop, integer, path_of, returned_values
 
-_TRAINING = re.compile(r"train", re.IGNORECASE)
-_VALIDATION = re.compile(r"(^|[^a-z])(val|valid|validation|dev)([^a-z]|$)", re.IGNORECASE)
+_TRAINING = re.compile(r"train|(^|[^a-z])tr([^a-z]|$)", re.IGNORECASE)
+_VALIDATION = re.compile(r"(^|[^a-z])(va|val|valid|validation|dev|cv)([^a-z]|$)", re.IGNORECASE)
 _ONCE = re.compile(r"test|infer|predict|extract|export", re.IGNORECASE)
 _SHUFFLING = re.compile(r"(Distributed|Random|Weighted\w*)Sampler$")
 _KEEPING = re.compile(r"prepare|setup|^builtins\.|^torch\.|print$|append$", re.IGNORECASE)

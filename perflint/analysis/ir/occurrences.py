@@ -14,9 +14,23 @@ from perflint.syntax.walk import FUNCTIONS, bindings_of, own_nodes, path_of, var
 _SEES_ALL = SEE_ALL | {"builtins.vars"}  # which is locals() without an argument
 
 
-def occurrences(scope: ast.AST, path: str) -> list[ast.Name | ast.Attribute]:
-    """The places in the own code of `scope` that read, bind or delete `path`, in source order."""
-    return [node for node in own_nodes(scope) if isinstance(node, ast.Name | ast.Attribute) and path_of(node) == path]
+def occurrences(scope: ast.AST, path: str) -> list[ast.Name | ast.Attribute | ast.Subscript]:
+    """The places in the own code of `scope` that read, bind or delete `path`, in source order.
+
+    Behind those of an item are those of what holds it, as a whole.
+    """
+    whole, is_item, _ = path.partition("[")
+    nodes = own_nodes(scope)
+    found = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute) and path_of(node) == whole]
+    items = [node for node in nodes if isinstance(node, ast.Subscript)] if is_item else []
+    parted = {each.value for each in items if isinstance(each.slice, ast.Constant)}
+    return [*(each for each in items if variable_of(each) == path), *(each for each in found if each not in parted)]
+
+
+def variable_of(node: ast.expr) -> str:
+    """The path of a variable or attribute, or of an item of one by a key that is written out; else empty."""
+    is_item = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and path_of(node.value)
+    return ast.unparse(node) if is_item else path_of(node)
 
 
 def is_rebound(program: Program, path: str, start: ast.AST, end: ast.AST) -> bool:

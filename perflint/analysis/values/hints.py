@@ -113,7 +113,7 @@ def roles(
     names, makers = {path_of(each.func) for each in modules} - {""}, {_maker_of(each) for each in modules}
     others = ((path, call) for path, call in made.items() if call and path and path not in found)
     twins = (path for path, call in others if path_of(call.func) in names and _maker_of(call) in makers)
-    named = (path for path in called if _MODEL.match(path.removeprefix("self.")))
+    named = (path for path in called if _MODEL.match(path.rpartition(".")[2]))
     likely = dict.fromkeys((*twins, *named), Value(Kind.MODULE, sure=False))
     return likely | found | dict.fromkeys(_trainers(calls), UNKNOWN)
 

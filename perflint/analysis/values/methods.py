@@ -64,7 +64,17 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
         return _on_other(owner, name)
     if owner.kind is Kind.LOADER and name.endswith(("iterator", "__iter__")):  # some are a project's own class's
         return owner
+    if name in MODULE_SELF and (itself := _of_super(evaluator, node)) is not None:
+        return itself
     return _on_unknown(evaluator, owner, name, arguments)
+
+
+def _of_super(evaluator: Evaluator, node: ast.Call) -> Value | None:
+    """The module of which `super().to(device)`, or the like, calls a method that it inherits."""
+    receiver, function = getattr(node.func, "value", None), evaluator.frame.function
+    is_super = isinstance(receiver, ast.Call) and path_of(receiver.func) == "super"
+    owner = function.owner if is_super and function is not None else None
+    return owner.instance if owner is not None and owner.is_a("module") else None
 
 
 def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:

@@ -199,7 +199,7 @@ def _join_modules(a: Value, b: Value) -> Value:
     for one, other in ((a, b), (b, a)):
         if one == Value(Kind.MODULE, sure=False):
             return other._replace(sure=False)
-    return _join_plain(a, b)
+    return _join_plain(a, b)._replace(name=_names(a, b))
 
 
 def _join_sequences(a: Value, b: Value) -> Value:
@@ -231,10 +231,20 @@ def _join_libraries(a: Value, b: Value) -> Value:
 
 def _join_named(a: Value, b: Value) -> Value:
     """Of functions, or of objects of classes, of the project, the names of both."""
-    names = dict.fromkeys(OR.join((a.name, b.name)).split(OR))
-    if all("." in each and each.partition(".")[0] not in ELSEWHERE for each in names):
-        return Value(a.kind, sure=a.kind is Kind.UNKNOWN and a.sure and b.sure, name=OR.join(names))
+    names = _names(a, b)
+    if OR in names or (names and _is_of_project(names)):
+        return Value(a.kind, sure=a.kind is Kind.UNKNOWN and a.sure and b.sure, name=names)
     return _join_plain(a, b)
+
+
+def _names(a: Value, b: Value) -> str:
+    """The names of both, if they are of the project or the same; else empty."""
+    names = dict.fromkeys(OR.join((a.name, b.name)).split(OR))
+    return OR.join(names) if len(names) == 1 or all(map(_is_of_project, names)) else ""
+
+
+def _is_of_project(name: str) -> bool:
+    return "." in name and name.partition(".")[0] not in ELSEWHERE
 
 
 def _join_plain(a: Value, b: Value) -> Value:
