@@ -54,6 +54,9 @@ def _with_models(program: Program, first: ast.stmt) -> ast.stmt:
         if isinstance(each, _DEFINITIONS + _IMPORTS) or is_main_guard(each):
             break
         above.append(each)
+    rest = (each for each in body[: start - len(above)] if not isinstance(each, _DEFINITIONS))
+    if any(_makes_model(program, each) for each in rest):
+        return first  # rather than some of them
     return next((each for each in reversed(above) if _makes_model(program, each)), first)
 
 
