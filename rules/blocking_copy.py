@@ -6,7 +6,8 @@ Reports `.to(device)` and `.cuda()` without `non_blocking=True` of what a loop, 
 `pin_memory`: the batch, or its parts and views of it, also one by one. If the loader isn't in this file, it is taken
 for a pinned one where all that hand it over, or the function that makes it, are known to pin it, or another part of the
 same batch is copied with the keyword. Left alone are batches that are converted first or on the way, as that makes
-another tensor in memory that is not pinned, loaders that a framework prepares, and programs for Apple's GPUs.
+another tensor in memory that is not pinned, single batches, outside of the loops that do steps, loaders that a
+framework prepares, and programs for Apple's GPUs.
 
 ## Why it is slow
 
@@ -72,6 +73,8 @@ class BlockingCopy(Rule):
         for move in filter(_waits, moves):
             call, batch = move.call, api.batch(program, move.tensor)
             is_pinned = batch is not None and batch.is_pinned
+            if not api.runs_often(program, call):
+                continue
             if not is_pinned and asynchronous.isdisjoint(_walks(program, move)):
                 continue
             fixes, blocked = api.tried(_fix, program, move, batch)

@@ -21,7 +21,9 @@ from perflint.syntax.walk import COMPREHENSIONS, last_name, own_nodes, path_of, 
 _NAMED = re.compile(r"device|gpu|cuda|(^|_)rank$", re.IGNORECASE)
 _ELSEWHERE = re.compile(r"device|gpu|cuda|rank|parallel|prepare|accelerat|fabric", re.IGNORECASE)
 _MOVES = frozenset({"to", "cuda", "cpu", "xpu", "to_empty"})
-_SAME = frozenset("train eval float half double bfloat16 requires_grad_ apply".split())
+_PLAIN = frozenset("train eval requires_grad_ apply share_memory".split())
+_SAME = _PLAIN | frozenset("float half double bfloat16".split())
+GIVE_BACK = _MOVES | _PLAIN  # the module that they are methods of
 _DEPTH = 6
 
 
@@ -252,6 +254,16 @@ def optimized(program: Program, params: ast.expr) -> Optimized | None:
     if not all(_HOLDS_PARAMETERS.search(each) and not each[:1].isupper() for each in named):
         return None
     return Optimized(tuple(modules), not named) if modules or named else None
+
+
+def filled(program: Program, module: ast.expr) -> bool:
+    """Has the module a parameter for sure? An optimizer of torch takes none without."""
+    origins = program.get(Origins)
+    own = set(origins.of(module))
+    optimizers = (each for each in program.of_type(ast.Call) if program.qualified(each.func).startswith("torch.optim."))
+    held = (optimized(program, each.args[0]) for each in optimizers if each.args)
+    known = {origin for each in held if each is not None for one in each.modules for origin in origins.of(one)}
+    return bool(own) and own <= known
 
 
 def _parts(program: Program, node: ast.AST) -> list[ast.AST] | None:

@@ -12,7 +12,7 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences, start_region
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.dtypes import (
     FLOAT,
     INTEGER,
@@ -98,8 +98,9 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
             raise Blocked("int() cuts the value off in every iteration")
         if kind != FLOAT and may_be_integer:
             safety, proviso = Safety.BEHAVIOUR, ", as a float, also where integers are added"
+        is_recorded = program.grad_mode(read.base, callers=False) is not GradMode.OFF
         suffix, convert = ".detach().double()", "float"
-        if number_kind(program, read.base) == INTEGER:
+        if number_kind(program, read.base) == INTEGER or not is_recorded:
             suffix = ".double()"
         if not has_doubles(program):
             suffix, safety = f"{suffix.removesuffix('double()')}float()", max(safety, Safety.ROUNDING, key=_ORDER.index)

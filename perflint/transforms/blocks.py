@@ -202,7 +202,7 @@ class Block:
 
     def _new(self, statement: ast.stmt, last: int) -> Any:
         line: Any = self._coder.statement(statement)
-        if isinstance(statement, ast.Assign) and note_of(statement.value).rows == (FIT,):
+        if isinstance(statement, ast.Assign | ast.Expr) and note_of(statement.value).rows == (FIT,):
             (made,) = line.body
             text = " " * self._column + self._trees.module.code_for_node(made)
             value = fitted(made.value, text, self._coder.indent, self._trees.width)

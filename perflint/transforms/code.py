@@ -15,6 +15,7 @@ from perflint.transforms.operations import is_new, note_of
 from perflint.transforms.trees import Line, Piece, Trees
 
 Node = TypeVar("Node", bound=ast.AST)
+Parted = TypeVar("Parted", bound=cst.BaseExpression)
 
 _KEPT, _LIKE, _ROWS = "_perflint_kept_", "_perflint_like_", "_perflint_rows_"
 _MODULE = cst.Module([])
@@ -206,18 +207,31 @@ def _signed_in_rows(node: cst.FunctionDef, rows: tuple[int, ...], indent: str) -
     return node.with_changes(params=node.params.with_changes(params=laid), whitespace_before_params=row)
 
 
-def fitted(call: cst.Call, line: str, indent: str, width: int, deeper: str = "") -> cst.Call:
-    """A call in `line`, which holds it as it is written: with its arguments on lines of their own if it is too long.
+def fitted(made: Parted, line: str, indent: str, width: int, deeper: str = "") -> Parted:
+    """A call or list in `line`, which holds it as it is written: its parts on lines of their own if it is too long.
 
     `deeper` is by what the line stands further in than its statement.
     """
     if len(line) <= width:
-        return call
+        return made
+    if isinstance(made, cst.ListComp):
+        inner = len(line) - len(line.lstrip()) + len(indent) + len(_MODULE.code_for_node(made)) - 2
+        return _listed_in_rows(made, indent, apart=inner > width)  # type: ignore[return-value]
+    call = cst.ensure_type(made, cst.Call)
     bare = (_MODULE.code_for_node(each.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for each in call.args)
     count, column = len(call.args), len(line) - len(line.lstrip())
     fits = column + len(indent) + len(", ".join(bare)) <= width
-    broken = laid_out(call, (count,) if fits else (1,) * count, indent).visit(_Deeper(deeper))
-    return cst.ensure_type(broken, cst.Call)
+    return laid_out(call, (count,) if fits else (1,) * count, indent).visit(_Deeper(deeper))  # type: ignore[return-value]
+
+
+def _listed_in_rows(made: cst.ListComp, indent: str, *, apart: bool) -> cst.ListComp:
+    row, clauses = _line_break(indent), made.for_in
+    if apart:
+        ifs = [each.with_changes(whitespace_before=row) for each in clauses.ifs]
+        clauses = clauses.with_changes(whitespace_before=row, ifs=ifs)
+    start = made.lbracket.with_changes(whitespace_after=row)
+    end = made.rbracket.with_changes(whitespace_before=_line_break(""))
+    return made.with_changes(lbracket=start, for_in=clauses, rbracket=end)
 
 
 def _line_break(indent: str) -> cst.ParenthesizedWhitespace:

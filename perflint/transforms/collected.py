@@ -119,6 +119,8 @@ def is_new(program: Program, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or any(keyword.arg == "out" for keyword in node.keywords):
         return False
     callee = program.value(node.func)
+    if callee.kind is Kind.MODULE:
+        return has_no_axes(program, node)  # a loss of torch's, which is the mean or sum of others
     is_method = callee.kind is Kind.METHOD and callee.owner is not None and callee.owner.kind is Kind.TENSOR
     entry = torch_ops.of_method(callee.name) if is_method else torch_ops.of_function(program.qualified(node.func))
     return entry is not None and not entry.shares

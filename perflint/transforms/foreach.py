@@ -10,21 +10,15 @@ from perflint.analysis.call_graph import handlers
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.modules import optimized
-from perflint.analysis.program import Effect, Program
+from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.scopes import bind, bound_names
+from perflint.syntax.scopes import bind
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import LOOPS, path_of, variables_in
-from perflint.transforms.operations import (
-    InsertAfter,
-    InsertBefore,
-    ReplaceStatements,
-    expression,
-    new,
-    standing_for,
-    statement,
-)
+from perflint.syntax.walk import path_of, variables_in
+from perflint.transforms.averages import Lerp, lerp_of
+from perflint.transforms.clipped import clipped
+from perflint.transforms.gathered import Gathering
+from perflint.transforms.operations import expression, is_new, negated, new, statement
 from perflint.transforms.rewrite import Blocked, of_torch, rewrite, taken_around
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
@@ -41,6 +35,9 @@ _METHODS = {  # and their arguments
 _PARAMETERS = frozenset({"parameters", "named_parameters"})
 _EXTENDING = frozenset({"append", "extend", "insert"})
 _SETTINGS = re.compile(r"args|cfg|conf|config|opts?|hparams|params|FLAGS")  # whose attributes are no tensors
+_MIXED = re.compile(  # types that `lerp_` doesn't mix
+    r"\.(half|bfloat16|double)\(|\.to\([^)\n]*(float16|float64|half|double)|set_default_dtype"
+)
 _SHARDED = re.compile(r"DTensor|fully_shard|deepspeed|is_sparse")
 
 
@@ -52,36 +49,23 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     """
     if loop.orelse or _SHARDED.search(program.text):
         raise Blocked("the tensors may be sharded or sparse, or the loop has an `else`")
-    block = _updating_block(loop)
+    block, conditions = _updating_block(loop)
     if read := sorted(program.get(Flow).graph(loop).live_out(loop)):
         raise Blocked(f"`{read[0]}` is read behind the loop", loop)
-    if (fix := clipped(program, loop, block)) is not None:
+    if (fix := clipped(program, loop, block, conditions)) is not None:
         return fix
     lists = _Lists(program, loop)
-    for each in _inlined(block):
+    statements = _inlined(block)
+    lerp = lerp_of(statements, lists.is_leaf) if not _MIXED.search(program.text) else None
+    if lerp is not None:
+        lists.lerp(lerp)
+    for each in statements if lerp is None else ():
         lists.add(each)
     if not all(map(lists.is_distinct, lists.written)):
         raise Blocked("it isn't known that each of the tensors is walked but once")
-    code, (first, *_) = tuple(lists.code), block
-    if (held := lists.temporary()) and _is_in_step(program, loop):
-        code = (*code, statement(f"del {', '.join(held)}"))
-    items = [(name, leaf) for name, leaf in lists.lists.values()]
-    code = (statement("if {name}:\n    {*code}", name=items[0][0], code=code),)  # there may be none of them
-    if len(items) == 1 and block is loop.body and isinstance(loop.target, ast.Name):
-        made = statement(
-            "{name} = [{leaf} for {item} in {walked}]",
-            name=items[0][0], leaf=items[0][1], item=loop.target.id, walked=loop.iter,
-        )  # fmt: skip
-        change = rewrite(program, ReplaceStatements((loop,), (standing_for(made, loop), *code)))
-    else:
-        appends = [statement("{name}.append({leaf})", name=name, leaf=leaf) for name, leaf in items]
-        appends[0] = standing_for(appends[0], first)
-        change = rewrite(
-            program,
-            InsertBefore(loop, tuple(statement("{name} = []", name=name) for name, _ in items)),
-            ReplaceStatements(tuple(block), tuple(appends)),
-            InsertAfter(loop, code),
-        )
+    leaves = dict(lists.lists.values())
+    gathering = Gathering(program, loop, block, conditions, leaves, lists.code, lists.taken)
+    change = rewrite(program, *gathering.operations())
     title = "launch each operation once for all parameters: torch._foreach_*"
     reason = "no two of the tensors share memory"
     if len({ast.unparse(_root(leaf)) for _, leaf in lists.lists.values()}) > 1:
@@ -93,23 +77,25 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)
 
 
-def _is_in_step(program: Program, loop: ast.For) -> bool:
-    around = (each for each in program.ancestors(loop) if isinstance(each, LOOPS))
-    own = (each for each in around if program.function_of(each) is program.function_of(loop))
-    return any(program.effects(each, Effect.TRAINS) for each in own)
+def _updating_block(loop: ast.For) -> tuple[list[ast.stmt], list[ast.expr] | None]:
+    """The statements that update, in one block, with only guards before them; raises Blocked.
 
-
-def _updating_block(loop: ast.For) -> list[ast.stmt]:
-    """The statements that update, in one block, with only guards before them; raises Blocked."""
-    block = loop.body
+    With them the conditions under which they run; None where an `assert` is among the guards.
+    """
+    block, conditions = loop.body, list[ast.expr]()
+    asserts = False
     while True:
-        rest = [each for each in block if not _is_guard(each)]
+        guards = [each for each in block if _is_guard(each)]
+        rest = [each for each in block if each not in guards]
+        conditions += [negated(each.test) for each in guards if isinstance(each, ast.If)]
+        asserts |= any(isinstance(each, ast.Assert) for each in guards)
         if len(rest) == 1 and isinstance(rest[0], ast.If):
             if rest[0].orelse:
                 raise Blocked("some of the tensors are updated otherwise", rest[0].orelse[0])
+            conditions.append(rest[0].test)
             block = rest[0].body
         elif rest == block[len(block) - len(rest) :]:
-            return rest if len(rest) < len(block) else block
+            return (rest if len(rest) < len(block) else block), None if asserts else conditions
         else:
             raise Blocked("guards stand between the updates")
 
@@ -144,16 +130,16 @@ class _Lists:
         self._own = variables_in(loop.target)
         self.named: dict[str, ast.expr] = {}
         self.written: list[ast.expr] = []
-        self._taken = taken_around(program, loop)
+        self.taken = taken_around(program, loop)
 
     def add(self, node: ast.stmt) -> None:
         value = node.value if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) else None
-        if isinstance(node, ast.AugAssign) and type(node.op) in _BINARY and self._is_leaf(node.target):
+        if isinstance(node, ast.AugAssign) and type(node.op) in _BINARY and self.is_leaf(node.target):
             self._update(_BINARY[type(node.op)], node.target, [node.value])
         elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and value is not None:
             self.named[target.id] = self._several(value)
-            if not self._is_leaf(value):
-                name = self._taken.fresh(f"{target.id}_list")
+            if not self.is_leaf(value):
+                name = self.taken.fresh(f"{target.id}_list")
                 self.code.append(statement("{name} = {value}", name=name, value=self.named[target.id]))
                 self.named[target.id] = expression(name)
         elif isinstance(node, ast.Expr) and isinstance(value, ast.Call):
@@ -163,18 +149,21 @@ class _Lists:
         else:
             raise Blocked("it isn't known what the statement does to the tensor", node)
 
-    def temporary(self) -> list[str]:
-        """The lists of memory that would be free otherwise: gradients, and what was computed."""
-        grads = [name for name, leaf in self.lists.values() if _is_gradient(leaf)]
-        return grads + [each.targets[0].id for each in self.code if isinstance(each, ast.Assign)]  # type: ignore[attr-defined]
+    def lerp(self, found: Lerp) -> None:
+        self.written.append(found.target)
+        own, end = (self._several(each) for each in (found.target, found.end))
+        for each in ast.walk(found.weight):
+            if isinstance(each, ast.expr) and not is_new(each):
+                self._scalar(each)
+        self._emit("lerp_", own, [end, found.weight])
 
     def _call(self, call: ast.Call) -> ast.expr:
         method = call.func if isinstance(call.func, ast.Attribute) else None
         if method is None or not method.attr.endswith("_"):
             raise Blocked("it isn't known what the call does to the tensor", call)
         receiver = method.value
-        target = self._call(receiver) if isinstance(receiver, ast.Call) and not self._is_leaf(receiver) else receiver
-        if not self._is_leaf(target):
+        target = self._call(receiver) if isinstance(receiver, ast.Call) and not self.is_leaf(receiver) else receiver
+        if not self.is_leaf(target):
             raise Blocked("it isn't known what the call changes", call)
         name = method.attr[:-1]
         if name in ("clamp", "clip"):
@@ -201,7 +190,7 @@ class _Lists:
             factor, other = parts
             value = self._several(other)
             first = next((name for name, leaf in self.lists.values() if ast.dump(leaf) in ast.dump(other)), "others")
-            scaled = self._taken.fresh(f"scaled_{first}")
+            scaled = self.taken.fresh(f"scaled_{first}")
             self.code.append(statement("{name} = {value}", name=scaled, value=value))
             self._emit("mul_", own, [self._scalar(factor)])
             self._emit("add_", own, [expression(scaled)])
@@ -220,7 +209,7 @@ class _Lists:
         if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
             return None
         for scaled, other in ((value.left, value.right), (value.right, value.left)):
-            if isinstance(scaled, ast.BinOp) and isinstance(scaled.op, ast.Mult) and not self._is_leaf(other):
+            if isinstance(scaled, ast.BinOp) and isinstance(scaled.op, ast.Mult) and not self.is_leaf(other):
                 for own, factor in ((scaled.left, scaled.right), (scaled.right, scaled.left)):
                     if ast.dump(own) == ast.dump(target) and not self._mentions_own(factor):
                         return factor, other
@@ -237,7 +226,7 @@ class _Lists:
         value = self._either(node)
         if not self._mentions_own(node) or not isinstance(value, ast.Call) or not isinstance(node, ast.BinOp):
             return value
-        name = self._taken.fresh(_RESULTS[_BINARY[type(node.op)]])
+        name = self.taken.fresh(_RESULTS[_BINARY[type(node.op)]])
         self.code.append(statement("{name} = {value}", name=name, value=value))
         return expression(name)
 
@@ -247,8 +236,8 @@ class _Lists:
     def _several(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Name) and node.id in self.named:
             return self.named[node.id]
-        if self._is_leaf(node):
-            key = ast.dump(node)
+        if self.is_leaf(node):
+            key = ast.unparse(node)
             if key not in self.lists:
                 self.lists[key] = (self._fresh(node), node)
             return expression(self.lists[key][0])
@@ -285,27 +274,27 @@ class _Lists:
     def _mentions_own(self, node: ast.expr) -> bool:
         return not variables_in(node).isdisjoint(self._own | set(self.named))
 
-    def _is_leaf(self, node: ast.expr) -> bool:
+    def is_leaf(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Name):
             return node.id in self._own
         if isinstance(node, ast.Attribute):
-            return node.attr in ("data", "grad") and self._is_leaf(node.value)
+            return node.attr in ("data", "grad") and self.is_leaf(node.value)
         if isinstance(node, ast.Subscript):
             return isinstance(node.slice, ast.Name) and node.slice.id in self._own and bool(path_of(node.value))
         method = node.func if isinstance(node, ast.Call) and not node.args and not node.keywords else None
-        return isinstance(method, ast.Attribute) and method.attr == "detach" and self._is_leaf(method.value)
+        return isinstance(method, ast.Attribute) and method.attr == "detach" and self.is_leaf(method.value)
 
     def _fresh(self, leaf: ast.expr) -> str:
         root, walked = _root(leaf), self._walked(leaf)
         what = "grads" if _is_gradient(leaf) else "params"
         if isinstance(root, ast.Subscript):
-            return self._taken.fresh(path_of(root.value).rpartition(".")[2] + "_list")
+            return self.taken.fresh(path_of(root.value).rpartition(".")[2] + "_list")
         method = walked.func if isinstance(walked, ast.Call) else None
         is_method = isinstance(method, ast.Attribute) and method.attr in _PARAMETERS
         owner = path_of(method.value).rpartition(".")[2] if isinstance(method, ast.Attribute) and is_method else ""
         if owner in ("", "self") or f"{owner}_{what}" in {name for name, _ in self.lists.values()}:
-            return self._taken.fresh(what if root.id == "p" or what == "grads" else f"{root.id}_list")
-        return self._taken.fresh(f"{owner}_{what}")
+            return self.taken.fresh(what if root.id == "p" or what == "grads" else f"{root.id}_list")
+        return self.taken.fresh(f"{owner}_{what}")
 
     def _walked(self, leaf: ast.expr) -> ast.expr | None:
         root, target = _root(leaf), self.loop.target
@@ -360,39 +349,3 @@ def _root(leaf: ast.expr) -> ast.Subscript | ast.Name:
 
 def _is_gradient(leaf: ast.expr) -> bool:
     return any(getattr(each, "attr", "") == "grad" for each in ast.walk(leaf))
-
-
-def clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt]) -> Fix | None:
-    """The fix of a loop whose `block` only clamps gradients to [-x, x]: one call; None for other loops."""
-    only = block[0] if len(block) == 1 else None
-    call = only.value if isinstance(only, ast.Expr) and isinstance(only.value, ast.Call) else None
-    clamp = call.func if call is not None and isinstance(call.func, ast.Attribute) else None
-    given = bind(call, ("min", "max")) if call is not None else None
-    low, high = (given.get("min"), given.get("max")) if given is not None else (None, None)
-    if clamp is None or clamp.attr not in ("clamp_", "clip_") or low is None or high is None:
-        return None
-    is_grad = path_of(clamp.value) in (f"{path_of(loop.target)}.grad", f"{path_of(loop.target)}.grad.data")
-    is_even = isinstance(low, ast.UnaryOp) and isinstance(low.op, ast.USub) and ast.dump(low.operand) == ast.dump(high)
-    is_number = program.value(high).kind is Kind.NUMBER and (
-        isinstance(high, ast.Constant) or (path_of(high) and path_of(high).partition(".")[0] not in bound_names(loop))
-    )
-    is_whole = block is loop.body and not any(handlers(program, loop))
-    if not (is_grad and is_even and is_number and is_whole and _is_optimized(program, loop.iter)):
-        return None
-    function = of_torch(program, "nn.utils.clip_grad_value_", loop)
-    made = statement("{function}({walked}, {high})", function=function, walked=loop.iter, high=high)
-    change = rewrite(program, ReplaceStatements((loop,), (standing_for(made, loop),)))
-    return Fix("clip all gradients at once: torch.nn.utils.clip_grad_value_", Safety.EXACT, change)
-
-
-def _is_optimized(program: Program, walked: ast.expr) -> bool:
-    """Do they hold a parameter, which an optimizer makes sure of? torch clips no empty list."""
-    method = walked.func if isinstance(walked, ast.Call) and not (walked.args or walked.keywords) else None
-    if not isinstance(method, ast.Attribute) or method.attr != "parameters":
-        return False
-    origins = program.get(Origins)
-    own = set(origins.of(method.value))
-    optimizers = (each for each in program.of_type(ast.Call) if program.qualified(each.func).startswith("torch.optim."))
-    held = (optimized(program, each.args[0]) for each in optimizers if each.args)
-    modules = {origin for each in held if each is not None for module in each.modules for origin in origins.of(module)}
-    return bool(own) and own <= modules

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perflint.analysis.program import Program
+from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names, definition_names, used_names
 from perflint.syntax.source import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, bindings_of, own_nodes, reachable, root_of
@@ -32,12 +33,36 @@ def is_notebook(program: Program) -> bool:
 
 
 def add_guard(program: Program, first: ast.stmt) -> Guarding:
-    """Put what runs from `first`, a statement of the module's body, on under main guards; definitions stay."""
-    plan = _Plan(program, first)
+    """Put what runs from `first`, a statement of the module's body, on under main guards; definitions stay.
+
+    The models above it go with it, if they can: a spawned worker would make each of them once more, on the device too.
+    """
+    plan = _Plan(program, _with_models(program, first))
+    if plan.blocked():
+        plan = _Plan(program, first)
     if blocked := plan.blocked():
         return Guarding(blocked=blocked)
     guard = 'if __name__ == "__main__":\n    {*body}'
     return Guarding(tuple(ReplaceStatements(tuple(run), tuple(statements(guard, body=run))) for run in plan.runs()))
+
+
+def _with_models(program: Program, first: ast.stmt) -> ast.stmt:
+    """The statement that makes the first model above `first`, with nothing between them but what runs, or `first`."""
+    body, start = program.tree.body, program.tree.body.index(first)
+    above = list[ast.stmt]()
+    for each in reversed(body[:start]):
+        if isinstance(each, _DEFINITIONS + _IMPORTS) or is_main_guard(each):
+            break
+        above.append(each)
+    rest = (each for each in body[: start - len(above)] if not isinstance(each, _DEFINITIONS))
+    if any(_makes_model(program, each) for each in rest):
+        return first  # rather than some of them
+    return next((each for each in reversed(above) if _makes_model(program, each)), first)
+
+
+def _makes_model(program: Program, statement: ast.stmt) -> bool:
+    calls = (each for each in own_nodes(statement) if isinstance(each, ast.Call))
+    return any(program.value(each).kind is Kind.MODULE for each in calls)
 
 
 class _Plan:

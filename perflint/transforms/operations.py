@@ -20,6 +20,8 @@ FIT = 0  # rows: as they fit
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
+_OPPOSITES |= {opposite: each for each, opposite in _OPPOSITES.items()}
 _NOTE = "_perflint_note"
 
 
@@ -266,6 +268,13 @@ def reference(dotted: str, ctx: ast.expr_context | None = None) -> ast.expr:
 def tuple_of(items: Sequence[ast.expr | str], ctx: ast.expr_context | None = None) -> ast.expr:
     parts = [reference(each, ctx) if isinstance(each, str) else each for each in items]
     return parts[0] if len(parts) == 1 else new(ast.Tuple(parts, ctx or ast.Load()))
+
+
+def negated(test: ast.expr) -> ast.expr:
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
+        opposite = _OPPOSITES[type(test.ops[0])]()
+        return located(new(ast.Compare(test.left, [opposite], test.comparators)), test)
+    return located(expression("not {test}", test=test), test)
 
 
 def number(value: int | float) -> ast.expr:

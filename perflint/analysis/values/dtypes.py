@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from functools import reduce
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from perflint.analysis.ir.graph import Definition, Outer, Phi, Value
 from perflint.analysis.values.operations import computes_loss, given, operation, returned
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import path_of, receiver_of
 
 FLOAT, INTEGER, UNKNOWN = "float", "integer", ""
 
@@ -237,7 +237,7 @@ def has_no_axes(program: Program, node: ast.expr, asked: Set[ast.AST] = frozense
     if not isinstance(node, ast.Call):
         return False
     if program.value(node.func).kind is Kind.MODULE:
-        made = [each for each in program.get(Origins).of(node.func) if isinstance(each, ast.expr)]
+        made = list(_made(program, node.func))
         return bool(made) and all(isinstance(each, ast.Call) and _is_mean_loss(program, each) for each in made)
     if program.callee(node) is not None:
         values = returned(program, node) if node not in asked else []
@@ -255,6 +255,17 @@ def _assigned(program: Program, name: ast.Name) -> list[ast.expr]:
     values = program.get(Flow).graph(name).definitions(name)
     found = [given(program, each) if isinstance(each, Definition) else [] for each in values]
     return [node for each in found for node in each] if all(found) else []
+
+
+def _made(program: Program, module: ast.expr, depth: int = 3) -> Iterator[ast.expr]:
+    """The expressions that make a module, rather than hand it on, moved or converted."""
+    for each in program.get(Origins).of(module):
+        moved = receiver_of(each)
+        is_handed_on = moved is not None and program.value(moved).kind is Kind.MODULE
+        if moved is not None and is_handed_on and depth:
+            yield from _made(program, moved, depth - 1)
+        elif isinstance(each, ast.expr):
+            yield each
 
 
 def _is_mean_loss(program: Program, made: ast.Call) -> bool:

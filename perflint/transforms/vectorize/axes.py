@@ -236,6 +236,7 @@ _MAPPED = frozenset({"pointwise", "reduction", "matmul", "same_shape", "view", "
 _NOT_MAPPED = frozenset({"random", "factory", "pairing", "counting"})
 _SHARING = frozenset({"view", "keeping", "cast", "move"})  # whose result may be what they are given
 _LONG = 36
+_MOST_READ = 60  # characters of a function in a line, beyond which its author would rather keep the loop
 
 
 def mapped(scope: Scope, node: ast.expr) -> Batched | None:
@@ -255,6 +256,8 @@ def mapped(scope: Scope, node: ast.expr) -> Batched | None:
     arguments = new(ast.arguments([], [new(ast.arg(each)) for each in names], None, [], [], None, []))
     function = new(ast.Lambda(arguments, derived(node, dict(_read_there(scope, node)))))
     given = [each.in_front().code for each in steps]
+    if len(ast.unparse(function)) > _MOST_READ:
+        scope.draft.changes.add("by torch.vmap of a function that reads no better than the loop")
     call = expression("{torch}.vmap({f})({*steps})", torch=scope.facts.torch, f=function, steps=given)
     is_long = sum(len(ast.unparse(each)) for each in given) > _LONG
     code = in_rows(call, len(steps) if is_long else FIT)

@@ -27,6 +27,7 @@ from perflint.transforms.operations import (
     derived,
     expression,
     located,
+    negated,
     new,
     number,
     same_code,
@@ -40,8 +41,6 @@ from perflint.transforms.vectorize.results import check_apart, stacked
 from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of, written_paths
 from perflint.transforms.vectorize.values import Batched, Induction, Parts, State, picked
 
-_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
-_OPPOSITES |= {opposite: each for each, opposite in _OPPOSITES.items()}
 _PLAIN = (ast.Constant, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.cmpop, ast.expr_context)
 _BY_HAND = (
     "drawn once a sequence, before the loop (a change of training that is yours to make),"
@@ -128,7 +127,7 @@ def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
         try:
             return _where(program, loop, test, answer=False)
         except Blocked as other:
-            raise Blocked(f"{one.reason}; where `{ast.unparse(_negated(test))}`, {other}", one.node) from None
+            raise Blocked(f"{one.reason}; where `{ast.unparse(negated(test))}`, {other}", one.node) from None
 
 
 def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -> Fix:
@@ -136,7 +135,7 @@ def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -
     own = _Answered(test, answer=answer).visit(copy.deepcopy(loop))
     if all(isinstance(each, ast.Pass) for each in own.body):
         raise Blocked("one answer leaves a step nothing to do", test)
-    condition = test if answer else _negated(test)
+    condition = test if answer else negated(test)
     made = vectorize_where(program, loop, condition, own)
     return made.fix(program, loop, f"where `{ast.unparse(condition)}`, {made.title}")
 
@@ -172,19 +171,12 @@ def _tests_of(loop: PlainLoop) -> Iterator[ast.If | ast.IfExp]:
         yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
 
-def _negated(test: ast.expr) -> ast.expr:
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
-        opposite = _OPPOSITES[type(test.ops[0])]()
-        return located(new(ast.Compare(test.left, [opposite], test.comparators)), test)
-    return located(expression("not {test}", test=test), test)
-
-
 def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.IfExp]) -> ast.expr:
     written = {*written_paths(loop)}
     around = [each.test for each in program.ancestors(loop) if isinstance(each, ast.If)]
     for node in tests:
         if _is_invariant_test(program, node.test, written):
-            if any(same_code(each, node.test) or same_code(each, _negated(node.test)) for each in around):
+            if any(same_code(each, node.test) or same_code(each, negated(node.test)) for each in around):
                 raise Blocked("each step asks again what was asked before the loop", node)
             return node.test
     for node in tests:
