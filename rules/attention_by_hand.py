@@ -56,11 +56,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from perflint import api
 from perflint.api import Finding, Options, Program, Rule, Severity
 
-_FUSED = re.compile(r"scaled_dot_product|sdpa|flash_?att|xformers|memory_efficient|flex_attention", re.IGNORECASE)
+_FUSED = re.compile(r"scaled_dot_product|sdpa|flash_?att|xformers|memory_efficient|flex_attention")  # in lower case
 _REFERENCE = re.compile(r"(^|_)(ref|reference|naive|slow|manual|vanilla|eager)(_|$)", re.IGNORECASE)
 
 _NAMING: Mapping[type[ast.AST], str] = {  # where code names something
@@ -95,8 +96,13 @@ class AttentionByHand(Rule):
 
 def _is_fused_besides(program: Program) -> bool:
     """Does the file's code name a fused kernel, rather than a comment or a docstring?"""
-    if not _FUSED.search(program.text):
+    if not _FUSED.search(program.text.lower()):
         return False
-    words = [(node, getattr(node, part)) for kind, part in _NAMING.items() for node in program.of_type(kind)]
-    fused = {word for word in {word for _, word in words} if isinstance(word, str) and _FUSED.search(word) is not None}
-    return not all(isinstance(program.parent(node), ast.Expr) for node, word in words if word in fused)
+    words = ((node, getattr(node, part)) for kind, part in _NAMING.items() for node in program.of_type(kind))
+    fused = (node for node, word in words if isinstance(word, str) and _names_fused(word))
+    return not all(isinstance(program.parent(node), ast.Expr) for node in fused)
+
+
+@lru_cache(maxsize=4096)
+def _names_fused(word: str) -> bool:
+    return _FUSED.search(word.lower()) is not None

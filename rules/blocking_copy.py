@@ -63,10 +63,9 @@ class BlockingCopy(Rule):
     triggers = (".to(", ".cuda(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        if program.is_test or _LEFT_ALONE.search(program.text):
+        if program.is_test or not (_says_so(program) or _is_given_pinned(program)):
             return
-        is_given = any(program.value(each).pinned for each in program.of_type(ast.Name, ast.Attribute))
-        if not is_given and "pin_memory" not in program.text and "non_blocking" not in program.text:
+        if _LEFT_ALONE.search(program.text):
             return
         moves = [move for call in program.of_type(ast.Call) if (move := api.move(program, call)) is not None]
         asynchronous = {walk for move in moves if _is_asynchronous(move) for walk in _walks(program, move)}
@@ -81,6 +80,15 @@ class BlockingCopy(Rule):
             message = "the host waits until the batch is copied, though it lies in pinned memory"
             span, by = api.call_span(program, call), program.hot_by(call)
             yield self.finding(span, message, kind="batch", fixes=fixes, blocked=blocked, hot_by=by)
+
+
+def _says_so(program: Program) -> bool:
+    return "pin_memory" in program.text or "non_blocking" in program.text
+
+
+def _is_given_pinned(program: Program) -> bool:
+    kinds: tuple[type[ast.AST], ...] = (ast.Name, ast.Attribute)
+    return any(program.value(each).pinned for kind in kinds for each in program.of_type(kind))
 
 
 def _waits(move: Move) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.analysis.links import Context, Links, Says
+from perflint.analysis.links import Context, Links, Says, Summary
 from perflint.engine.results import Diagnostic
 from perflint.engine.rule import Options
 from perflint.project.files import discover
@@ -215,6 +215,16 @@ def test_only_what_asks_is_told_what_becomes_of_it() -> None:
     }
     told = contexts_of({f"{name}.py": each for name, each in links.items()})
     assert told == {"asks.py": Context(told=Says.COMPILES)}
+
+
+def test_only_who_asks_is_told_that_a_function_draws_data() -> None:
+    links = {
+        "table.py": Links(summaries=(Summary("pick", draws=True),)),
+        "calls.py": Links(result_queries=("table.pick",), guess_queries=("table.pick",)),
+        "asks.py": Links(draw_queries=("table.pick",)),
+    }
+    told = (Summary("table.pick", draws=True),)
+    assert contexts_of(links) == {"asks.py": Context(summaries=told), "table.py": Context(drawing=("pick",))}
 
 
 ATTENTION = """\

@@ -34,6 +34,7 @@ _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cud
 class Asked:
     """What the analyses asked of other files: of functions, of bases of `modules`, and who runs the file how."""
 
+    draws: set[str] = field(default_factory=set)
     effects: set[str] = field(default_factory=set)
     firsts: set[str] = field(default_factory=set)
     says: Says = Says.NOTHING
@@ -201,8 +202,7 @@ class Program(Module, ABC):
     def summaries(self, node: ast.Call, others: Iterable[str] = ()) -> Iterator[Summary]:
         """The summaries of the functions of other files that a call may reach, by its own targets and `others`."""
         if self._context.summaries:
-            known = self._facts.summaries
-            yield from (known[target] for target in (*self.targets(node), *others) if target in known)
+            yield from filter(None, map(self._facts.summaries.get, (*self.targets(node), *others)))
 
     def differentiates_elsewhere(self, targets: Iterable[str]) -> Likelihood | None:
         """Does one of the functions of other files, named as in `targets`, differentiate? None where none has told."""

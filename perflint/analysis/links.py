@@ -118,7 +118,8 @@ class Summary:
     """The summary of a function, made in its own file for the callers in others.
 
     `target` names it as a `HotCall` does. `returns` encodes what it returns (see `values.codes`), empty if unknown;
-    `trains`: a call does one step of training; `draws`: it draws data, something else each time; `repeats`: it trains
+    `trains`: a call does one step of training; `draws`: it draws data, something else each time, as far as somebody
+    asked; `repeats`: it trains
     in a loop of such steps; `evaluates`: it runs a model once, without gradients. `starts`: a call starts processes;
     `loads`: iterating over the result, or over an object of the class, does.
     `memory`: what a call does with each of its parameters, and with nothing else that its caller could
@@ -201,8 +202,8 @@ class Links:
     It exports its hot `calls`, the `functions` whose heat depends on their callers, its classes with their `bases`, and
     the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
-    `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients,
-    `first_queries` what it does with its first argument.
+    `start_queries` whether it starts processes, `draw_queries` whether it draws data, `effect_queries` what it does
+    with its arguments and gradients, `first_queries` what it does with its first argument.
     `imports` names what it imports at module level; `says` is where it computes; `says_query`: what it asks whether
     others say it of what they import. `edits` are the attributes that it binds or changes of objects that may be of
     classes in other files, `edit_queries` those of which it asks whether others do so. `rebinds` are the names, of
@@ -222,6 +223,7 @@ class Links:
     guess_queries: tuple[str, ...] = ()
     step_queries: tuple[str, ...] = ()
     start_queries: tuple[str, ...] = ()
+    draw_queries: tuple[str, ...] = ()
     effect_queries: tuple[str, ...] = ()
     first_queries: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
@@ -253,8 +255,9 @@ class Links:
 class Context:
     """What the other files of a run contribute to one: their hot calls of it, and the summaries that it queried.
 
-    `asked` are its functions of whose effects others ask, `manners` how others call its functions, as far as it asked,
-    `modules` the classes whose bases in other files are modules', of those for which it asked.
+    `asked` are its functions of whose effects others ask, `drawing` those of which they ask whether these draw data,
+    `manners` how others call its functions, as far as it asked, `modules` the classes whose bases in other files are
+    modules', of those for which it asked.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
     `told`: what one of these programs says of all that it imports, of what the file asked; `edited`: the attributes
     that they edit, of those for which it asked; `rebound`: modules of which it imports all names, each with a name to
@@ -268,6 +271,7 @@ class Context:
     edited: tuple[str, ...] = ()
     rebound: tuple[tuple[str, str], ...] = ()
     asked: tuple[str, ...] = ()
+    drawing: tuple[str, ...] = ()
     manners: tuple[tuple[str, Manner], ...] = ()
     modules: tuple[str, ...] = ()
     seen: tuple[Seen, ...] = ()
@@ -275,7 +279,7 @@ class Context:
     def __bool__(self) -> bool:
         return (
             any((self.calls, self.summaries, self.told, self.edited, self.rebound))
-            or any((self.asked, self.manners, self.modules, self.seen))
+            or any((self.asked, self.drawing, self.manners, self.modules, self.seen))
             or self.on_host is not None
         )
 

@@ -165,7 +165,7 @@ def _examine(
 
 
 def _concerns(text: str, context: Context) -> bool:
-    return _may_use_torch(text) or receives_tensors(context.calls) or bool(context.asked)
+    return _may_use_torch(text) or receives_tensors(context.calls) or bool(context.asked or context.drawing)
 
 
 @contextmanager

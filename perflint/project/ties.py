@@ -44,23 +44,22 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
     host = on_host(links, imports)
     told, edits, rebinds = _said(links, imports), _edited(links, imports), _rebound(links, modules.starred(links))
-    asked, manners = _asked(links, modules), _manners(links, modules)
+    asked = _named(modules, {path: each.effect_queries for path, each in links.items()})
+    drawing = _named(modules, {path: each.draw_queries for path, each in links.items()})
+    manners = _manners(links, modules)
     derived = _derived(links, modules)
-    paths = {**calls, **summaries, **host, **asked, **manners, **told, **edits, **rebinds, **derived}
+    paths = {**calls, **summaries, **host, **asked, **drawing, **manners, **told, **edits, **rebinds, **derived}
     return {
         path: Context(
             *(calls.get(path, ()), summaries.get(path, ()), host.get(path)),
             *(told.get(path, Says.NOTHING), edits.get(path, ()), rebinds.get(path, ())),
             asked=asked.get(path, ()),
+            drawing=drawing.get(path, ()),
             manners=manners.get(path, ()),
             modules=derived.get(path, ()),
         )
         for path in paths
     }
-
-
-def _asked(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str, ...]]:
-    return _named(modules, {path: each.effect_queries for path, each in links.items()})
 
 
 def _manners(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[tuple[str, Manner], ...]]:
@@ -157,7 +156,7 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
     found: dict[str, tuple[Summary, ...]] = {}
     for path, each in links.items():
         answered = []
-        for target in sorted(each.queries):
+        for target in sorted(each.queries.union(each.draw_queries)):
             if last(target) not in useful:
                 continue
             asks_effects = target in each.effect_queries
@@ -169,9 +168,10 @@ def _summaries(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[
                 summary = Summary(target, differentiates=max(told, default=None))
             if summary is not None and target in each.effects_alone:
                 summary = replace(summary, returns="")
-            if summary is not None and _tells(summary, target, each):
-                answered.append(replace(summary, target=target))
-            elif summary is not None and summary.draws:
+            draws = summary is not None and summary.draws and target in each.draw_queries
+            if summary is not None and target in each.queries and _tells(summary, target, each):
+                answered.append(replace(summary, target=target, draws=draws))
+            elif draws:
                 answered.append(Summary(target, draws=True))
         if answered:
             found[path] = tuple(answered)
@@ -273,7 +273,7 @@ class Surroundings:
         yield from (each for each in importers[1:] if not names.isdisjoint(self._outlines[each].words))
 
     def _asked(self, path: str, links: Links, modules: Modules) -> Iterator[str]:
-        for target in links.queries:
+        for target in links.queries.union(links.draw_queries):
             yield from (place for place, _ in modules.answering(path, target))
         yield from _bases(path, links, modules)
         for _, base in links.bases:

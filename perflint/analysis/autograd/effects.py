@@ -147,6 +147,9 @@ class ModuleCalls(CallGraph):
         super().__init__(program)
         self._callees: dict[ast.Call, Sequence[Function]] = {}
 
+    def calls(self, function: Function) -> Sequence[ast.Call]:
+        return self.program.get(CallGraph).calls(function)
+
     def callees(self, call: ast.Call) -> Sequence[Function]:
         """The functions of this file that a call may run."""
         if call not in self._callees:

@@ -102,10 +102,10 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
 
 
 def _may_be_helper(program: Program, call: ast.Call) -> bool:
-    if not call.args or program.qualified(call.func).startswith(_LIBRARIES):
+    name, _, last = path_of(call.func).rpartition(".") if call.args else ("", "", "")
+    if not last[:1].islower() or name.startswith("self") or program.callee(call) is not None:
         return False
-    name, _, last = path_of(call.func).rpartition(".")
-    return last[:1].islower() and not name.startswith("self") and program.callee(call) is None
+    return not program.qualified(call.func).startswith(_LIBRARIES)
 
 
 def _may_have_graph(program: Program, node: ast.expr) -> bool:

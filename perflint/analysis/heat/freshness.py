@@ -121,6 +121,7 @@ def draws_data(program: Program, node: ast.Call) -> bool:
 
 
 def _draws_elsewhere(program: Program, node: ast.Call) -> bool:
+    program.asked.draws.update(program.targets(node))
     return any(summary.draws for summary in program.summaries(node))
 
 

@@ -330,9 +330,10 @@ class Loops:
         """Does it run a model outside of loops, without gradients?"""
         if not self._may_evaluate:
             return False
-        looped = {each for loop in own_nodes(function) if isinstance(loop, LOOPS) for each in own_nodes(loop)}
-        calls = (each for each in own_nodes(function) if isinstance(each, ast.Call) and each not in looped)
-        return any(map(self._runs_model, calls))
+        nodes = own_nodes(function)
+        runs = [each for each in nodes if isinstance(each, ast.Call) and self._runs_model(each)]
+        looped = {each for loop in nodes if runs and isinstance(loop, LOOPS) for each in own_nodes(loop)}
+        return not looped.issuperset(runs)
 
     def _may_be_model(self, node: ast.Call) -> bool:
         callee = self._program.value(node.func)

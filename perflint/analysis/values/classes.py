@@ -119,10 +119,10 @@ class FunctionInfo:
 _NAMES_OF_MODULES = ("Module", "Model", "Layer", "Loss", "Criterion", "Net", "Network", "Encoder", "Decoder", "Block")
 MODULES = ("module", "loss", "rnn", "rnn-cell", "container", "dropout")
 _KINDS = {  # of instances, by what the class derives from
-    Kind.MODULE: MODULES,
-    Kind.DATASET: ("dataset", "iterable-dataset"),
-    Kind.LOADER: ("loader",),
-    Kind.OPTIMIZER: ("optimizer",),
+    **dict.fromkeys(MODULES, Kind.MODULE),
+    **dict.fromkeys(("dataset", "iterable-dataset"), Kind.DATASET),
+    "loader": Kind.LOADER,
+    "optimizer": Kind.OPTIMIZER,
 }
 
 
@@ -141,9 +141,9 @@ class ClassInfo:
 
     @property
     def instance(self) -> Value:
-        kinds = ((name, kind) for kind, names in _KINDS.items() for name in names if self.is_a(name))
-        name, kind = next(kinds, ("", Kind.INSTANCE))
-        return Value(kind, node=self.node, name=name)
+        own = {each.kind for each in self.lineage()}
+        name = next((each for each in _KINDS if each in own), "")
+        return Value(_KINDS.get(name, Kind.INSTANCE), node=self.node, name=name)
 
     def kind_by_methods(self) -> str:
         heads = {name.partition(".")[0] for name in self.base_names}

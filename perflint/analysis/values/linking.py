@@ -27,9 +27,8 @@ from perflint.analysis.values.operations import moves_first
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 from perflint.analysis.values.values import ELSEWHERE, OR, Kind
 from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameters_of
-from perflint.syntax.walk import Function, path_of
+from perflint.syntax.walk import path_of
 
-_DRAWING = ("rand", "sample", "next", "step", "read", "choice", "shuffle", "permutation")  # in names of what draws data
 _STARTING = ("workers", "multiprocessing", "ProcessPool")  # without one of them, nothing starts processes
 _STAYING = "persistent_workers"
 _DEPTH = 3  # of calls through which an action is followed
@@ -49,16 +48,19 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     reaching = [(node, targets) for node, targets in called if targets]
     heats = {node: program.heat(node) for node, _ in reaching}
     calls = nearest(_hot_calls(program, reaching, heats))
-    answered = {summary.target for summary in context.summaries if not summary.without_effects.is_empty}
+    results = (replace(summary.without_effects, draws=False) for summary in context.summaries)
+    answered = {summary.target for summary in results if not summary.is_empty}
     needed = (*result_queries(program, reaching), step_queries(program, reaching), _start_queries(program))
     unknown, guessed, steps, starts = (tuple(sorted({*targets, *answered})) for targets in needed)
     told = {summary.target for summary in context.summaries if summary.tells_effects}
     effects = tuple(sorted(program.asked.effects | told))
+    drawing = {summary.target for summary in context.summaries if summary.draws}
+    draws = tuple(sorted(program.asked.draws | drawing))
     of_first = {summary.target for summary in context.summaries if summary.tells_of_first}
     firsts = tuple(sorted(program.asked.firsts | of_first))
     imports, says = _membership(program)
     return Links(
-        *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, firsts, imports, says),
+        *(calls, functions, bases, summaries, unknown, guessed, steps, starts, draws, effects, firsts, imports, says),
         says_query=program.asked.says,
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
@@ -84,7 +86,7 @@ def _summary(
         name,
         _returns(program, function),
         trains,
-        _draws(program, function),
+        draws=name in context.drawing and program.get(CallGraph).reaches(function, draws_data),
         drops=drops_graph(program, function),
         moves=moves_first(program, function),
         repeats=not trains and program.get(Loops).trains_repeatedly(function),
@@ -99,10 +101,6 @@ def _summary(
         return summary
     starts = program.get(Starts)
     return replace(summary, starts=starts.by_calling(function), loads=starts.by_iterating(function))
-
-
-def _draws(program: Program, function: Function) -> bool:
-    return program.get(_may_draw) and program.get(CallGraph).reaches(function, draws_data)
 
 
 def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -129,10 +127,6 @@ def _start_queries(program: Program) -> set[str]:
     return program.get(Starts).queried
 
 
-def _may_draw(program: Program) -> bool:
-    return any(mark in program.text for mark in _DRAWING)
-
-
 def _may_yield(program: Program) -> bool:
     return "yield" in program.text
 
@@ -145,7 +139,7 @@ def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
     named = dict(named_functions(program.tree)).items()
     told = ((name, each) for name, each in named if not says_nothing(each))
-    summaries = tuple(Summary(name, _returns(program, each), draws=_draws(program, each)) for name, each in told)
+    summaries = tuple(Summary(name, _returns(program, each)) for name, each in told)
     return replace(outline_of(program), summaries=summaries, edits=edits_of(program))
 
 
