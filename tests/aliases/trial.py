@@ -13,6 +13,7 @@ from enum import Enum
 from functools import cache, lru_cache
 from types import CodeType, ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -23,10 +24,11 @@ from perflint.engine.check import find
 from perflint.engine.fix import FixResult, fix_text
 from perflint.engine.rule import Safety
 from perflint.project.ties import contexts_of
+from perflint.runtime import graphs
 from tests.aliases.part import FOLDER
 from tests.aliases.programs import Case, Template, empty, has_slots, rendered, simpler
 from tests.rules.graph_chunks import in_chunks
-from tests.rules.graph_doubles import Double
+from tests.rules.graph_doubles import Differentiable, Double
 
 RULES = [rule for rule in all_rules() if rule.name != "optimizer-not-fused"]  # whose fix no alias touches
 OPTIONS = {rule.name: {name: option.default for name, option in rule.options.items()} for rule in RULES}
@@ -161,9 +163,8 @@ def _run(text: str) -> Any:
     try:
         with _modules() as program, warnings.catch_warnings(), _silence():
             warnings.simplefilter("ignore")
-            exec(compile(text, "program", "exec"), program.__dict__)
-            doubles = {"graphed_loop": in_chunks, "graphed_step": Double}
-            program.__dict__.update({name: double for name, double in doubles.items() if hasattr(program, name)})
+            with patch.multiple(graphs, graphed_loop=in_chunks, graphed_step=Double, cuda_graph=Differentiable):
+                exec(compile(text, "program", "exec"), program.__dict__)
             return program.__dict__["run"]()
     except Exception as error:
         return error

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from perflint.runtime.checks import Checks
-from perflint.runtime.replay import flatten
+from perflint.runtime.replay import flatten, rebuild
 from perflint.runtime.step_replay import _TAPE, _Spent
 
 
@@ -92,11 +92,27 @@ def _given_back(known: dict[int, Any], tensor: torch.Tensor) -> Any:
 class Differentiable(Double):
     """The double of a graph with a backward pass: it computes with copies, and gives copies."""
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         Double.calls += 1
-        copies = list(tree_map_only(torch.Tensor, torch.clone, args))
-        versions = [each._version for each in flatten(copies)[1] if isinstance(each, torch.Tensor)]
+        structure, leaves = flatten((args, kwargs))
+        copies = [each.clone() if _is_copied(each) else each for each in leaves]
+        copied = [(copy, leaf) for copy, leaf in zip(copies, leaves, strict=True) if copy is not leaf]
+        versions = [copy._version for copy, _ in copied]
+        given, named = rebuild(structure, iter(copies))
         with no_reads():
-            result = self._function(*copies)
-        assert versions == [each._version for each in flatten(copies)[1] if isinstance(each, torch.Tensor)]
-        return tree_map_only(torch.Tensor, torch.clone, result)
+            result = self._function(*given, **named)
+        for (copy, leaf), version in zip(copied, versions, strict=True):
+            assert copy._version == version or not torch.is_grad_enabled(), "it writes to its arguments"
+            if copy._version != version:
+                leaf.copy_(copy)
+        known = {id(copy): leaf for copy, leaf in copied}
+        return tree_map_only(torch.Tensor, partial(_apart, known), result)
+
+
+def _is_copied(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and not isinstance(leaf, torch.nn.Parameter)
+
+
+def _apart(known: dict[int, Any], tensor: torch.Tensor) -> torch.Tensor:
+    """An argument itself, or a copy of what was computed: the same one wherever it is in the result."""
+    return known.setdefault(id(tensor), tensor.clone()) if _is_copied(tensor) else tensor

@@ -26,7 +26,7 @@ from perflint.transforms.capture.obstacles import Obstacles
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, regions, regions_with, shortened
-from perflint.transforms.capture.results import check_returned
+from perflint.transforms.capture.returned import check_returned
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.operations import Decorate, Replace, expression
 from perflint.transforms.remedy import TrainingStep
@@ -42,8 +42,6 @@ def graphed(program: Program, loop: PlainLoop) -> Fix:
         fix = _in_chunks(program, loop, end)
         check_aliases(program, loop)
         return fix
-    if isinstance(function := program.function_of(loop), ast.FunctionDef):
-        check_returned(program, loop, function)
     try:
         fix = _whole(program, loop)
         check_aliases(program, loop)
@@ -75,6 +73,7 @@ def _whole(program: Program, loop: PlainLoop) -> Fix:
         _check_differentiated(program, function)
     obstacles = Obstacles(program, quiet)
     obstacles.check_function(function)
+    check_returned(program, loop, function)
     _check_sites(program, function)
     name, imported = importing(program, RUNTIME, "cuda_graph")
     return Fix(

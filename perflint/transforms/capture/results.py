@@ -14,7 +14,7 @@ from perflint.analysis.memory.locations import Location, Locations, Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of
-from perflint.syntax.walk import PlainLoop, children, reachable, receiver_of, returned_values, root_of
+from perflint.syntax.walk import children, reachable, receiver_of, returned_values, root_of
 from perflint.transforms.aliases import is_made_in
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.late import is_of_weights
@@ -178,23 +178,6 @@ class ResultMemory:
 
     def _is_inside(self, value: Value) -> bool:
         return isinstance(value, Definition) and value.node in self.region.nodes
-
-
-def check_returned(program: Program, loop: PlainLoop, function: ast.FunctionDef) -> None:
-    """Raise Blocked where a caller writes in place to what steps made and is returned twice: a graph gives copies."""
-    memory = program.get(Memory)
-    points, kept = memory.points_to(loop), list[Location]()
-    for given in returned_values(function):
-        parts = given.elts if isinstance(given, ast.Tuple) else [given]
-        reached = [{*points.cells.reach(points.of(each))} for each in parts]
-        kept += [place for each in reached for place in each if is_made_in(memory.graph(loop), loop, place)]
-    for site in program.call_sites(function) if len({*kept}) < len(kept) else ():
-        around = memory.points_to(site)
-        results = around.cells.reach(around.of(site))
-        for write in [*around.writes]:
-            if write.is_in_sight and write.reaches(results) and not steps_optimizer(program, write.node):
-                reason = "returns twice what is written to in place there, and a graph would give two copies"
-                raise Blocked(f"`{function.name}` {reason}", write.node)
 
 
 def _meet(some: Locations, others: Locations) -> bool:
