@@ -95,6 +95,34 @@ async def test_a_fix_is_offered_where_the_finding_is(client: LanguageClient) -> 
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_lines_end_where_the_protocol_ends_them(client: LanguageClient) -> None:
+    text = SLOW.replace("import torch\n", 'import torch\n\f\nWORDS = "a\u2028b"\n', 1)
+    uri = _open(client, "pages.py", text)
+    await _shown(client, uri, 1)
+    start = types.Position(11, 0)
+    typed = types.TextDocumentContentChangePartial(types.Range(start, start), "        print(x)\n")
+    document = types.VersionedTextDocumentIdentifier(version=2, uri=uri)
+    client.diagnostics.pop(uri)
+    client.text_document_did_change(types.DidChangeTextDocumentParams(document, [typed]))
+    (found,) = await _shown(client, uri)
+    assert (found.range.start, found.range.end) == (types.Position(12, 22), types.Position(12, 28))
+    asked = types.CodeActionParams(types.TextDocumentIdentifier(uri), found.range, types.CodeActionContext([found]))
+    quick, everything = await client.text_document_code_action_async(asked) or ()
+    (changed,) = [each for each in _edits(quick) if "detach" in each.new_text]
+    assert changed.range == types.Range(types.Position(12, 22), types.Position(12, 26))
+    (whole,) = _edits(everything)
+    lines = whole.new_text.split("\n")
+    assert lines[2:5] == ['WORDS = "a\u2028b"', "", ""] and lines[11] == "        print(x)"
+    assert "total += loss.detach()" in lines[12]
+
+
+def _edits(action: types.CodeAction | types.Command) -> list[types.TextEdit]:
+    assert isinstance(action, types.CodeAction) and action.edit and action.edit.document_changes
+    changes = [each for each in action.edit.document_changes if isinstance(each, types.TextDocumentEdit)]
+    return [edit for each in changes for edit in each.edits if isinstance(edit, types.TextEdit)]
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_hover_shows_the_page_of_the_rule(client: LanguageClient) -> None:
     uri = _open(client, "hover.py", SLOW)
     (found,) = await _shown(client, uri)

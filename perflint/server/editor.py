@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lsprotocol import types
 from pygls import uris
 from pygls.lsp.server import LanguageServer
+from pygls.workspace import TextDocument
 
 from perflint import __version__
 from perflint.analysis.links import ALONE, Context
@@ -93,6 +96,14 @@ class _Snapshot:
 class _Written:
     checked: Checked
     fixed: bytes
+
+
+class _Text(TextDocument):
+    """A text whose lines end where the protocol ends them; pygls ends them at form feeds and the like, too."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        return tuple(io.StringIO(self.source, newline=""))
 
 
 class Editor(LanguageServer):
@@ -258,6 +269,8 @@ def server() -> Editor:
 
     @editor.feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
+        codec = editor.workspace.position_codec
+        editor.workspace._create_text_document = partial(_Text, position_codec=codec)  # type: ignore[method-assign]
         editor.configure(params.initialization_options or {})
 
     @editor.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
