@@ -174,3 +174,21 @@ async def test_the_settings_of_the_editor_hold(client: LanguageClient) -> None:
         types.DidChangeConfigurationParams({"perflint": {"ignore": ["item-in-loop"]}})
     )
     assert await _shown(client, uri, 0) == []
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_changed_settings_of_the_project_hold_from_the_next_save(client: LanguageClient) -> None:
+    uri = _open(client, "saved.py", SLOW)
+    await _shown(client, uri, 1)
+    settings: Path = client.root / "perflint.toml"  # type: ignore[attr-defined]
+    saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
+    settings.write_text('ignore = ["item-in-loop"]')
+    client.text_document_did_save(saved)
+    assert await _shown(client, uri, 0) == []
+    settings.write_text('ignore = ["itm-in-loop"]')
+    client.text_document_did_save(saved)
+    while not any("itm-in-loop" in each.message for each in client.messages):
+        await client.wait_for_notification(types.WINDOW_SHOW_MESSAGE)
+    settings.write_text("")
+    client.text_document_did_save(saved)
+    await _shown(client, uri, 1)

@@ -42,9 +42,10 @@ _NOTEBOOKS = types.NotebookDocumentSyncOptions(  # all cells, so that they are n
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder of a project, its settings, and what its files on disk tell of each other, by path."""
+    """The folder of a project, its settings as in `start`, and what its files on disk tell of each other, by path."""
 
     root: Path
+    start: Path
     settings: Settings
     contexts: Mapping[str, Context]
 
@@ -55,7 +56,7 @@ class Workspace:
         resolved = load(folder, overrides={**overrides, "force-exclude": True})
         is_configured = any(each not in (DEFAULT, COMMAND_LINE) for each in resolved.origins.values())
         settings = resolved.settings if is_configured else replace(resolved.settings, root=root)
-        return cls(root, settings, {})
+        return cls(root, folder, settings, {})
 
     def read(self) -> Workspace:
         """This workspace with what its files tell of each other now; from the cache where they are as they were."""
@@ -134,10 +135,18 @@ class Editor(LanguageServer):
         self._waiting[uri] = asyncio.ensure_future(self._check_after(uri, pause))
 
     async def check_all(self) -> None:
-        """Read the projects anew, from the cache where nothing has changed, and check all open documents."""
+        """Read the projects and their settings anew, from the cache what has not changed; check all open documents.
+
+        Where settings can't be read any more, those before hold.
+        """
         async with self._reading:
             for root, workspace in [*self._workspaces.items()]:
-                self._workspaces[root] = await asyncio.to_thread(workspace.read)
+                try:
+                    now = Workspace.around(workspace.start, self.overrides)
+                except UserError as error:
+                    self._show(error)
+                    now = workspace
+                self._workspaces[root] = await asyncio.to_thread(now.read)
         for uri in [*self._checked]:
             self.check_soon(uri, 0)
 
