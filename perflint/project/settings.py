@@ -72,12 +72,14 @@ def load(
 
 
 def _nearest(start: Path) -> _File | None:
+    return next(filter(None, map(_read_file, files_above(start))), None)
+
+
+def files_above(start: Path) -> list[Path]:
+    """The files that may hold the settings of the folder `start`, the nearest first."""
     start = start.resolve()
-    for folder in (start, *start.parents):
-        for name in ("perflint.toml", "pyproject.toml"):
-            if (folder / name).is_file() and (file := _read_file(folder / name)):
-                return file
-    return None
+    above = (folder / name for folder in (start, *start.parents) for name in ("perflint.toml", "pyproject.toml"))
+    return [each for each in above if each.is_file()]
 
 
 def _read_file(path: Path, *, required: bool = False) -> _File | None:
