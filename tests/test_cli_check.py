@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -450,6 +451,23 @@ def test_those_who_come_from_ruff_are_told_what_to_type(project: Project) -> Non
     assert "Here: --apply" in project.run("fix", "--fix", "a.py").stderr
     assert "Here: --watch" in project.run("check", "-w", "a.py").stderr
     assert "--statistics has no sarif" in project.run("check", "--statistics", "--output-format", "sarif").stderr
+
+
+def test_a_watch_goes_by_the_settings_as_they_are_now(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.program("a.py", "slow()")
+    seen: list[list[str]] = []
+
+    def changes(find: Callable[[], Sequence[Path]]) -> Iterator[None]:
+        for text in ('ignore = ["slow-call"]', 'ignore = ["slw-call"]', ""):
+            project.write("perflint.toml", text)
+            seen.append(sorted(each.name for each in find()))
+            yield
+
+    monkeypatch.setattr(console, "changes", changes)
+    result = project.run("check", "--watch", "-q", "--output-format", "concise")
+    assert result.stdout.count("slow-call") == 2
+    assert result.stderr.count("did you mean slow-call?") == 1
+    assert seen[0][:2] == ["a.py", "perflint.toml"] and "perflint.toml" in seen[1] and seen[2] == seen[0]
 
 
 def test_a_watch_sees_each_change(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from perflint.cli.commands import cli
 from perflint.engine import catalogue
 from perflint.engine.rule import GROUPS, Finding, Option, Options, Rule, Severity
+from perflint.project.settings import unknown
 from perflint.report import pages as explain
 
 
@@ -75,6 +76,19 @@ def test_an_unknown_rule_is_one_line_with_a_suggestion() -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "perflint: unknown rule 'slow-exampel'; did you mean slow-example?\n"
     assert "did you mean slow-example?" in _run("explain", "slow").stderr
+
+
+def test_a_suggestion_begins_as_what_was_typed_whatever_its_case() -> None:
+    known = ["heavy-getitem", "item-in-loop", "sync-in-loop"]
+    assert unknown("rule", "item", known) == "unknown rule 'item'; did you mean item-in-loop?"
+    assert unknown("rule", "SYNC_IN_LOOP", known) == "unknown rule 'SYNC_IN_LOOP'; did you mean sync-in-loop?"
+    assert unknown("rule", "getitem", known) == "unknown rule 'getitem'; did you mean heavy-getitem?"
+
+
+def test_a_group_is_explained_by_its_rules() -> None:
+    text = _run("explain", "data").stdout
+    assert "## data: the GPU waits for its input" in text and "slow-example" in text
+    assert _run("explain").stdout.count("## ") > text.count("## ") == 1
 
 
 def test_every_group_is_explained() -> None:

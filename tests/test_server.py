@@ -95,6 +95,34 @@ async def test_a_fix_is_offered_where_the_finding_is(client: LanguageClient) -> 
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_lines_end_where_the_protocol_ends_them(client: LanguageClient) -> None:
+    text = SLOW.replace("import torch\n", 'import torch\n\f\nWORDS = "a\u2028b"\n', 1)
+    uri = _open(client, "pages.py", text)
+    await _shown(client, uri, 1)
+    start = types.Position(11, 0)
+    typed = types.TextDocumentContentChangePartial(types.Range(start, start), "        print(x)\n")
+    document = types.VersionedTextDocumentIdentifier(version=2, uri=uri)
+    client.diagnostics.pop(uri)
+    client.text_document_did_change(types.DidChangeTextDocumentParams(document, [typed]))
+    (found,) = await _shown(client, uri)
+    assert (found.range.start, found.range.end) == (types.Position(12, 22), types.Position(12, 28))
+    asked = types.CodeActionParams(types.TextDocumentIdentifier(uri), found.range, types.CodeActionContext([found]))
+    quick, everything = await client.text_document_code_action_async(asked) or ()
+    (changed,) = [each for each in _edits(quick) if "detach" in each.new_text]
+    assert changed.range == types.Range(types.Position(12, 22), types.Position(12, 26))
+    (whole,) = _edits(everything)
+    lines = whole.new_text.split("\n")
+    assert lines[2:5] == ['WORDS = "a\u2028b"', "", ""] and lines[11] == "        print(x)"
+    assert "total += loss.detach()" in lines[12]
+
+
+def _edits(action: types.CodeAction | types.Command) -> list[types.TextEdit]:
+    assert isinstance(action, types.CodeAction) and action.edit and action.edit.document_changes
+    changes = [each for each in action.edit.document_changes if isinstance(each, types.TextDocumentEdit)]
+    return [edit for each in changes for edit in each.edits if isinstance(edit, types.TextEdit)]
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_hover_shows_the_page_of_the_rule(client: LanguageClient) -> None:
     uri = _open(client, "hover.py", SLOW)
     (found,) = await _shown(client, uri)
@@ -146,3 +174,21 @@ async def test_the_settings_of_the_editor_hold(client: LanguageClient) -> None:
         types.DidChangeConfigurationParams({"perflint": {"ignore": ["item-in-loop"]}})
     )
     assert await _shown(client, uri, 0) == []
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_changed_settings_of_the_project_hold_from_the_next_save(client: LanguageClient) -> None:
+    uri = _open(client, "saved.py", SLOW)
+    await _shown(client, uri, 1)
+    settings: Path = client.root / "perflint.toml"  # type: ignore[attr-defined]
+    saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
+    settings.write_text('ignore = ["item-in-loop"]')
+    client.text_document_did_save(saved)
+    assert await _shown(client, uri, 0) == []
+    settings.write_text('ignore = ["itm-in-loop"]')
+    client.text_document_did_save(saved)
+    while not any("itm-in-loop" in each.message for each in client.messages):
+        await client.wait_for_notification(types.WINDOW_SHOW_MESSAGE)
+    settings.write_text("")
+    client.text_document_did_save(saved)
+    await _shown(client, uri, 1)

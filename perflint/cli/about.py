@@ -28,16 +28,17 @@ _UNSET = {
 def explain(rule: str | None, color: str) -> int:
     """Explain a rule: the defect, an example, how safe its fix is and how fast it was measured to be.
 
-    Without RULE: the rules by group.
+    Of a group: its rules. Without RULE: the rules by group.
     """
     from perflint.engine.catalogue import rules_by_name
     from perflint.project.settings import unknown
     from perflint.report import pages
 
     known = rules_by_name()
-    if rule and rule not in known:
+    grouped = [each for each in known.values() if rule in (None, each.group)]
+    if rule and rule not in known and not grouped:
         raise UserError(unknown("rule", rule, known))
-    text = pages.page(known[rule]) if rule else pages.overview(known.values())
+    text = pages.page(known[rule]) if rule in known else pages.overview(grouped)
     console.show_markdown(text, console.wants_color(color))
     return 0
 

@@ -108,7 +108,7 @@ def check(
 
     Exits with 1 if there are findings, with 2 if there is a file that could not be checked.
     """
-    from perflint.cli.session import Session
+    from perflint.cli.session import Session, watched
 
     collect_seldom()
     session = Session.of(paths, typed)
@@ -138,16 +138,18 @@ def check(
         return _add_ignores(session.less_baseline(result)[0], session)
     if not (fixes or watch or typed["output_file"]):
         return _check(session, typed, question=answers.asked(session, typed["config"]))
-    later = console.changes(lambda: session.discover()[0].files) if watch else ()
+    later = console.changes(lambda: watched(paths, typed)) if watch else ()
     code = _check(session, typed, fixes=fixes)
     for _ in later:
-        code = _check_again(session, typed, fixes=fixes)
+        code = _check_again(paths, typed, fixes=fixes)
     return code
 
 
-def _check_again(session: Session, typed: dict[str, Any], *, fixes: bool) -> int:
+def _check_again(paths: tuple[Path, ...], typed: dict[str, Any], *, fixes: bool) -> int:
+    from perflint.cli.session import Session
+
     try:
-        return _check(session, typed, fixes=fixes)
+        return _check(Session.of(paths, typed), typed, fixes=fixes)
     except UserError as error:
         fail(str(error))
         return FAILED

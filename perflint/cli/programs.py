@@ -57,14 +57,14 @@ def run(
     These are the exact and rounding ones, unless --unsafe. With PERFLINT_DISABLE=1 the program runs unchanged.
     """
     from perflint.shim import running
-    from perflint.shim.plan import Program
+    from perflint.shim.plan import Program, find_program
 
     if last:
         return _printed(_last_lines(program[0] if program else ""))
     if not program:
         raise click.UsageError("Missing argument 'SCRIPT [ARGS]...'.")
-    if not is_module and not os.access(program[0], os.F_OK):
-        raise UserError(f"{program[0]}: there is no such file to run")
+    if not is_module:
+        find_program(program[0])
     named = Program(program[0], program[1:], is_module, quiet)
     if dry_run:
         return _printed(running.preview(_plan(named, typed, keeps=False)))

@@ -26,7 +26,7 @@ from perflint.engine.unused_ignore import UnusedIgnore
 from perflint.project import project_around
 from perflint.project.files import Discovery, RulesByFile, discover, forced_out, in_project
 from perflint.project.run import check_files
-from perflint.project.settings import Resolved, Settings, load, reasons_off
+from perflint.project.settings import Resolved, Settings, files_above, load, reasons_off
 from perflint.project.stored import VERDICTS, nearest
 from perflint.report.places import Style, outline, place, printable
 
@@ -72,6 +72,17 @@ def _folder(paths: Sequence[Path]) -> Path:
 def configured(start: Path, typed: Mapping[str, Any]) -> Resolved:
     """The settings that hold in the folder `start`, as far as they were not typed; raises UserError."""
     return load(start, isolated=typed["isolated"], config_path=typed["config"], overrides=options.overrides(typed))
+
+
+def watched(paths: tuple[Path, ...], typed: Mapping[str, Any]) -> list[Path]:
+    """The files that a check of `paths` looks at, and those that hold its settings."""
+    named = [typed["config"]] if typed["config"] else files_above(_folder(paths))
+    configuration = [] if typed["isolated"] else named
+    try:
+        session = Session.of(paths, typed)
+    except UserError:  # of settings, as the check tells
+        return configuration
+    return [*session.discover()[0].files, *configuration]
 
 
 @dataclass(frozen=True)

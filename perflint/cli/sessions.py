@@ -18,7 +18,6 @@ from perflint.cli.session import configured
 from perflint.documents import NOTEBOOK
 from perflint.documents.disk import write_text
 from perflint.engine import UserError, count
-from perflint.engine.catalogue import all_rules
 from perflint.engine.results import RunResult, figure
 from perflint.engine.rule import Safety
 from perflint.profile import report as profile_report
@@ -30,6 +29,7 @@ from perflint.project import project_of
 from perflint.project.closure import Closure, of_program
 from perflint.project.files import discover
 from perflint.project.run import check_files
+from perflint.project.settings import Settings
 from perflint.project.stored import FOLDER, VERDICTS, made
 from perflint.shim.launch import left_out
 from perflint.shim.plan import launched
@@ -214,16 +214,18 @@ class ProfileSession(_Session):
         return ran, profile_of(str(self._program), ran.records, ran.workers)
 
     def _report(self, profile: Profile, ran: Ran) -> Report:
-        settings = configured(self._start, self._typed).settings
-        if not settings.select:  # advice is worth what it was measured to be
-            idle = () if profile.is_gpu else (each.name for each in all_rules() if each.needs_gpu)
-            select, ignore = (*settings.extend_select, "all"), (*settings.ignore, *idle)
-            settings = replace(settings, extend_select=select, ignore=ignore)
+        settings = measurable(configured(self._start, self._typed).settings, profile)
         files = {Path(os.path.realpath(path)) for record in ran.records for path in (*record.modules, *profile.files)}
         below = [each for each in sorted(files) if each.is_relative_to(self.root) and each.is_file()]
         shown = [Path(os.path.relpath(each)) for each in below]
         result = check_files(discover(shown, settings, may_be_empty=True), settings) if below else RunResult((), 0.0)
         return Report(profile, with_costs(result, [profile]), {str(each): Code.of(each) for each in below})
+
+
+def measurable(settings: Settings, profile: Profile) -> Settings:
+    """`settings` with all rules of which `profile` can tell the cost, also advice, which is worth what it measures."""
+    select = settings.extend_select if settings.select else (*settings.extend_select, "all")
+    return replace(settings, extend_select=select, ignore=(*settings.ignore, *sorted(profile.idle_rules)))
 
 
 def within(ran: Ran, orders: Orders) -> Orders | None:

@@ -15,7 +15,7 @@ from typing import Any
 from perflint.documents import digest
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import decode
-from perflint.engine.catalogue import rules_by_name
+from perflint.engine.catalogue import all_rules, rules_by_name
 from perflint.engine.results import Cost, Diagnostic, FileResult, RunResult
 from perflint.profile.roofline import Regime, Roofline
 from perflint.project import stored
@@ -114,6 +114,11 @@ class Profile:
         """What takes most of a step; where it is close, rather what keeps a device waiting."""
         return max(self.shares, key=lambda name: self.shares[name] * (_IDLE if name in _IDLING else 1), default="")
 
+    @property
+    def idle_rules(self) -> frozenset[str]:
+        """The rules of whose defects this profile can't tell the cost: there was no GPU that they keep waiting."""
+        return frozenset() if self.is_gpu else frozenset(each.name for each in all_rules() if each.needs_gpu)
+
     def ms(self, regime: str) -> float:
         return self.shares.get(regime, 0.0) * self.step_ms
 
@@ -171,7 +176,7 @@ def _costed(file: FileResult, profiles: Iterable[Profile], data: bytes | None) -
 
 def _of(diagnostic: Diagnostic, profiles: Iterable[tuple[Profile, Costs]]) -> Diagnostic:
     for profile, costs in profiles:
-        ms = costs.of(diagnostic)
+        ms = None if diagnostic.rule in profile.idle_rules else costs.of(diagnostic)
         if ms is not None:
             program = os.path.basename(profile.program.split()[0])  # noqa: PTH119
             return replace(diagnostic, cost=Cost(ms, profile.step_ms, program, profile.date))

@@ -72,12 +72,14 @@ def load(
 
 
 def _nearest(start: Path) -> _File | None:
+    return next(filter(None, map(_read_file, files_above(start))), None)
+
+
+def files_above(start: Path) -> list[Path]:
+    """The files that may hold the settings of the folder `start`, the nearest first."""
     start = start.resolve()
-    for folder in (start, *start.parents):
-        for name in ("perflint.toml", "pyproject.toml"):
-            if (folder / name).is_file() and (file := _read_file(folder / name)):
-                return file
-    return None
+    above = (folder / name for folder in (start, *start.parents) for name in ("perflint.toml", "pyproject.toml"))
+    return [each for each in above if each.is_file()]
 
 
 def _read_file(path: Path, *, required: bool = False) -> _File | None:
@@ -257,8 +259,9 @@ def read_option(rule: Rule, name: str, value: object) -> bool | int | str:
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """The message for a `name` that is none of the `known` ones, with the nearest of them."""
-    known = list(known)
-    near = [each for each in known if name in each] or difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    known, asked = list(known), name.lower().replace("_", "-")
+    near = sorted((each for each in known if asked in each), key=lambda each: not each.startswith(asked))
+    near = near or difflib.get_close_matches(asked, known, n=1, cutoff=0.7)
     if near:
         return f"unknown {what} {name!r}; did you mean {near[0]}?"
     return f"unknown {what} {name!r}; " + (f"there are {', '.join(known)}" if known else "there are none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from perflint import __version__
 from perflint.documents.disk import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
+from perflint.report.pages import summary
 from perflint.report.places import (
     INTERNAL,
     UNREADABLE,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 HOME = "https://pypi.org/project/perflint-torch/"
+_MOST = 1024  # characters of a description that GitHub takes
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
 
 
@@ -72,8 +75,8 @@ def _rule(rule: Rule) -> dict[str, Any]:
     what = " ".join((about[1] if about else page).split()) or rule.name
     return {
         "id": rule.name,
-        "shortDescription": {"text": re.split(r"(?<=\.)\s", what, maxsplit=1)[0]},
-        "fullDescription": {"text": what},
+        "shortDescription": {"text": summary(rule) or rule.name},
+        "fullDescription": {"text": textwrap.shorten(what, _MOST, placeholder=" ...")},
         "helpUri": f"{HOME}#rules",
         "help": {"text": page or what, "markdown": page or what},
         "defaultConfiguration": {"level": _LEVEL[rule.severity]},
@@ -130,10 +133,11 @@ def _place(path: str, cell: int | None, region: dict[str, int]) -> dict[str, Any
     physical: dict[str, Any] = {"artifactLocation": {"uri": uri(path)}}
     if cell is None:
         return {"physicalLocation": {**physical, "region": region}}
-    # A region would be read as lines of the notebook's JSON.
+    # Lines are those of the notebook's JSON, and GitHub refuses results that have none.
     place = {"cell": cell, "line": region["startLine"]}
     place |= {"column": region["startColumn"]} if "startColumn" in region else {}
     named = {"name": f"cell {cell}", "fullyQualifiedName": f"{posix(path)}:cell {cell}"}
+    physical["region"] = {"startLine": 1}
     return {"physicalLocation": physical, "logicalLocations": [named], "properties": place}
 
 

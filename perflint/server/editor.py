@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lsprotocol import types
 from pygls import uris
 from pygls.lsp.server import LanguageServer
+from pygls.workspace import TextDocument
 
 from perflint import __version__
 from perflint.analysis.links import ALONE, Context
@@ -39,9 +42,10 @@ _NOTEBOOKS = types.NotebookDocumentSyncOptions(  # all cells, so that they are n
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder of a project, its settings, and what its files on disk tell of each other, by path."""
+    """The folder of a project, its settings as in `start`, and what its files on disk tell of each other, by path."""
 
     root: Path
+    start: Path
     settings: Settings
     contexts: Mapping[str, Context]
 
@@ -52,7 +56,7 @@ class Workspace:
         resolved = load(folder, overrides={**overrides, "force-exclude": True})
         is_configured = any(each not in (DEFAULT, COMMAND_LINE) for each in resolved.origins.values())
         settings = resolved.settings if is_configured else replace(resolved.settings, root=root)
-        return cls(root, settings, {})
+        return cls(root, folder, settings, {})
 
     def read(self) -> Workspace:
         """This workspace with what its files tell of each other now; from the cache where they are as they were."""
@@ -95,6 +99,14 @@ class _Written:
     fixed: bytes
 
 
+class _Text(TextDocument):
+    """A text whose lines end where the protocol ends them; pygls ends them at form feeds and the like, too."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        return tuple(io.StringIO(self.source, newline=""))
+
+
 class Editor(LanguageServer):
     """The server of one editor, with what it has found in each open document, by the URI of this."""
 
@@ -123,10 +135,18 @@ class Editor(LanguageServer):
         self._waiting[uri] = asyncio.ensure_future(self._check_after(uri, pause))
 
     async def check_all(self) -> None:
-        """Read the projects anew, from the cache where nothing has changed, and check all open documents."""
+        """Read the projects and their settings anew, from the cache what has not changed; check all open documents.
+
+        Where settings can't be read any more, those before hold.
+        """
         async with self._reading:
             for root, workspace in [*self._workspaces.items()]:
-                self._workspaces[root] = await asyncio.to_thread(workspace.read)
+                try:
+                    now = Workspace.around(workspace.start, self.overrides)
+                except UserError as error:
+                    self._show(error)
+                    now = workspace
+                self._workspaces[root] = await asyncio.to_thread(now.read)
         for uri in [*self._checked]:
             self.check_soon(uri, 0)
 
@@ -258,6 +278,8 @@ def server() -> Editor:
 
     @editor.feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
+        codec = editor.workspace.position_codec
+        editor.workspace._create_text_document = partial(_Text, position_codec=codec)  # type: ignore[method-assign]
         editor.configure(params.initialization_options or {})
 
     @editor.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)

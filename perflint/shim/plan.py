@@ -20,6 +20,7 @@ from stat import S_ISDIR
 from typing import NamedTuple
 
 from perflint.documents import digest
+from perflint.engine import UserError
 from perflint.project import CACHE, project_of
 
 RUNS = "run"  # the folder of a cache for what is kept of runs
@@ -187,6 +188,19 @@ def launched(arguments: Sequence[str]) -> tuple[str, ...]:
     """The scripts and modules that a program may be told to run by its arguments, as launchers are."""
     pairs = zip(("", *arguments), arguments, strict=False)
     return tuple(word for before, word in pairs if word.endswith(".py") or before == "-m")
+
+
+def find_program(path: str) -> None:
+    """Raise UserError where there is no script or folder at `path`, or none that may be read."""
+    try:
+        access = os.R_OK | (os.X_OK if S_ISDIR(os.stat(path).st_mode) else 0)  # noqa: PTH116
+        is_open = os.access(path, access)
+    except PermissionError:
+        is_open = False
+    except OSError:
+        raise UserError(f"{path}: there is no such file to run") from None
+    if not is_open:
+        raise UserError(f"{path}: Permission denied")
 
 
 def folder_of(path: str) -> Path:

@@ -15,7 +15,7 @@ from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
 from perflint.engine import UserError
 from perflint.engine.results import problem_of
-from perflint.shim.plan import Plan
+from perflint.shim.plan import Plan, find_program
 from perflint.shim.session import ALSO
 from perflint.verify.agent.timeline import Timeline
 
@@ -54,9 +54,8 @@ class Program:
         if (kind, name) == (Kind.SCRIPT, _LAUNCHER[0]):
             kind, name = Kind.MODULE, _LAUNCHER[1]
         module = name.partition(":")[0]
-        if kind is Kind.SCRIPT and not os.access(name, os.F_OK):
-            raise UserError(f"{name}: there is no such file to run")
         if kind is Kind.SCRIPT:
+            find_program(name)
             _check(Path(name))
         if kind is Kind.CALL and module == name:
             raise UserError(f"{name}: name a function as PACKAGE.MODULE:FUNCTION")

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from perflint.cli.sessions import measurable
 from perflint.documents import digest
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import check_bytes
-from perflint.engine.results import RunResult
+from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Severity
 from perflint.profile.result import Code, Fact, LineCost, Profile, keep, read, with_costs, with_known_costs
 from perflint.profile.running import profile_of
 from perflint.profile.summary import Report
+from perflint.project.files import discover
+from perflint.project.run import check_files
+from perflint.project.settings import load
+from tests.fixture_cases import FIXTURES
 from tests.profile.records import Recorder
 
 TEXT = b"""\
@@ -40,6 +45,7 @@ def later(model, loader):
         total += model(batch.cuda()).sum().item()
     return total
 """
+
 READ = next(number for number, line in enumerate(TEXT.splitlines(), 1) if b"loss.item()" in line)
 LOADER = next(number for number, line in enumerate(TEXT.splitlines(), 1) if b"DataLoader(data" in line)
 
@@ -76,6 +82,33 @@ def test_reads_cost_their_stalls_and_loaders_their_waits(file: Path) -> None:
     assert found[f"item-in-loop:{READ}"] == "2 ms of a 10 ms step (train.py, 2026-11-22)"
     assert found[f"dataloader-defaults:{LOADER}"] == "3 ms of a 10 ms step (train.py, 2026-11-22)"
     assert len(found) == 2  # what did not run has no cost
+
+
+NEEDING_A_GPU = [rule.name for rule in all_rules() if rule.needs_gpu]
+
+
+@pytest.mark.parametrize("rule", NEEDING_A_GPU)
+def test_a_profile_of_the_cpu_tells_no_cost_of_what_only_a_gpu_waits_for(file: Path, rule: str) -> None:
+    (read_,) = (each for each in checked(file).diagnostics if each.start.line == READ)
+    found = RunResult((FileResult(str(file), (replace(read_, rule=rule),)),), 0.0)
+    assert costs(with_costs(found, [profile(file)]))
+    assert not costs(with_costs(found, [replace(profile(file), is_gpu=False)]))
+    assert costs(with_costs(found, [replace(profile(file), is_gpu=False), profile(file)]))
+
+
+@pytest.mark.parametrize("rule", NEEDING_A_GPU)
+def test_a_profile_of_the_cpu_lists_no_finding_that_costs_nothing_there(file: Path, rule: str) -> None:
+    examples = (FIXTURES / rule.replace("-", "_")).glob("*_before.py")
+    example = min(examples, key=lambda each: each.stat().st_size)
+    settings = replace(load(file.parent, isolated=True).settings, jobs=1, cache=False)
+
+    def rules(known: Profile, *select: str) -> set[str]:
+        chosen = measurable(replace(settings, select=select), known)
+        return {each.rule for each in check_files(discover([example], chosen), chosen).diagnostics}
+
+    assert rule in rules(profile(file))
+    assert rule not in rules(replace(profile(file), is_gpu=False))
+    assert rule not in rules(replace(profile(file), is_gpu=False), "all")
 
 
 def test_the_dearest_come_first(file: Path) -> None:

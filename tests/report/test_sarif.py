@@ -89,16 +89,27 @@ def test_a_rule_brings_its_page(run: RunResult) -> None:
     (rule,) = document(run, [_Rule()])["runs"][0]["tool"]["driver"]["rules"]
     assert rule["id"] == "item-in-loop"
     assert rule["helpUri"].startswith("https://")
-    assert rule["shortDescription"]["text"] == "Finds `.item()` in hot loops."
+    assert rule["shortDescription"]["text"] == "A `.item()` in a loop."
     assert rule["fullDescription"]["text"] == "Finds `.item()` in hot loops. And more."
     assert rule["help"]["markdown"] == _Rule.page.strip()
     assert rule["defaultConfiguration"] == {"level": "note"}
 
 
-def test_a_finding_in_a_notebook_claims_no_line_of_the_file(run: RunResult) -> None:
+def test_descriptions_are_as_short_as_github_takes_them(run: RunResult) -> None:
+    rules = json.loads(render("sarif", run, Style()))["runs"][0]["tool"]["driver"]["rules"]
+    long = _Rule()
+    long.page = "A loop.\n\n## What it does\n" + "Finds loops. " * 200
+    rules += document(run, [long])["runs"][0]["tool"]["driver"]["rules"]
+    for rule in rules:
+        for name in ("shortDescription", "fullDescription"):
+            assert 0 < len(rule[name]["text"]) <= 1024, (rule["id"], name)
+
+
+def test_a_finding_in_a_notebook_names_its_cell_and_the_first_line_of_the_file(run: RunResult) -> None:
     result = document(run, [])["runs"][0]["results"][0]
     (location,) = result["locations"]
-    assert location["physicalLocation"] == {"artifactLocation": {"uri": "nb/a%20b.ipynb"}}
+    at = {"artifactLocation": {"uri": "nb/a%20b.ipynb"}, "region": {"startLine": 1}}  # GitHub refuses what has none
+    assert location["physicalLocation"] == at
     assert location["properties"] == {"cell": 3, "line": 4, "column": 14}
     assert result["message"]["text"].startswith("cell 3, line 4: ")
     assert "fixes" not in result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import zipapp
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from perflint.engine import UserError
+from perflint.shim.plan import find_program
 from tests.shim.runs import patched, project, python
 
 ENDS = """
@@ -141,6 +144,26 @@ def test_what_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path, arguments
     assert run.returncode == 2
     assert arguments[-1].rpartition(".")[2] in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_what_may_not_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_program(str(tmp_path))
+    asked: list[int] = []
+    monkeypatch.setattr(os, "access", lambda _, mode: bool(asked.append(mode)))
+    for path in (tmp_path, Path(__file__)):
+        with pytest.raises(UserError, match="Permission denied"):
+            find_program(str(path))
+    assert asked == [os.R_OK | os.X_OK, os.R_OK]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("name", ["closed", "closed/main.py"])
+def test_a_program_in_a_closed_folder_is_no_fault_of_ours(tmp_path: Path, name: str) -> None:
+    folder = project(tmp_path, "identity.py") / "closed"
+    folder.mkdir(0o000)
+    run = patched(tmp_path, name)
+    folder.chmod(0o755)
+    assert (run.returncode, run.stderr) == (2, f"perflint: {name}: Permission denied\n")
 
 
 @pytest.mark.parametrize("asked", ["script", "module"])
