@@ -68,6 +68,8 @@ def _pinned(program: Program, call: ast.Call) -> str:
 
 def _is_rebuilt(program: Program, module: ast.expr) -> bool:
     """Is a part of it replaced, as far as the file tells?"""
+    if isinstance(module, ast.Call):
+        return False
     path = path_of(module)
     parts: Sequence[ast.Attribute | ast.Subscript] = program.of_type(ast.Attribute, ast.Subscript)
     return not path or any(path_of(each.value) == path for each in parts if not isinstance(each.ctx, ast.Load))
