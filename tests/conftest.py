@@ -1,9 +1,6 @@
 """Generated tests try the same few programs in every run; `pytest --hypothesis-profile=many` tries many others.
 
-What keeps a run short: programs of tests/shim, tests/verify and of main guards are forks of a process that has imported
-torch (tests/forks). New interpreters are left where it is about one: workers that are spawned, options of Python,
-`verify` that is interrupted, a program without numpy, the wheel and the hooks. Torch computes on one core. All tests of
-a fixture stand together, for they share what they compute, and types, which take longest, are checked first.
+What keeps a run short is told in README.md; torch computes on one core.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ from typing import Any
 from perflint.engine.catalogue import all_rules
 from perflint.verify import forks
 
-# what the commands import, which would take each of them a quarter of a second
-_COMMANDS = ("cli.commands", "cli.programs", "cli.sessions", "engine.fix", "shim.planning", "shim.running")
+# What commands import, which would take each of them a quarter of a second; nothing of `verify`, some of whose modules
+# note the time or draw random numbers as they are imported.
+_COMMANDS = ("cli.commands", "cli.programs", "cli.session", "engine.fix", "shim.planning", "shim.running")
 _IMPORTED = (*(f"perflint.{name}" for name in _COMMANDS), *dict.fromkeys(type(rule).__module__ for rule in all_rules()))
 
 __all__ = ["DEVNULL", "PIPE", "Popen", "run"]

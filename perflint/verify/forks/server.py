@@ -63,7 +63,8 @@ class Loaded:
         """Hand out all from now on, but for the module that is run as the program: Python finds that itself."""
         for name in self._modules:
             del sys.modules[name]
-        self._modules.pop(program, None)
+        is_package = hasattr(self._modules.get(program), "__path__")
+        self._modules.pop(f"{program}.__main__" if is_package else program, None)
         for each in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
             each.atexit = False  # what libraries take apart at their end is no fork's, and takes half of its time
         sys.path_importer_cache.clear()
