@@ -11,8 +11,8 @@ functions named as a reference, and tests.
 ## Why it is slow
 
 The scores of all queries and keys are a tensor that each step writes and reads again, and that is kept for the backward
-pass along with the weights and the dropout mask. The fused kernels compute it in parts that stay in the processor's own
-memory.
+pass along with the weights and the dropout mask. The fused kernels compute it in parts that stay in the memory
+on the chip.
 
 ## Example
 
@@ -31,10 +31,10 @@ x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout.p if self.tra
 ## Fix safety
 
 `rounding`: the same mathematics in another order; `behaviour` with dropout, which draws other random numbers, where the
-queries may be a vector, which the kernels don't take, and where the softmax is a module, which nobody calls any longer.
-There is a fix where the scale is surely a number, the softmax is taken in the scores' own dtype, dropout is torch's
-own, and there is no mask, or the triangle of a buffer, where queries and keys are surely as many; and none where the
-file, or one that imports it, hooks, replaces or changes any of these. Other masks have none: a row that is masked
+queries may be a single vector, which the kernels don't take, and where the softmax is a module, which nobody calls any
+longer. There is a fix where the scale is surely a number, the softmax is taken in the scores' own dtype, dropout is
+torch's own, and there is no mask, or a triangular one out of a buffer, for surely as many queries as keys; none where
+the file, or one that imports it, hooks, replaces or changes any of these. Other masks have none: a row that is masked
 wholly would differ. It is assumed that infinite queries don't make all scores of a row infinite, for which softmax
 gives NaN and the kernels zeros, and that nobody counts on the error for sequences longer than the triangle. `scale`
 needs torch 2.1. The kernels can't be differentiated twice: there is no fix in files that do that, or are imported by

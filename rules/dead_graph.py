@@ -2,11 +2,11 @@
 
 ## What it does
 
-Reports calls of modules, and of methods of one, in every step, also of an environment, once a rollout, or where a
-function is named for acting in one, while gradients are recorded, of whose results every use begins with `detach` or
-`data`: `module(x).detach()`, or `fake = generator(z)` where only `fake.detach()` is read; also by a helper, as in
-`to_numpy(actor(x))`. Also what a generator makes for a step of the discriminator alone. Leaves alone results that
-others may see, modules that are frozen or differentiate themselves, losses, tests, and what `eval-without-no-grad`
+Reports calls of modules, or of their methods, whose results are only ever read detached while gradients are recorded:
+`module(x).detach()`, or `fake = generator(z)` where each read is `fake.detach()`, also by a helper, as in
+`to_numpy(actor(x))`; and what a generator makes for a step of the discriminator alone. The call runs in every step, of
+training or an environment, or once a rollout, or its function is named for acting. Left alone are results that other
+code may see, modules that are frozen or differentiate themselves, losses, tests, and what `eval-without-no-grad`
 reports.
 
 ## Why it is slow

@@ -2,12 +2,15 @@
 
 ## What it does
 
-Reports loops that run a model in evaluation mode, set there, by all known callers, or by an object as it is made, where
-gradients are recorded, and functions that do, or whose name says so (`predict`, `sample_images`) and whose results
-nobody differentiates, and calls of what trains with arguments that tell it not to (`run_epoch(loader, train=False)`, or
-no optimizer). Left alone is what trains or differentiates, itself or in what it calls or runs (adversarial examples and
-forces, too), code of functions that somebody calls without gradients, or of which other files get what has a graph,
-hooks that a framework calls so (`validation_step`), models that the file may freeze, and tests.
+Reports, where gradients are recorded and nobody differentiates the results,
+
+- loops that run a model in evaluation mode, which is set there, by all known callers, or by an object as it is made,
+- functions that do, or whose name says so (`predict`, `sample_images`),
+- calls of a function that trains, with arguments that tell it not to (`run_epoch(loader, train=False)`, no optimizer).
+
+Left alone is what trains or differentiates, itself or in what it calls or runs (adversarial examples and forces, too);
+functions that somebody calls without gradients, or that hand results with a graph to other files; hooks that a
+framework calls without gradients (`validation_step`); models that the file may freeze; and tests.
 
 ## Why it is slow
 

@@ -2,10 +2,11 @@
 
 ## What it does
 
-Reports, in `__getitem__` of a dataset, functions that it calls, and those that collate: *device* moves samples to the
-device; *file* opens a file that is the same for all, unless it is kept; *parse* parses a text file of the sample;
-*tokenize* runs a tokenizer over texts; *resize* brings pictures to one size; *loop* fills an array by nested loops, or
-looks up character by character. What collates may pad, resize and loop. Left alone are sizes that differ, and tests.
+Reports work in `__getitem__` of a dataset, in functions that it calls, and in those that collate: *device* moves
+samples to the device; *file* opens a file that is the same for all, unless it is kept; *parse* parses a text file of
+the sample; *tokenize* runs a tokenizer over texts; *resize* brings pictures to one size; *loop* fills an array by
+nested loops, or looks up character by character. Functions that collate may pad, resize and loop. Left alone are sizes
+that differ, and tests.
 
 ## Why it is slow
 

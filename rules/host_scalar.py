@@ -2,12 +2,13 @@
 
 ## What it does
 
-Reports `torch.tensor(number, device=device)`, `x.new_tensor(number)`, `x.new([number])`, and
-`torch.tensor(number).to(device)` or `.cuda()`, in the same line or later, in every step, beside a model that a loop
-runs, and where a function collates: *scalar*; *list* is one number, `[number] * n`, `list(range(n))` or numbers that
-don't change, such as constants, given to `torch.LongTensor` and the like, too. Left alone is what stands in for
-something that is missing (`return torch.tensor(0.0)` beside another return, an assignment under an `if` that doesn't
-ask for a setting, a branch of a conditional expression), what an object keeps, and tests.
+Reports numbers that are made a tensor on the host and copied to the device, in every step, beside a model that a loop
+runs, and in functions that collate. *scalar* is `torch.tensor(number, device=device)`, `x.new_tensor(number)`, and
+`torch.tensor(number)` with `.to(device)` or `.cuda()`, in the same line or later. *list* is a list of one number,
+`[number] * n`, `list(range(n))` or numbers that don't change, such as constants, also by `x.new` and
+`torch.LongTensor`. Left alone are stand-ins for what is missing (`return torch.tensor(0.0)` beside another return, a
+branch of a conditional expression, an assignment under an `if`, unless this asks for a setting), what an object keeps,
+and tests.
 
 ## Why it is slow
 

@@ -2,12 +2,13 @@
 
 ## What it does
 
-Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
-`ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have
-just made on the host, in every step, of samplers and environments too, also with views, casts and operations with
-numbers in between, by a function that only moves its argument, and where a function that no code of its file runs puts
-it beside what it is given. Left alone are tensors made of data, which are on the host anyway, buffers that are made
-once, pinned memory, and empty tensors.
+Reports tensors that torch makes on the host, and that are moved to the device at once, in every step, of samplers and
+environments, too: *constant* is `torch.zeros`, `ones`, `full` and the like, *range* `arange` and `linspace`, *random*
+`rand`, `randn` and `randint`. They are moved by `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)`,
+`.type(torch.cuda.FloatTensor)`, or a function that only moves its argument; views, casts and operations with numbers
+may stand in between. A function that no code of its file calls counts where it puts such a tensor beside what it is
+given. Left alone are tensors made of data, which are on the host anyway, buffers that are made once, pinned memory, and
+empty tensors.
 
 ## Why it is slow
 

@@ -43,7 +43,7 @@ for i in range(len(ids_list)):
     text += words[ids_list[i]]
 ```
 
-What is only put out needs no wait, either:
+What is only printed or logged needs no wait, either (`later` is of `perflint.runtime.reports`):
 
 ```python
     later(lambda loss, step=step: print(f"{step}: {loss.item():.4f}"), loss)

@@ -2,14 +2,14 @@
 
 ## What it does
 
-Reports loaders that surely have workers and say nothing of `persistent_workers`, where this file walks them again and
-again: in a loop inside of another one, in a function that is called in a loop, by `iter` or `yield from` in a loop, or
-where a loop hands them to a function of another file, outside of which they were made; or where another file so walks
-what a function of this one returns. Where no walk is in sight, those count that are made for training: that shuffle or
-drop what is left at the end, that are called so, or are made for validation beside one. Loaders of DGL and PyG count,
-and other classes that are called `DataLoader` and are given `num_workers`. Left alone are loaders that are made anew
-each time, whose dataset the loop changes, whose sampler draws a number of samples of its own or is told the number of
-epochs, and tests.
+Reports loaders that surely have workers and say nothing of `persistent_workers`, where they are walked again and again:
+in a loop inside of another one, in a function that is called in a loop, or by `iter` or `yield from` in a loop; where a
+loop hands a loader that was made outside of it to a function of another file; or where another file so walks what a
+function of this one returns. If nothing in sight walks a loader, it counts if it is made for training: it shuffles, or
+drops what is left at the end, or its name says so, or it is made for validation beside such a one. Loaders of DGL and
+PyG count, and other classes that are called `DataLoader` and are given `num_workers`. Left alone are loaders that are
+made anew each time, whose dataset the loop changes, whose sampler draws a number of samples of its own or is told the
+number of epochs, and tests.
 
 ## Why it is slow
 

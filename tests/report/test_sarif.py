@@ -33,6 +33,10 @@ class _Rule(Rule):
         return iter(())
 
 
+class _Long(_Rule):
+    page = "A loop.\n\n## What it does\n" + "Finds loops. " * 200
+
+
 _Rule.name = "item-in-loop"
 
 
@@ -97,9 +101,7 @@ def test_a_rule_brings_its_page(run: RunResult) -> None:
 
 def test_descriptions_are_as_short_as_github_takes_them(run: RunResult) -> None:
     rules = json.loads(render("sarif", run, Style()))["runs"][0]["tool"]["driver"]["rules"]
-    long = _Rule()
-    long.page = "A loop.\n\n## What it does\n" + "Finds loops. " * 200
-    rules += document(run, [long])["runs"][0]["tool"]["driver"]["rules"]
+    rules += document(run, [_Long()])["runs"][0]["tool"]["driver"]["rules"]
     for rule in rules:
         for name in ("shortDescription", "fullDescription"):
             assert 0 < len(rule[name]["text"]) <= 1024, (rule["id"], name)

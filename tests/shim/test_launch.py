@@ -149,7 +149,12 @@ def test_what_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path, arguments
 def test_what_may_not_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find_program(str(tmp_path))
     asked: list[int] = []
-    monkeypatch.setattr(os, "access", lambda _, mode: bool(asked.append(mode)))
+
+    def refuse(path: str, mode: int) -> bool:
+        asked.append(mode)
+        return False
+
+    monkeypatch.setattr(os, "access", refuse)
     for path in (tmp_path, Path(__file__)):
         with pytest.raises(UserError, match="Permission denied"):
             find_program(str(path))
