@@ -10,7 +10,8 @@ from perflint import torch_ops
 from perflint.analysis.ir.graph import Definition, Phi, Value, updated_by
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.library import is_display
-from perflint.analysis.memory.locations import FILLS, made
+from perflint.analysis.memory.locations import made
+from perflint.analysis.memory.roles import FILLS
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of
