@@ -16,9 +16,12 @@ from perflint.analysis.links import Manner
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.memory.locations import Locations, Write, made
-from perflint.analysis.memory.roles import OPERATORS, Consumer, Reading
+from perflint.analysis.memory.roles import NEW, OPERATORS, Consumer, Reading
 from perflint.analysis.values.operations import operation
+from perflint.analysis.values.values import Kind
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import Function, bindings_of, path_of
+from perflint.torch_ops import libraries
 
 
 def shown_writes(
@@ -205,7 +208,20 @@ class _Uses:
         if found is not None:
             return not found.does.does("layout_blind") and self.asks(call)
         holder = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _PUTTING else None
-        return isinstance(holder, ast.Name | ast.Attribute) and any(map(self.asks, self._held(holder)))
+        if isinstance(holder, ast.Name | ast.Attribute):
+            return any(map(self.asks, self._held(holder)))
+        return self._may_be_asked_by(call)
+
+    def _may_be_asked_by(self, call: ast.Call) -> bool:
+        """May code of which nothing is known ask for it, or is it asked of what a call gives?"""
+        program, called = self._program, self._program.value(call.func)
+        package, _, name = called.name.partition(".") if called.kind is Kind.LIBRARY else ("", "", "")
+        if package == "builtins" and name in NEW:
+            return False
+        is_given_code = any(program.value(each).kind is Kind.FUNCTION for each in arguments_of(call))
+        of_torch = called.kind is Kind.MODULE and torch_ops.of_forward(called.name) is not None
+        is_known = of_torch or (libraries.is_pure(called.name) if package else False)
+        return is_given_code or not is_known or self.asks(call)
 
     def _is_asked_of(self, target: ast.expr) -> bool:
         if isinstance(target, ast.Tuple | ast.List):
