@@ -105,9 +105,11 @@ from perflint.analysis.ir.occurrences import dependents, is_rebound, occurrences
 from perflint.analysis.links import Likelihood, Says, Summary
 from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.made import Made, made_on_host, moved_made
-from perflint.analysis.memory.aliases import Memory, asks_for_layout, shown_writes
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
-from perflint.analysis.memory.locations import WRAPPERS, Consumer, Reading, Role, Write, converts, is_view, joins
+from perflint.analysis.memory.locations import Write
+from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
+from perflint.analysis.memory.view_writes import asks_for_layout, shown_writes
 from perflint.analysis.modules import Optimized, Placed, Placement, optimized
 from perflint.analysis.parameter_loops import update_of as parameter_update
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value

@@ -9,8 +9,9 @@ from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.library import is_library
-from perflint.analysis.memory.locations import FILLS, Location, Locations, Origin, Write
+from perflint.analysis.memory.locations import Location, Locations, Origin, Write
 from perflint.analysis.memory.points_to import PointsTo
+from perflint.analysis.memory.roles import FILLS
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import operation
 from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes, root_of

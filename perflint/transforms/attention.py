@@ -7,8 +7,9 @@ import re
 
 from perflint.analysis.data.origins import Attributes
 from perflint.analysis.links import Says
-from perflint.analysis.memory.aliases import Memory, asks_for_layout
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.dispatch import registers_hooks
+from perflint.analysis.memory.view_writes import asks_for_layout
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
 from perflint.analysis.values.numbers import is_number

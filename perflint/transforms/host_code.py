@@ -286,11 +286,17 @@ def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator,
         return is_whole and not all(_is_whole(program, each) for each in given)
     if isinstance(op, ast.Pow):
         return not all(each.is_literal for each in values)
-    return isinstance(op, _DIVIDING) and not is_positive(program, right)
+    return isinstance(op, _DIVIDING) and not is_nonzero(program, right)
 
 
-def is_positive(program: Program, node: ast.expr) -> bool:
-    """Is it surely not zero: a written number, a count plus one, or the size of a batch?"""
+def is_nonzero(program: Program, node: ast.expr) -> bool:
+    """Is it surely not zero: a written number, a count plus one, or the size of a batch, or variables of such alone?"""
+    values = program.get(Flow).graph(node).definitions(node) if isinstance(node, ast.Name) else ()
+    given = [each.given if isinstance(each, Definition) else node for each in values] or [node]
+    return all(each is not None and _is_nonzero(program, each) for each in given)
+
+
+def _is_nonzero(program: Program, node: ast.expr) -> bool:
     literal = program.value(node).literal
     if isinstance(literal, int | float):
         return literal != 0

@@ -27,7 +27,7 @@ from perflint.transforms.accumulate import (
     shows_as_float,
 )
 from perflint.transforms.collected import ANY_SHAPE, kept_until, shape_of_one
-from perflint.transforms.host_code import is_output, is_positive, read_of
+from perflint.transforms.host_code import is_nonzero, is_output, read_of
 from perflint.transforms.operations import Replace, expression
 from perflint.transforms.rewrite import Blocked, rewrite
 
@@ -201,7 +201,7 @@ def metered(program: Program, sync: Sync) -> Fix:
         safety, title = Safety.BEHAVIOUR, f"{title}, if it is given tensors"
     elif varies:
         safety, title = Safety.BEHAVIOUR, f"{title}{ANY_SHAPE}"
-    elif not all(_is_count(program, each) for each in counts):
+    elif not all(is_nonzero(program, each) for each in counts):
         safety, title = Safety.BEHAVIOUR, f"{title}, where what is divided by 0 is nan"
     elif not all(reads_alike(program, each) for each in wrapped):
         safety, title = Safety.BEHAVIOUR, f"{title}, where what it was given nothing for is 0.0 and not 0"
@@ -213,13 +213,6 @@ def _kept(program: Program, call: ast.Call) -> Collection[str]:
     """The attributes of its object in which a method keeps its first argument, of this file or another one."""
     callee = program.callee(call)
     return kept_by(program, callee) if callee is not None else program.keeps_elsewhere(call)
-
-
-def _is_count(program: Program, node: ast.expr) -> bool:
-    """Is it surely not zero, by itself or as the one value of a variable?"""
-    found = program.get(Flow).graph(node).definitions(node) if isinstance(node, ast.Name) else ()
-    given = [each.given if isinstance(each, Definition) else None for each in found]
-    return is_positive(program, node) or (len(given) == 1 and given[0] is not None and is_positive(program, given[0]))
 
 
 def _uses_of(program: Program, call: ast.Call, meter: ast.Name) -> tuple[Definition, Sequence[ast.Name]]:

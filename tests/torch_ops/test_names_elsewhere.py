@@ -25,7 +25,7 @@ _ALLOWED = {
     "perflint/analysis/autograd/graph_use.py": "attributes, what leads out of a graph, and methods of lists",
     "perflint/analysis/data/callables.py": "methods of strings, lists, arrays, pictures and generators of numpy",
     "perflint/analysis/memory/consumers.py": "beginnings of names that only tensors' methods have",
-    "perflint/analysis/memory/locations.py": "functions of numpy and Python that view",
+    "perflint/analysis/memory/roles.py": "functions of numpy and Python that view",
     "perflint/analysis/memory/implicit.py": "methods of modules that replace what they hold",
     "perflint/analysis/memory/special_methods.py": "special methods of Python's",
     "perflint/runtime/scope.py": "special methods of Python's",

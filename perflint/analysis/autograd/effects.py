@@ -14,7 +14,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, GradMode
 from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.dispatch import Modules
-from perflint.analysis.memory.locations import HOLDS
+from perflint.analysis.memory.roles import HOLDS
 from perflint.analysis.values.codes import targets_of
 from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import UNKNOWN, Kind, Value

@@ -12,18 +12,9 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.locations import (
-    FILLS,
-    NOWHERE,
-    TAKES,
-    Location,
-    Locations,
-    MemorySummary,
-    Origin,
-    Write,
-    made,
-)
+from perflint.analysis.memory.locations import NOWHERE, Location, Locations, MemorySummary, Origin, Write, made
 from perflint.analysis.memory.points_to import PointsTo
+from perflint.analysis.memory.roles import FILLS, TAKES
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of, is_static
 from perflint.syntax.walk import FUNCTIONS, Function, method_of, path_of

@@ -15,7 +15,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Outer
-from perflint.analysis.memory.locations import FILLS, TAKES
+from perflint.analysis.memory.roles import FILLS, TAKES
 from perflint.analysis.values.values import ELSEWHERE, UNKNOWN, Kind, Place, Value, contains_tensor
 from perflint.syntax.scopes import arguments_of, keyword_of
 from perflint.syntax.source import is_main_guard

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.locations import SEE_ALL
+from perflint.analysis.memory.roles import SEE_ALL
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import FUNCTIONS, bindings_of, own_nodes, path_of, variables_in
 

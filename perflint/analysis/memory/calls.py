@@ -9,17 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from perflint import torch_ops
 from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.library import LibraryCalls, is_decorated
-from perflint.analysis.memory.locations import (
-    ANY,
-    ANYWHERE,
-    ELEMENTS,
-    NOWHERE,
-    SEE_ALL,
-    Location,
-    Locations,
-    Origin,
-    made,
-)
+from perflint.analysis.memory.locations import ANY, ANYWHERE, ELEMENTS, NOWHERE, Location, Locations, Origin, made
+from perflint.analysis.memory.roles import SEE_ALL
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of, bind, defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function

@@ -12,7 +12,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.library import is_decorated
-from perflint.analysis.memory.locations import (
+from perflint.analysis.memory.roles import (
     WRAPPERS,
     Consumer,
     NotAnalysed,

@@ -13,16 +13,9 @@ from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
-    CONTAINERS_OF,
     ELEMENTS,
-    FILLS,
     GRADIENTS,
-    GRADING,
-    HOLDS,
-    NAMESPACES,
-    NEW,
     NOWHERE,
-    TAKES,
     Cells,
     Location,
     Locations,
@@ -30,6 +23,7 @@ from perflint.analysis.memory.locations import (
     Write,
     made,
 )
+from perflint.analysis.memory.roles import CONTAINERS_OF, FILLS, GRADING, HOLDS, NAMESPACES, NEW, TAKES
 from perflint.analysis.memory.sharing import Sharing
 from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
 from perflint.analysis.values.values import Kind, Value

@@ -16,9 +16,7 @@ from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
     ELEMENTS,
-    NAMESPACES,
     NOWHERE,
-    OPERATORS,
     Location,
     Locations,
     MemorySummary,
@@ -27,6 +25,7 @@ from perflint.analysis.memory.locations import (
     item,
     made,
 )
+from perflint.analysis.memory.roles import NAMESPACES, OPERATORS
 from perflint.analysis.memory.special_methods import RUNNING
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names

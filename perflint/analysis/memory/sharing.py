@@ -12,7 +12,8 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Outer, Step, Value, updated_by
-from perflint.analysis.memory.locations import ANY, ELEMENTS, FILLS, NAMESPACES, VIEWS, Location, Locations, Origin
+from perflint.analysis.memory.locations import ANY, ELEMENTS, Location, Locations, Origin
+from perflint.analysis.memory.roles import FILLS, NAMESPACES, VIEWS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import (

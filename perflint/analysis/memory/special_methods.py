@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from perflint.analysis.facts import Program
-from perflint.analysis.memory.locations import OPERATORS
+from perflint.analysis.memory.roles import OPERATORS
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import Function, last_name
 from perflint.torch_ops import libraries

@@ -11,7 +11,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.dispatch import Modules
-from perflint.analysis.memory.locations import FILLS, HOLDS, TAKES
+from perflint.analysis.memory.roles import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import ELSEWHERE, Kind, Place, Value
 from perflint.syntax.scopes import keyword_of

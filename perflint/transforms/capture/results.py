@@ -94,15 +94,18 @@ class ResultMemory:
         return False
 
     def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
-        """What the region appends to a list, or the list where it is filled otherwise."""
+        """What a list is made of and the region appends to it, or the list where it is filled otherwise."""
         names = (each for each in self.region.nodes if isinstance(each, ast.Name) and each in self._graph.values)
         for use in (each for each in names if each.id == name.id):
             call = self.program.parent(self.program.parent(use) or use)
-            is_empty = isinstance(use.ctx, ast.Store) and isinstance(self.program.statement_of(use), ast.Assign)
+            start = self._graph.values[use] if isinstance(use.ctx, ast.Store) else None
+            given = start.given if isinstance(start, Definition) else None
             if receiver_of(call, "append") is use and isinstance(call, ast.Call) and len(call.args) == 1:
                 yield call.args[0]
-            elif not is_empty:
-                yield use
+            elif isinstance(given, ast.List | ast.Tuple):
+                yield from given.elts
+            else:
+                yield given or use
 
     def is_own(self, node: ast.expr) -> bool:
         for each in reachable([node], self._bases):

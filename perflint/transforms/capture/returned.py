@@ -10,7 +10,8 @@ from perflint import torch_ops
 from perflint.analysis.ir.graph import Definition, Phi, Value, updated_by
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.library import is_display
-from perflint.analysis.memory.locations import FILLS, made
+from perflint.analysis.memory.locations import made
+from perflint.analysis.memory.roles import FILLS
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of
@@ -116,8 +117,9 @@ class _Results:
             is_itself = entry.in_place or entry.does("cast") or entry.does("move")
             shared = (each for argument in (*entry.views, *entry.may_return) for each in argument.of(call))
             yield from (_Given(each, view if is_itself else view or call) for each in shared)
-        elif places := self._points.of(call) - {made(call)}:
+        else:
+            places = self._points.cells.reach(self._points.of(call)) - {made(call)}
             receiver = call.func.value if isinstance(call.func, ast.Attribute) else call.func
             for each in (receiver, *arguments_of(call)):
                 if any(one.may_be(other) for one in places for other in self._points.of(each)):
-                    yield _Given(each, view or call)
+                    yield _Given(each, view if self._is_container(each) else view or call)

@@ -12,7 +12,7 @@ from perflint.analysis.autograd.effects import ModuleCalls, runs_backward, steps
 from perflint.analysis.call_graph import handlers
 from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.locations import FILLS, TAKES, scaler_of
+from perflint.analysis.memory.roles import FILLS, TAKES, scaler_of
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import keyword_of
