@@ -174,6 +174,8 @@ async def test_the_settings_of_the_editor_hold(client: LanguageClient) -> None:
         types.DidChangeConfigurationParams({"perflint": {"ignore": ["item-in-loop"]}})
     )
     assert await _shown(client, uri, 0) == []
+    client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"perflint": {}}))
+    await _shown(client, uri, 1)
 
 
 @pytest.mark.asyncio(loop_scope="module")
