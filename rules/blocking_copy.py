@@ -2,12 +2,10 @@
 
 ## What it does
 
-Reports `.to(device)` and `.cuda()` without `non_blocking=True` of what a loop, or `next`, takes out of a loader with
-`pin_memory`: the batch, or its parts and views of it, also one by one. If the loader isn't in this file, it is taken
-for a pinned one where all that hand it over, or the function that makes it, are known to pin it, or another part of the
-same batch is copied with the keyword. Left alone are batches that are converted first or on the way, as that makes
-another tensor in memory that is not pinned, single batches, outside of the loops that do steps, loaders that a
-framework prepares, and programs for Apple's GPUs.
+Reports `.to(device)` and `.cuda()` without `non_blocking=True` of a batch, its parts and views, out of a loader with
+`pin_memory`. A loader of another file counts as pinned where all that hand it over, or make it, pin it, or another part
+of the batch is copied with the keyword. Left alone are batches that are converted first, to a tensor that is not
+pinned, batches outside of the loops that do steps, loaders that a framework prepares, and programs for Apple's GPUs.
 
 ## Why it is slow
 
@@ -72,9 +70,7 @@ class BlockingCopy(Rule):
         for move in filter(_waits, moves):
             call, batch = move.call, api.batch(program, move.tensor)
             is_pinned = batch is not None and batch.is_pinned
-            if not api.runs_often(program, call):
-                continue
-            if not is_pinned and asynchronous.isdisjoint(_walks(program, move)):
+            if not api.runs_often(program, call) or not (is_pinned or asynchronous & _walks(program, move)):
                 continue
             fixes, blocked = api.tried(_fix, program, move, batch)
             message = "the host waits until the batch is copied, though it lies in pinned memory"

@@ -11,12 +11,7 @@ import pytest
 from perflint.transforms.averages import lerp_of
 from tests.fixture_cases import Case, cases, load
 
-NO_PARAMETERS = "empty_before"  # of which torch clips no gradients, as the title of the fix says
-RUN = [
-    case
-    for case in cases("before")
-    if case.path.parent.name == "param_loop" and "\ndef run(" in case.text and case.path.stem != NO_PARAMETERS
-]
+RUN = [case for case in cases("before") if case.path.parent.name == "param_loop" and "\ndef run(" in case.text]
 
 
 @pytest.mark.parametrize("case", RUN, ids=lambda case: case.path.stem)
