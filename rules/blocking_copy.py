@@ -5,7 +5,7 @@
 Reports `.to(device)` and `.cuda()` without `non_blocking=True` of a batch, its parts and views, out of a loader with
 `pin_memory`. A loader of another file counts as pinned where all that hand it over, or make it, pin it, or another part
 of the batch is copied with the keyword. Left alone are batches that are converted first, to a tensor that is not
-pinned, batches outside of the loops that do steps, loaders that a framework prepares, and programs for Apple's GPUs.
+pinned, single batches outside of loops, loaders that a framework prepares, and programs for Apple's GPUs.
 
 ## Why it is slow
 
@@ -70,7 +70,9 @@ class BlockingCopy(Rule):
         for move in filter(_waits, moves):
             call, batch = move.call, api.batch(program, move.tensor)
             is_pinned = batch is not None and batch.is_pinned
-            if not api.runs_often(program, call) or not (is_pinned or asynchronous & _walks(program, move)):
+            walks = _walks(program, move)
+            is_repeated = not walks.isdisjoint(program.ancestors(call)) or api.runs_often(program, call)
+            if not is_repeated or not (is_pinned or asynchronous & walks):
                 continue
             fixes, blocked = api.tried(_fix, program, move, batch)
             message = "the host waits until the batch is copied, though it lies in pinned memory"
@@ -94,9 +96,8 @@ def _waits(move: Move) -> bool:
 
 
 def _is_asynchronous(move: Move) -> bool:
-    return any(
-        each.arg == "non_blocking" and getattr(each.value, "value", False) is True for each in move.call.keywords
-    )
+    said = (each.value for each in move.call.keywords if each.arg == "non_blocking")
+    return any(getattr(each, "value", False) is True for each in said)
 
 
 def _walks(program: Program, move: Move) -> set[ast.AST]:
