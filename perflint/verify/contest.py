@@ -213,7 +213,7 @@ class Contest:
         return chosen
 
     def _may_gain(self, fix: FixVerdict, chosen: Fixes, *, in_haste: bool) -> bool:
-        """What is alone of its rule may cost more than it gains: a step that is captured pays for one that is not."""
+        """Fixes of one rule may gain only together: what stays eager beside a step that is captured pays for it."""
         said, alone = self._said.get(fix.name), self._fixes[fix.name].alone
         seems = said is Outcome.UNSURE and alone is not None and alone.ratio > statistics.SOUGHT_GAIN
         may = in_haste and said is not Outcome.SLOWER

@@ -123,12 +123,17 @@ class Records:
         return self.standard.compared(run)
 
     def _step_by_step(self, variant: Variant, last: int) -> Likeness | None:
-        """How alike steps are that start from the states of the original; None if time is up before the `last` one."""
+        """How alike steps are that start from the states of the original.
+
+        None if time is up before the `last` one is recorded: of the original in double precision, too.
+        """
         standard = self._of_each_step
         if standard.run.last < last:
             return None
         (run,) = self._record([self._each_step(variant, standard)])
-        return likeness(standard, run, standard.compared(run)) if run.last >= last else None
+        compared = standard.compared(run)
+        is_whole = run.last >= last and compared.restarted.issuperset(range(2, last + 1))
+        return likeness(standard, run, compared) if is_whole else None
 
     @cached_property
     def _of_each_step(self) -> Standard:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from perflint.engine.rule import Safety
+from perflint.verify import recordings
+from perflint.verify.protocol import Budget
 from perflint.verify.verdict import Grade
 from tests.verify.courses import Bench, bench
 
@@ -45,6 +47,17 @@ def test_without_time_for_each_step_nobody_says_that_results_which_drift_apart_a
         assert program.likeness(STEP, f"{STEP}; layers[5].weight.data += 1e-6").grade is Grade.DIFFERENT
         found = program.likeness_in_haste("model(x)", "torch.cat([model(x[:31]), model(x[31:])])", Safety.ROUNDING)
     assert found.grade is Grade.UNKNOWN and "a larger budget may tell" in found.evidence[1]
+
+
+def test_steps_that_were_not_recorded_in_double_precision_prove_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bench("drifting.py", tmp_path, steps=20) as program:
+        program.likeness(STEP, f"{STEP}; layers[5].weight.data += 1e-6")
+        program.records.course = program.records.course.within(Budget(60.0))
+        monkeypatch.setattr(recordings, "_FOR_REFERENCE", 1e-9)
+        found = program.likeness("model(x)", "torch.cat([model(x[:31]), model(x[31:])])", Safety.ROUNDING)
+    assert found.grade is Grade.UNKNOWN, found.evidence
 
 
 @pytest.mark.parametrize("by", ["1e-4 * (step in (4, 14))", "1e-6", "1e-4 * (step == 15)"])
