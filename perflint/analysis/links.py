@@ -119,9 +119,8 @@ class Summary:
 
     `target` names it as a `HotCall` does. `returns` encodes what it returns (see `values.codes`), empty if unknown;
     `trains`: a call does one step of training; `draws`: it draws data, something else each time, as far as somebody
-    asked; `repeats`: it trains
-    in a loop of such steps; `evaluates`: it runs a model once, without gradients. `starts`: a call starts processes;
-    `loads`: iterating over the result, or over an object of the class, does.
+    asked; `repeats`: it trains in a loop of such steps; `evaluates`: it runs a model once, without gradients.
+    `starts`: a call starts processes; `loads`: iterating over the result, or over an object of the class, does.
     `memory`: what a call does with each of its parameters, and with nothing else that its caller could
     know; None where that is unknown.
     `differentiates`: a call takes gradients, or asks for some; POSSIBLE where it may, or would notice that there are
