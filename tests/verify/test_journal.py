@@ -33,6 +33,10 @@ CHANGES = {
     "a new folder": "os.makedirs('a/b'); open('a/b/new.txt', 'w').write('new')",
     "a folder that is removed": "shutil.rmtree('folder')",
     "a folder that is moved": "os.rename('folder', 'moved')",
+    "an archive that is unpacked": (
+        "import tarfile; each = tarfile.open('new.tar', 'w'); each.add('old.txt'); each.close();"
+        "tarfile.open('new.tar').extractall('unpacked')"
+    ),
     "a link": "os.symlink('old.txt', 'link2'); os.remove('link'); open('link', 'w').write('new')",
     "a file by its link": "open('link', 'w').write('new')",
     "a file of another process": "os.system(sys.executable + ' -c 0'); os.fork() or open('old.txt', 'w').write('new')",
@@ -172,6 +176,15 @@ def test_of_a_folder_that_was_moved_nothing_stays_where_it_went(home: Path) -> N
     journal = run(home, "os.rename('folder', 'other'); open('other/inner.txt', 'w').write('new'); os.mkdir('folder')")
     put_back(journal)
     assert content(home) == before
+
+
+def test_what_another_program_writes_meanwhile_in_a_new_folder_stays(home: Path) -> None:
+    before = content(home)
+    journal = run(home, "os.makedirs('runs/mine'); open('runs/mine/log', 'w').write('x')")
+    (home / "runs" / "other").mkdir()
+    (home / "runs" / "other" / "weights.pt").write_text("weights")
+    put_back(journal)
+    assert content(home).keys() - before.keys() == {"runs", "runs/other", "runs/other/weights.pt"}
 
 
 def test_all_names_of_a_file_name_the_same_file_again(home: Path) -> None:

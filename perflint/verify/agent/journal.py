@@ -16,6 +16,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -67,6 +68,7 @@ _FOLDERS = ("mkdir", "rename", "replace")  # what moves all that is below a path
 _IGNORED = frozenset(("__pycache__", ".perflint", "site-packages", ".cache"))  # folders
 _COMPILED = "torchinductor_"  # with the user's name, the folder of what torch.compile keeps
 _KINDS = {stat.S_IFDIR: "folder", stat.S_IFIFO: "node", stat.S_IFSOCK: "node"}  # of what is known by its mode
+_PATHS = (str, bytes, os.PathLike)
 _DEVICES = ("/dev/", "/proc/", "/sys/")
 
 
@@ -103,6 +105,7 @@ class Journal:
         _replace(builtins, "open", self._opening)
         _replace(io, "open", self._opening)
         _replace(os, "open", self._opening)
+        _replace(tarfile, "bltn_open", self._opening)  # its own name of `open`
         _replace(shutil, "rmtree", partial(self._touching, {0: "path"}, below=True))
         for name, paths in _TOUCHED.items():
             _replace(os, name, partial(self._touching, paths, below=name in _FOLDERS))
@@ -123,8 +126,14 @@ class Journal:
     def _touching(self, paths: Mapping[int, str], *given: object, below: bool, **named: object) -> None:
         if any(name.endswith("dir_fd") and value is not None for name, value in named.items()):
             return  # relative to a folder that is known by its descriptor: whoever uses those names it before
-        for place, name in paths.items():
-            self._keep(given[place] if place < len(given) else named.get(name), below=below)
+        touched = [given[place] if place < len(given) else named.get(name) for place, name in paths.items()]
+        for each in touched:
+            self._keep(each, below=below)
+        source, target = (*touched, None)[:2]
+        if below and isinstance(source, _PATHS) and isinstance(target, _PATHS):
+            folder = Path(os.fsdecode(source))
+            for path in _below(folder):
+                self._keep(Path(os.fsdecode(target), Path(path).relative_to(folder)))
 
     def _starting(self, command: object = "", *_: object, **named: object) -> None:
         """Keep what the arguments of another program name below the program's own folders: it may write there."""
@@ -155,7 +164,7 @@ class Journal:
                 self._keep(f"{path}{ending}", follow=True)
 
     def _keep(self, given: object, *, follow: bool = False, below: bool = False) -> None:
-        if not isinstance(given, str | bytes | os.PathLike):
+        if not isinstance(given, _PATHS):
             return
         path = Path(os.fsdecode(given))
         if not os.fsdecode(given) or "\0" in str(path):  # a socket that is no file; all else fails
@@ -211,7 +220,7 @@ def _words(command: object) -> Iterator[str]:
         with suppress(ValueError):  # the shell will say what is wrong
             words = shlex.split(command.translate(_SEPARATORS))
     for word in words:
-        if isinstance(word, str | bytes | os.PathLike):
+        if isinstance(word, _PATHS):
             text = os.fsdecode(word)
             yield text.partition("=")[2] if text.startswith("-") else text
 
@@ -292,7 +301,7 @@ def put_back(journal: Path) -> None:
     for entry, place in reversed(found):  # what is in a folder before the folder
         if entry.was == "nothing":
             if entry.own:
-                _remove(Path(entry.path))
+                _remove_made(Path(entry.path))
             place.unlink()
     new = tuple(f"{entry.path}{os.sep}" for entry, _ in found if entry.was == "nothing")
     for entry, place in found:
@@ -300,6 +309,15 @@ def put_back(journal: Path) -> None:
             if not entry.path.startswith(new):
                 _restore(entry, place)
             place.unlink()
+
+
+def _remove_made(path: Path) -> None:
+    """Remove what the program has made; a folder stays that another program has written to meanwhile."""
+    if path.is_dir() and not path.is_symlink():
+        with suppress(OSError):
+            path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _remove(path: Path) -> None:
