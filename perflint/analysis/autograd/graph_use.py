@@ -252,8 +252,10 @@ class _Walk:
             return False
         if isinstance(call.func, ast.Name) and call.func.id in _BUILTINS:
             return True
-        is_operation = isinstance(call.func, ast.Attribute) and torch_ops.of_attribute(call.func.attr) is not None
         owner = callee.owner if callee.owner is not None else callee
+        is_drawn = owner.name == "distribution" and owner.sure
+        known = torch_ops.of_distribution if is_drawn else torch_ops.of_attribute
+        is_operation = isinstance(call.func, ast.Attribute) and known(call.func.attr) is not None
         is_tensor = owner.kind is Kind.TENSOR
         return is_tensor or is_operation or (name or owner.name).startswith(KNOWN) or runs_module(self.program, call)
 
