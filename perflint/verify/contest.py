@@ -204,11 +204,12 @@ class Contest:
                 return []
         rest = _without(chosen, rest)
         for number, fix in enumerate(rest):
-            if rival := self._rival(fix, chosen):
+            added = _without(chosen, self._with_needed(fix))
+            if rival := self._rival(added, chosen):
                 self._note(fix, reason=f"another candidate is faster: {rival.title}")
             elif not self._has_time(budget, _PAIR, _PAIR):
                 self._note(fix, reason="there was no time to race it on top of the fastest")
-            elif self._join(chosen, {more(fix.name): [fix]}, budget.left / (len(rest) - number + 1)) is None:
+            elif added and self._join(chosen, {more(fix.name): added}, budget.left / (len(rest) - number + 1)) is None:
                 return []
         return chosen
 
@@ -226,7 +227,7 @@ class Contest:
             if together and self._join(chosen, together, self.budget.left * _COMPILING) is None:
                 return []
         for fix in slow:
-            if fix not in chosen and (rival := self._rival(fix, chosen)):
+            if fix not in chosen and (rival := self._rival([fix], chosen)):
                 how = "is faster" if fix.name in self._said else "was raced first, and gains"
                 self._note(fix, reason=f"another candidate {how}: {rival.title}")
         return chosen
@@ -320,18 +321,24 @@ class Contest:
     def _fitting(self, chosen: Fixes, others: Fixes) -> list[FixVerdict]:
         fitting: list[FixVerdict] = []
         for fix in others:
-            if self.patched([*chosen, *fitting, fix], WHOLE):
-                fitting.append(fix)
+            added = _without([*chosen, *fitting], self._with_needed(fix))
+            if added and self.patched([*chosen, *fitting, *added], WHOLE):
+                fitting += added
         return fitting
+
+    def _with_needed(self, fix: FixVerdict) -> Fixes:
+        """The fix, behind the one that makes it possible where it can't be had alone."""
+        pairs = ([each, fix] for each in self._sound if each.name != fix.name)
+        return [fix] if self.patched([fix], WHOLE) else next((e for e in pairs if self.patched(e, WHOLE)), [fix])
 
     @property
     def _sound(self) -> list[FixVerdict]:
         return [fix for fix in self._fixes.values() if fix.likeness.grade is not Grade.DIFFERENT]
 
-    def _rival(self, fix: FixVerdict, chosen: Fixes) -> FixVerdict | None:
-        if self.patched([*chosen, fix], WHOLE):
+    def _rival(self, fixes: Fixes, chosen: Fixes) -> FixVerdict | None:
+        if self.patched([*chosen, *fixes], WHOLE):
             return None
-        return next((each for each in chosen if not self.patched([each, fix], WHOLE)), next(iter(chosen), None))
+        return next((each for each in chosen if not self.patched([each, *fixes], WHOLE)), next(iter(chosen), None))
 
     def _judge(self, fix: FixVerdict, race: Race, variant: str, gain: Estimate | None) -> None:
         self._said[fix.name] = says(gain, race)
@@ -361,7 +368,7 @@ class Contest:
 
         def is_enough(samples: Samples) -> bool:
             self.look_around()
-            return not budget.left or _is_decided(known.then(samples), list(patches))
+            return not budget.left or statistics.are_decided(known.then(samples), list(patches))
 
         known = before.samples if before else Samples()
         race = self.hold(variants, protocol, is_enough, self._room)
@@ -389,12 +396,3 @@ def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fix
             more_, gain = (statistics.speedup(race.samples, before, [name]) for before in (rivals, ORIGINALS))
             if more_ and gain and says(more_, race) is Outcome.UNSURE:
                 yield gain.ratio, fixes
-
-
-def _is_decided(samples: Samples, names: Sequence[str]) -> bool:
-    pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in names]
-    if names[0] in (KEPT, PATCHED):
-        pairs += [([names[0]], name) for name in names[1:]]
-    estimates = [estimate for before, after in pairs if (estimate := statistics.speedup(samples, before, [after]))]
-    floor = statistics.noise_floor(statistics.itself(samples))
-    return bool(estimates) and all(statistics.is_decided(each, floor) for each in estimates)

@@ -221,3 +221,12 @@ def _within(value: float, freedom: int) -> float:
         total += term
     total *= sin(angle) * (freedom > 1)
     return 2 / pi * (angle + total) if is_odd else total
+
+
+def are_decided(samples: Samples, variants: Sequence[str]) -> bool:
+    pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in variants]
+    if variants[0] in (KEPT, PATCHED):
+        pairs += [([variants[0]], name) for name in variants[1:]]
+    estimates = [estimate for before, after in pairs if (estimate := speedup(samples, before, [after]))]
+    floor = noise_floor(itself(samples))
+    return bool(estimates) and all(is_decided(each, floor) for each in estimates)

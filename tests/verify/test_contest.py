@@ -104,18 +104,22 @@ def settled(
     seed: int = 0,
     crashes: Collection[frozenset[str]] = (),
     rivals: frozenset[str] = frozenset(),
+    needed: frozenset[str] = frozenset(),
     size: tuple[int, int] = (5, 5),
     variants: int = 10**6,
     room: Room | None = None,
     takes: float = 0.0,
     crowded: int = 0,
 ) -> tuple[Settled, list[list[str]]]:
-    """What comes of a contest, and the variants of each of its races; `rivals` can't be had together."""
+    """What comes of a contest, and the variants of each of its races; no two of the
+    `rivals` can be had together, and B not without the `needed`.
+    """
 
     def patched(fixes: Sequence[FixVerdict], name: str) -> Variant | None:
         files = {each.name: None for each in fixes}
         plan = Plan("", cast(Any, files), (), (), {}, False, False, "")
-        return None if len(rivals & files.keys()) > 1 else Variant(name, plan)
+        is_made = len(rivals & files.keys()) <= 1 and (B not in files or needed <= files.keys())
+        return Variant(name, plan) if is_made else None
 
     course = Simulated(speed, noise, seed, crashes, room, takes)
     schedule = cast(Any, Fixed(course, *size, variants, crowded=crowded))
@@ -264,6 +268,14 @@ def test_what_makes_the_program_slower_but_beside_another_of_its_rule_is_kept_wi
     result, _ = settled(speed, variants=variants)
     assert {A, B} <= {*kept(result)}
     assert ratio_of(result) == pytest.approx(4.0, rel=0.05)
+
+
+@pytest.mark.parametrize("variants", [11, 10**6])
+def test_what_only_another_fix_makes_possible_is_raced_with_that(variants: int) -> None:
+    """A policy is captured where gradients are off, which by itself gains nothing."""
+    result, _ = settled(gains(1.5, 1.4, 1.0), needed=frozenset([C]), variants=variants)
+    assert {*kept(result)} == {A, B, C}
+    assert ratio_of(result) == pytest.approx(2.1, rel=0.05)
 
 
 def test_what_makes_the_program_slower_is_left_out_of_the_patch() -> None:
