@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from perflint.analysis.links import HotCall, Links, Summary
+from perflint.analysis.program import Program
+from perflint.analysis.values.linking import links_of
 from perflint.cli.commands import cli
 from perflint.engine.results import RunResult
 from perflint.project import run
@@ -1067,3 +1069,18 @@ def test_a_script_without_a_guard_trains_by_a_function_of_another_file(tmp_path:
     assert ("script.py", 4) in lines(check(tmp_path, "precision-left"))
     write(tmp_path, training=train + "\n\ndef show(batches):\n    print(batches)\n", script=script.format("show"))
     assert ("script.py", 4) not in lines(check(tmp_path, "precision-left"))
+
+
+def test_code_is_hot_however_many_files_the_calls_lead_through(tmp_path: Path) -> None:
+    write(tmp_path, metrics=METRICS, between0=BETWEEN)
+    for number in range(1, 9):
+        text = BETWEEN.replace("from metrics import accuracy", f"from between{number - 1} import measure as accuracy")
+        write(tmp_path, **{f"between{number}": text})
+    write(tmp_path, train=TRAIN.format(import_="from between8 import measure", call="measure(output, y)"))
+    assert lines(check(tmp_path)) == [("metrics.py", 6)]
+
+
+def test_a_text_has_the_same_links_each_time() -> None:
+    text = "import lib\n\n\ndef f(names):\n    model = lib.Model()\n    setattr(model, names.one, 1)\n"
+    programs = [Program(text) for _ in range(2)]
+    assert links_of(programs[0]) == links_of(programs[1])

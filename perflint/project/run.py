@@ -126,7 +126,7 @@ class Checker:
 
 Progress = Callable[[int, int], None]
 
-_ROUNDS = 5  # of the fixpoint over the summaries and contexts of files
+_ROUNDS = 30  # more than the chains of files that tell each other something are long
 _BYTES_PER_WORKER = 64_000  # less is checked before another process has started
 _LOST = Problem("was not checked: the process that checked it was killed, as happens when memory runs out")
 
@@ -236,7 +236,8 @@ class _Run:
         return self._do(outliner, sketched)
 
     def _linked(self, names: Iterable[str], beside: Mapping[str, _Seen], contexts: Contexts) -> dict[str, Checked]:
-        return self._do(self.linker, {name: beside[name].in_context(contexts.get(name, ALONE)) for name in names})
+        seen = {name: beside[name].in_context(contexts.get(name, ALONE)) for name in sorted(names)}
+        return self._do(self.linker, seen)
 
     def _do(self, work: _Work, seen: Mapping[str, _Seen], progress: Progress | None = None) -> dict[str, Checked]:
         """The results of `work` by name: those that are remembered, and the others made."""

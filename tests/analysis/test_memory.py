@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -218,6 +221,29 @@ def test_a_function_too_large_to_analyse_and_its_callers_are_as_good_as_unknown(
     memory = program.get(Memory)
     assert not memory.points_to(large.body[0]).is_known
     assert any(memory.writes_after(copy.args[0], copy))
+
+
+_ASKING = """
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.program import Program
+
+names, given = ([f"{letter}{number}" for number in range(80)] for letter in "xy")
+used = "".join(f"    {name}.a = y\\n" for name in names)
+made = [f"{name} = other.f()\\n" for name in given]
+made += [f"{name} = other.Made{name}({', '.join(given)})\\n" for name in names]
+program = Program(f"import other\\ndef use(y):\\n{used}use(other.y)\\n{''.join(made)}")
+assert not program.get(Memory).points_of(program.tree).is_known
+print(sorted(program.asked.effects))
+"""
+
+
+def test_what_is_asked_of_others_is_the_same_in_every_run_where_there_are_too_many_facts() -> None:
+    def asked(seed: int) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+        command = [sys.executable, "-c", _ASKING]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert asked(1) == asked(5) == asked(7)
 
 
 @pytest.mark.parametrize("write", ["x[0] = other.g()", "x.copy_(other.g())", "other.fill(x)", "x += other.g()"])

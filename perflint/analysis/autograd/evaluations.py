@@ -99,7 +99,7 @@ def _outcome(test: ast.expr, told: Mapping[str, object]) -> bool | None:
 
 def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:
     """Does it run a model itself, by its mode or its name only to evaluate it, and never ask for a gradient?"""
-    own = set(own_nodes(function))
+    own = own_nodes(function)
     runs = program.effects(function, Effect.RECORDS)
     contexts = (each for each in own if isinstance(each, ast.With))
     if any(program.grad_mode(each.body[0], callers=False) is not GradMode.ON for each in contexts):
@@ -135,7 +135,7 @@ def _modes(program: Program, place: ast.AST) -> set[bool | None]:
 
 def _direct(program: Program, place: ast.AST) -> Iterator[tuple[ast.Call, ast.Call]]:
     """The runs of modules by `place` itself, and by methods that it calls on `self`: where, and which."""
-    own = set(own_nodes(place))
+    own = dict.fromkeys(own_nodes(place))
     calls = (each for each in own if isinstance(each, ast.Call) and path_of(each.func).startswith("self."))
     methods = {callee: each for each in calls if (callee := program.callee(each)) is not None}
     for run in program.effects(place, Effect.RUNS_MODULE):

@@ -186,9 +186,9 @@ class Attributes:
         for call in program.of_type(ast.Call):
             last = path_of(call.func).rpartition(".")[2]
             if last in _BINDING and len(call.args) > 1:
-                self._bound[str(getattr(call.args[1], "value", ""))].append(call.args[0])
+                self._bound[_word(call.args[1])].append(call.args[0])
             elif last in _REGISTERING and isinstance(call.func, ast.Attribute) and call.args:
-                self._bound[str(getattr(call.args[0], "value", ""))].append(call.func.value)
+                self._bound[_word(call.args[0])].append(call.func.value)
 
     def is_own(self, node: ast.Attribute) -> bool:
         """Is it an attribute of self that only methods of the class around bind: no subclass, base or other code?
@@ -268,6 +268,10 @@ class Attributes:
 def edits_of(program: Program) -> tuple[str, ...]:
     """The attributes that the file edits of objects that may be of classes in other files that it imports."""
     return tuple(sorted(program.get(Attributes).edits() - {""}))
+
+
+def _word(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _names_layer(name: str) -> bool:

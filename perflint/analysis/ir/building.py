@@ -124,7 +124,7 @@ class Building(ABC):
         self.graph = graph = Graph(scope)
         self._writes = writes
         written = {*_written(scope, writes)} if writes is not None else set[str]()
-        self._fields = {each for each in written if "." in each}
+        self._fields = sorted(each for each in written if "." in each)
         self._bound = written | _bound(scope)
         self._outer: dict[str, Outer] = {}  # what the scope reads and never binds
         self._variables = _Variables(graph)

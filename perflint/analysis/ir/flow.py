@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 
 from perflint.analysis.facts import Program
@@ -263,7 +263,7 @@ class _Lowering(Expressions):
     def _class(self, node: ast.ClassDef) -> None:
         for each in (*node.decorator_list, *node.bases, *node.keywords):
             self._visit(each)
-        names = {name: f"{name}@{id(node)}" for name in bound_names(*node.body)}
+        names = {name: f"{name}@{id(node)}" for name in sorted(bound_names(*node.body))}
         for name, private in names.items():  # until the class binds a name, that is the enclosing scope's
             self._variables.write(private, self._block, self._held(name))
         self._private.append(names)
@@ -330,7 +330,7 @@ class Flow:
             self._graphs[scope] = lower(scope, partial(may_swallow, self.program))
         return self._graphs[scope]
 
-    def definitions(self, name: ast.Name) -> frozenset[ast.AST]:
+    def definitions(self, name: ast.Name) -> Set[ast.AST]:
         """The ast.Name or ast.arg nodes whose values `name` may have here; empty for names from further out."""
         return self.graph(name).reaching(name)
 

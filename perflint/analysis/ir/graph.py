@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -176,16 +176,17 @@ class Graph:
         value = self.values.get(name)
         return tuple(sources_of(value)) if value is not None else ()
 
-    def reaching(self, name: ast.Name) -> frozenset[ast.AST]:
+    def reaching(self, name: ast.Name) -> Set[ast.AST]:
         """The ast.Name or ast.arg nodes whose values a name may have: one that is augmented, before that."""
-        return frozenset(node for node in self._bound_by(name) if isinstance(node, ast.Name | ast.arg))
+        found = (node for node in self._bound_by(name) if isinstance(node, ast.Name | ast.arg))
+        return dict.fromkeys(found).keys()
 
     @cached_property
     def uses(self) -> dict[ast.AST, list[ast.Name]]:
         """The names that may have the value bound at a node."""
         found: dict[ast.AST, list[ast.Name]] = {}
         for name in (each for each in self.values if isinstance(each, ast.Name)):
-            for node in {*self._bound_by(name)}:
+            for node in dict.fromkeys(self._bound_by(name)):
                 found.setdefault(node, []).append(name)
         return found
 

@@ -83,7 +83,7 @@ class Body(Expressions):
             left = [self._state(each, phi.block) for each in self.graph.back_edge_values(self.loop, phi)]
             if any(each.bound for each in left):
                 flow.ends[name] = merged(each.trace for each in left)
-        for name in self.written - self.carried.keys():
+        for name in sorted(self.written - self.carried.keys()):
             flow.ends[name] = merged(self._known(value).trace for value in self.graph.bindings[name][-1:])
         for name, slots in self.slots.items():
             bound = [flow.ends[name]] if name in self.carried and name in flow.ends else []

@@ -68,7 +68,7 @@ class Expressions(ABC):
         self._note_writes()
 
     def _note_writes(self) -> None:
-        inside = set(nodes_of_body(self.loop))
+        inside = dict.fromkeys(nodes_of_body(self.loop))
         self.comprehended = {node.iter: node for node in inside if isinstance(node, ast.comprehension)}
         for name, bindings in self.graph.bindings.items():
             for each in bindings:

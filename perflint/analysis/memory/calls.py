@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.memory.dispatch import Modules
@@ -54,7 +54,8 @@ class Calls(LibraryCalls):
         return self._elsewhere(call, name) if name else self._unknown(call)
 
     def kept(self, node: ast.AST, function: Function) -> None:
-        summary, mapped = self.summary_of(function), self._as_here(function, {})
+        summary = self.summary_of(function)
+        mapped = self._as_here(function, {}, summary.names)
         for each in summary.returns | summary.holds:
             if each.origin is Origin.OUTER:
                 self.cells.store([made(function)], ANY, mapped(each))
@@ -139,7 +140,8 @@ class Calls(LibraryCalls):
         self, node: ast.AST, function: Function, given: Mapping[ast.arg, Locations], *, deferred: bool = False
     ) -> Locations:
         """What the summary of `function` says, in terms of this function's locations."""
-        summary, mapped = self.summary_of(function), self._as_here(function, given)
+        summary = self.summary_of(function)
+        mapped = self._as_here(function, given, summary.names)
         is_deferred = deferred or summary.is_generator
         written = (
             (mapped(each.to), each.deep, each.attribute, is_deferred or each.deferred) for each in summary.writes
@@ -158,7 +160,11 @@ class Calls(LibraryCalls):
             return own
         return found | (own if len(returned) < len(summary.returns) else NOWHERE)
 
-    def _as_here(self, function: Function, given: Mapping[ast.arg, Locations]) -> Callable[[Location], Locations]:
+    def _as_here(
+        self, function: Function, given: Mapping[ast.arg, Locations], names: Iterable[str] = ()
+    ) -> Callable[[Location], Locations]:
+        for name in names:  # in one order, as it counts where there are too many facts, and sets have none
+            self._root(Location(Origin.OUTER, name), function, given)
         known: dict[Location, Locations] = {}
         size = self.cells.size
 

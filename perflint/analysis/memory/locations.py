@@ -126,6 +126,7 @@ class MemorySummary:
         writes: what it writes to; the nodes are its own.
         keeps: what it stores outside: an object, the attribute or items of it, and what is stored there.
         is_generator: it runs while its result is iterated over.
+        names: the variables around it that are spoken of in these, sorted.
     """
 
     returns: Locations = NOWHERE
@@ -133,6 +134,7 @@ class MemorySummary:
     writes: frozenset[Write] = frozenset()
     keeps: frozenset[tuple[Location, str, Locations]] = frozenset()
     is_generator: bool = False
+    names: tuple[str, ...] = ()
 
 
 class TooManyFacts(Exception):

@@ -71,8 +71,8 @@ class PointsTo(ImplicitCalls):
                     effect(self, node)
                 if given := self.special(node):
                     self._at[node] = self._at.get(node, NOWHERE) | given
-            for name in self.graph.shared & self._bindings.keys():
-                for value in self._bindings[name]:
+            for name, values in self._bindings.items():
+                for value in values if name in self.graph.shared else ():
                     self.cells.store([_outer(name)], VARIABLE, self._defined(value))
                     self.write(self.program.statement_of(value.node), [_outer(name)], attribute=VARIABLE)
             if before == (self.cells.size, sum(map(len, self._at.values())), len(self.writes)):
@@ -117,7 +117,9 @@ class PointsTo(ImplicitCalls):
         outside = ((*at, frozenset(each for each in values if each.is_outside)) for at, values in kept)
         keeps = frozenset(each for each in outside if each[2])
         writes = frozenset(write for write in self.writes if write.to.is_outside)
-        return MemorySummary(returns, holds, writes, keeps, yields)
+        told = {*returns, *holds, *(each.to for each in writes)}.union(*({at, *values} for at, _, values in keeps))
+        names = sorted({str(each.root) for each in told if each.origin is Origin.OUTER})
+        return MemorySummary(returns, holds, writes, keeps, yields, tuple(names))
 
     def escaping(self) -> Locations:
         """What callers, and objects that others hold, can reach once it has run."""
@@ -335,7 +337,7 @@ class PointsTo(ImplicitCalls):
     def _class_body(self, node: ast.ClassDef) -> None:
         """A class holds what its body binds."""
         within, own = set(own_nodes(node)), self._definition(node, node.name)
-        for name in bound_names(*node.body):
+        for name in sorted(bound_names(*node.body)):
             bindings = (each for each in self._bindings.get(name, ()) if each.node in within)
             self.cells.store(own, name, NOWHERE.union(*map(self._defined, bindings)))
 

@@ -106,11 +106,11 @@ class Shapes(ShapeRules):
 
     # -- where tensors and sizes come from
 
-    def _definitions(self, node: ast.expr) -> set[Value]:
+    def _definitions(self, node: ast.expr) -> Sequence[Value]:
         """What may reach a name; a path on which it isn't bound ends where it is read."""
         value = self._flow.graph(node).value(node) if isinstance(node, ast.Name) else None
-        found = set(sources_of(value)) if value is not None else set()
-        return {each for each in found if isinstance(each, Definition)} or found
+        found = list(dict.fromkeys(sources_of(value))) if value is not None else []
+        return [each for each in found if isinstance(each, Definition)] or found
 
     def _assigned(self, value: Value) -> ast.expr | None:
         """The expression that a name is assigned, or stands for a part of it that has the same shape."""

@@ -96,11 +96,12 @@ class Region:
         return found
 
     @cached_property
-    def nodes(self) -> set[ast.AST]:
+    def nodes(self) -> Set[ast.AST]:
         outside = {node for each in self.late for node in own_nodes(each.statement)}
         outside |= {node for each in self.fetched for node in own_nodes(each.value)}
-        inside = {node for each in self.captured for node in own_nodes(each)} - outside
-        return inside | {node for each in self.values.values() for node in own_nodes(each)}
+        inside = (node for each in self.captured for node in own_nodes(each) if node not in outside)
+        values = (node for each in self.values.values() for node in own_nodes(each))
+        return dict.fromkeys((*inside, *values)).keys()
 
 
 def _is_behind(node: ast.expr, other: ast.expr) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
@@ -35,7 +35,7 @@ class Facts:
     program: Program
     loop: PlainLoop
     torch: str
-    inside: frozenset[ast.AST]
+    inside: Set[ast.AST]
     bound_names: frozenset[str]
     live_out: frozenset[str]
     shifted: Mapping[str, ast.expr]
@@ -177,9 +177,9 @@ class Scope:
 
     # -- the loop's variables
 
-    def starts(self, name: str) -> set[Definition]:
+    def starts(self, name: str) -> list[Definition]:
         uses = (node for node in self.facts.inside if isinstance(node, ast.Name) and node.id == name)
-        return set().union(*map(self._in_front, uses))
+        return [*dict.fromkeys(each for use in uses for each in self._in_front(use))]
 
     def entering(self, name: str) -> list[ast.expr | None]:
         return [each.given for each in self.starts(name)] or [None]
@@ -189,10 +189,10 @@ class Scope:
         starts = self._in_front(name)
         return starts.pop().given if len(starts) == 1 else None
 
-    def _in_front(self, name: ast.Name) -> set[Definition]:
+    def _in_front(self, name: ast.Name) -> list[Definition]:
         value = self.flow.graph(name).read(name)
         made = (each for each in sources_of(value) if isinstance(each, Definition)) if value is not None else ()
-        return {each for each in made if each.node not in self.facts.inside}
+        return [each for each in made if each.node not in self.facts.inside]
 
     def uses(self, name: str) -> list[ast.Name]:
         around = self.program.function_of(self.facts.loop) or self.program.tree
@@ -224,7 +224,7 @@ class Scope:
 
 def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr], Value]) -> Scope:
     """The scope in which `loop` is vectorized, its head still to be read; raises Blocked."""
-    inside = frozenset(own_nodes(loop))
+    inside = dict.fromkeys(own_nodes(loop)).keys()
     if found := [node for node in own_nodes(loop) if isinstance(node, _CLOSED)]:
         raise Blocked("other code may run in each step", found[0])
     around, graph = program.function_of(loop), program.get(Flow).graph(loop)
