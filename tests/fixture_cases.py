@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from perflint.engine.catalogue import rules_by_name
-from perflint.engine.check import findings_in
+from perflint.engine.check import find
 from perflint.engine.fix import FixResult, settle
 from perflint.engine.rule import Finding, Rule
 
@@ -57,7 +57,7 @@ class Case:
 
 @lru_cache(maxsize=16)  # all tests of a case, which stand together, and all passes of its fixes ask
 def _found(rule: Rule, text: str) -> tuple[Finding, ...]:
-    return findings_in(text, [rule], default_options(rule))
+    return find(text, [rule], default_options(rule)).findings
 
 
 @lru_cache(maxsize=16)

@@ -22,7 +22,7 @@ from perflint.engine.check import check_document
 from perflint.engine.rule import Edit, Finding, Fix, Options, Rule, Safety
 from perflint.project.files import discover
 from perflint.project.patch import Patch, patch_document, patch_files, readable_diff, unified_diff
-from perflint.project.settings import Settings
+from perflint.project.settings import Settings, load
 
 
 class Renaming(Rule):
@@ -165,6 +165,40 @@ def test_a_file_that_cannot_be_fixed_is_a_problem(tmp_path: Path, data: bytes, m
     assert patch.problem is not None
     assert message in patch.problem.message
     assert not patch.changed
+
+
+LOADER = """\
+import torchvision
+from torch.utils.data import DataLoader
+
+
+def get_loader(root):
+    return DataLoader(torchvision.datasets.CIFAR10(root), batch_size=64, shuffle=True)
+"""
+TRAIN = """\
+import torch
+from data import get_loader
+
+model = torch.nn.Linear(3, 4).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for images, labels in get_loader("cifar"):
+    loss = model(images.cuda()).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_the_patch_of_one_file_makes_due_in_another_is_patched_at_once(tmp_path: Path) -> None:
+    (tmp_path / "perflint.toml").touch()
+    (tmp_path / "data.py").write_text(LOADER)
+    (tmp_path / "train.py").write_text(TRAIN)
+    settings = load(tmp_path, overrides={"unsafe": True, "cache": False}).settings
+    loader, train = patch_files(discover([tmp_path], settings), settings)
+    assert "num_workers=" in loader.after and 'if __name__ == "__main__":' in train.after
+    for patch in (loader, train):
+        patch.write()
+    assert not any(patch.changed for patch in patch_files(discover([tmp_path], settings), settings))
 
 
 def test_rules_that_are_wrong_change_nothing_and_are_reported() -> None:

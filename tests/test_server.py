@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_lsp
 from lsprotocol import types
+from pygls.lsp.client import LanguageClient as Client
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
 
 SLOW = """\
@@ -80,18 +82,38 @@ async def test_a_fix_is_offered_where_the_finding_is(client: LanguageClient) -> 
     (found,) = await _shown(client, uri)
     context = types.CodeActionContext([found])
     asked = types.CodeActionParams(types.TextDocumentIdentifier(uri), found.range, context)
-    actions = await client.text_document_code_action_async(asked)
-    assert actions is not None
-    quick, everything = actions
+    quick, everything = await client.text_document_code_action_async(asked) or ()
     assert isinstance(quick, types.CodeAction) and isinstance(everything, types.CodeAction)
     assert quick.is_preferred and "(exact)" in quick.title
-    edits = [edit for each in quick.edit.document_changes for edit in each.edits]  # type: ignore[union-attr]
-    assert any("detach" in edit.new_text or edit.new_text == "" for edit in edits)  # type: ignore[union-attr]
+    assert quick.edit is everything.edit is None
+    assert any("detach" in each.new_text for each in await _edits(client, quick))
     assert everything.kind == "source.fixAll.perflint"
     elsewhere = types.Range(types.Position(0, 0), types.Position(0, 1))
     only = types.CodeActionContext([], only=[types.CodeActionKind.QuickFix])
     asked = types.CodeActionParams(types.TextDocumentIdentifier(uri), elsewhere, only)
     assert not await client.text_document_code_action_async(asked)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_client_that_asks_for_no_edits_is_given_them_at_once(tmp_path: Path) -> None:
+    client, path = Client("plain", "1"), tmp_path / "plain.py"
+    shown = asyncio.Event()
+    client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(lambda _: shown.set())
+    await client.start_io(sys.executable, "-m", "perflint", "server")
+    try:
+        await client.initialize_async(types.InitializeParams(types.ClientCapabilities(), root_uri=tmp_path.as_uri()))
+        document = types.TextDocumentItem(path.as_uri(), types.LanguageKind.Python, 1, SLOW)
+        client.text_document_did_open(types.DidOpenTextDocumentParams(document))
+        await shown.wait()
+        everything = types.Range(types.Position(0, 0), types.Position(99, 0))
+        context = types.CodeActionContext([])
+        asked = types.CodeActionParams(types.TextDocumentIdentifier(path.as_uri()), everything, context)
+        actions = await client.text_document_code_action_async(asked) or ()
+        assert [isinstance(each, types.CodeAction) and bool(each.edit) for each in actions] == [True, True]
+        await client.shutdown_async(None)
+        client.exit(None)
+    finally:
+        await client.stop()  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -108,16 +130,18 @@ async def test_lines_end_where_the_protocol_ends_them(client: LanguageClient) ->
     assert (found.range.start, found.range.end) == (types.Position(12, 22), types.Position(12, 28))
     asked = types.CodeActionParams(types.TextDocumentIdentifier(uri), found.range, types.CodeActionContext([found]))
     quick, everything = await client.text_document_code_action_async(asked) or ()
-    (changed,) = [each for each in _edits(quick) if "detach" in each.new_text]
+    (changed,) = [each for each in await _edits(client, quick) if "detach" in each.new_text]
     assert changed.range == types.Range(types.Position(12, 22), types.Position(12, 26))
-    (whole,) = _edits(everything)
+    (whole,) = await _edits(client, everything)
     lines = whole.new_text.split("\n")
     assert lines[2:5] == ['WORDS = "a\u2028b"', "", ""] and lines[11] == "        print(x)"
     assert "total += loss.detach()" in lines[12]
 
 
-def _edits(action: types.CodeAction | types.Command) -> list[types.TextEdit]:
-    assert isinstance(action, types.CodeAction) and action.edit and action.edit.document_changes
+async def _edits(client: LanguageClient, action: types.CodeAction | types.Command) -> list[types.TextEdit]:
+    assert isinstance(action, types.CodeAction)
+    action = await client.code_action_resolve_async(action)
+    assert action.edit and action.edit.document_changes
     changes = [each for each in action.edit.document_changes if isinstance(each, types.TextDocumentEdit)]
     return [edit for each in changes for edit in each.edits if isinstance(edit, types.TextEdit)]
 

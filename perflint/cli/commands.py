@@ -336,14 +336,19 @@ def _style(typed: dict[str, Any], notes: tuple[str, ...] = (), *, err: bool = Fa
 
 def _message(error: click.ClickException) -> str:
     message = error.format_message()
-    if isinstance(error, click.NoSuchOption) and (instead := _OF_RUFF.get(error.option_name)):
+    if isinstance(error, click.NoSuchOption) and (instead := _instead_of(error.option_name)):
         return f"{message.partition(' (')[0].partition(' Did')[0]} Here: {instead}"
     if not message.startswith("No such command '"):
         return message
     word = message.split("'")[1]
-    if instead := _OF_RUFF.get(word):
-        return f"No such command '{word}'. Here: {instead}"
+    if word in _OF_RUFF:
+        return f"No such command '{word}'. Here: {_OF_RUFF[word]}"
     return f"{message} To check it: perflint check {word}" if Path(word).exists() else message
+
+
+def _instead_of(option: str) -> str:
+    of_check = any(option in each.opts for each in check.params)
+    return _OF_RUFF.get(option, "`perflint check` has it" if of_check else "")
 
 
 def fail(message: str) -> None:

@@ -92,8 +92,8 @@ def _changes(find: Callable[[], Sequence[Path]], before: Mapping[Path, int], eve
     with suppress(KeyboardInterrupt):
         while True:
             time.sleep(max(every, _REST * seconds))
-            now, began = before, time.monotonic()
-            with suppress(UserError, OSError):
+            now, began = dict[Path, int](), time.monotonic()
+            with suppress(UserError, OSError):  # there is nothing left to check, which whoever checks it says
                 now = _stamps(find())
             seconds = time.monotonic() - began
             if now != before:

@@ -17,7 +17,7 @@ import click
 from perflint.analysis.links import ALONE, Context
 from perflint.cli import options
 from perflint.documents.disk import Unreadable, Unwritable
-from perflint.documents.document import decode, read
+from perflint.documents.document import read
 from perflint.engine import UserError, baseline, count, suppress
 from perflint.engine.check import find
 from perflint.engine.results import FileResult, RunResult
@@ -139,19 +139,12 @@ class Session:
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
         """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
-        from perflint.project.patch import Patch, patch_document  # here: a check does without processes that share work
+        from perflint.project.patch import Patch, patch_files  # here: a check does without processes that share work
 
-        path = self.stdin_name
         if reason := self.excluded():
-            return Patch(str(path), skipped=reason), data
-        try:
-            document = decode(str(path), data)
-        except Unreadable as error:
-            return Patch(str(path), problem=error.problem), data
-        context = self.check_stdin(data).contexts.get(str(path), ALONE)
-        rules, unsafe = self.rules.at(path), self.settings.unsafe
-        patch = patch_document(document, rules, self.settings.rules, unsafe=unsafe, context=context)
-        return patch, document.encode(patch.after) if patch.changed else data
+            return Patch(str(self.stdin_name), skipped=reason), data
+        (patch,) = patch_files(self._stdin(), self.settings, held={self.stdin_name: data})
+        return patch, patch.data if patch.changed else data
 
     def won(self) -> Won:
         """The fixes that verifications have found worth it; raises UserError where none are known."""

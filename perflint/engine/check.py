@@ -82,35 +82,27 @@ FRAME_LIMIT = 12  # lines of a finding that are shown: a loop may be hundreds of
 
 @dataclass(frozen=True)
 class Found:
-    """What was found in a program, less what its comments ignore, and what ties it to other files."""
+    """What was found in a program, less what its comments ignore."""
 
     findings: tuple[Finding, ...]
-    links: Links = NONE
+    program: Program
+    context: Context
+
+    @property
+    def links(self) -> Links:
+        """What ties the program to other files, worked out now."""
+        return _links(self.program, self.context)
 
 
 def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE) -> Found:
     """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
-    findings, program = _found(text, rules, options, context)
-    return Found(findings, _links(program, context))
-
-
-def findings_in(
-    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE
-) -> tuple[Finding, ...]:
-    """The findings of `find`, without what ties the program to other files."""
-    return _found(text, rules, options, context)[0]
-
-
-def _found(
-    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context
-) -> tuple[tuple[Finding, ...], Program]:
     findings, program = _examine(text, rules, options, context)
 
     def possible() -> Iterator[Finding]:
         for worst in _worst_contexts(program, _links(program, context)):
             yield from _examine(text, rules, options, worst)[0]
 
-    return suppress.apply(text, findings, rules, possible), program
+    return Found(suppress.apply(text, findings, rules, possible), program, context)
 
 
 def _links(program: Program, context: Context) -> Links:
@@ -187,10 +179,11 @@ def check_bytes(
     context: Context = ALONE,
     *,
     edits: bool = False,
+    linked: bool = True,
 ) -> tuple[FileResult, Links]:
     """What is to report of a file at `path` that holds `data`, and its links; any error becomes the file's problem."""
     try:
-        return check_document(decode(path, data), rules, options, context, edits=edits)
+        return check_document(decode(path, data), rules, options, context, edits=edits, linked=linked)
     except Unreadable as error:
         return FileResult(path, problem=error.problem), NONE
     except Exception as error:
@@ -223,19 +216,21 @@ def check_document(
     context: Context = ALONE,
     *,
     edits: bool = False,
+    linked: bool = True,
 ) -> tuple[FileResult, Links]:
     """What is to report of `document`, and its links to other files: or why it could not be checked.
 
-    Fixes have their `edits`, which take time to write, only if these are asked for.
+    Fixes have their `edits`, which take time to write, only if these are asked for; so with the links.
     """
     if document.skipped:
         return FileResult(document.path, problem=document.problem, skipped=document.skipped), NONE
     try:
         found = find(document.text, rules, options, context)
         diagnostics = tuple(_diagnostics(document, found.findings, edits))
+        links = found.links if linked else NONE
     except (RuleCrash, *FILE_FAULTS) as error:
         return FileResult(document.path, problem=problem_of(error, document.text)), NONE
-    return FileResult(document.path, diagnostics, document.problem), _located_links(document, found.links)
+    return FileResult(document.path, diagnostics, document.problem), _located_links(document, links)
 
 
 def _located_links(document: Document, links: Links) -> Links:

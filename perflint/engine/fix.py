@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from perflint.analysis.links import ALONE, Context
-from perflint.engine.check import findings_in
+from perflint.engine.check import find
 from perflint.engine.edits import apply_fixes, collide, fitted, malformed
 from perflint.engine.rule import Finding, Fix, Options, Rule, Safety, Unrenderable
 from perflint.syntax.source import Source
@@ -132,7 +132,7 @@ def fix_text(
     Raises what `check_text` does where the text is no program, and DefectError.
     """
 
-    return settle(text, lambda now: findings_in(now, rules, options, context), unsafe=unsafe, accept=accept)
+    return settle(text, lambda now: find(now, rules, options, context).findings, unsafe=unsafe, accept=accept)
 
 
 def settle(text: str, find: Find, *, unsafe: bool = False, accept: Accept | None = None) -> FixResult:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Se
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from perflint.analysis.links import ALONE, Context
 from perflint.documents.disk import Position, Problem, Unreadable, Unwritable
-from perflint.documents.document import Document, read
+from perflint.documents.document import Document, decode, read
 from perflint.engine.edits import Lines, apply_fixes, line_map, original_line
 from perflint.engine.fix import Applied, DefectError, FixResult, fix_text
 from perflint.engine.results import FILE_FAULTS, RuleCrash, RunResult, problem_of
@@ -31,6 +32,7 @@ Place = tuple[str, int, str]  # a rule, the line of a finding in the file as it 
 
 _CITED = re.compile(r"\bline (\d+)\b(?! of )")  # of the same file
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")  # a line as git counts them
+_ROUNDS = 5  # of patches of files that tell each other more
 _FEW = 8  # files that are patched before other processes would have started
 
 Progress = Callable[[int, int], None]
@@ -66,6 +68,11 @@ class Patch:
     @property
     def changed(self) -> bool:
         return self.before != self.after
+
+    @property
+    def data(self) -> bytes:
+        """The patched file."""
+        return self.document.encode(self.after) if self.document else b""
 
     def write(self) -> None:
         if self.document is not None and self.changed:
@@ -191,30 +198,52 @@ def _ended(line: bytes) -> bytes:
 
 
 def patch_files(
-    discovery: Discovery, settings: Settings, progress: Progress | None = None, wanted: Choice | None = None
+    discovery: Discovery,
+    settings: Settings,
+    progress: Progress | None = None,
+    wanted: Choice | None = None,
+    held: Mapping[Path, bytes] = MappingProxyType({}),
 ) -> tuple[Patch, ...]:
-    """The patch of each file that was found, sorted by path, of what is `wanted` alone if asked; nothing is written."""
+    """The patch of each file that was found, sorted by path, of what is `wanted` alone if asked; nothing is written.
+
+    What is `held` stands for the content of these files on disk. A patched file may tell others more than it did:
+    these are patched anew, until nobody is told anything new, so that the patched project needs no second run.
+    """
     rules = RulesByFile(settings)
     contexts: Mapping[str, Context] = with_seen(
         {}, {str(each): str(each) for each in discovery.files}, seen_in(settings.root.resolve())
     )
     places: Mapping[str, frozenset[Place]] = {}
-    if wanted or len(discovery.files) + len(discovery.around) > 1:
-        result = check_files(discovery, settings)
+    is_alone = len(discovery.files) + len(discovery.around) <= 1
+    if wanted or not is_alone:
+        result = check_files(discovery, settings, held=held)
         contexts, places = result.contexts, wanted(result) if wanted else {}
-    tasks = [
-        _Task(
-            path, rules.at(path), contexts.get(str(path), ALONE), places.get(str(path), frozenset()) if wanted else None
-        )
-        for path in discovery.files
-    ]
-    patches = [Patch(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
-    with closing(_patches(tasks, settings)) as results:
-        for number, patch in enumerate(results, 1):
-            patches.append(patch)
-            if progress:
-                progress(number, len(tasks))
-    return tuple(sorted(patches, key=lambda patch: patch.path))
+    patches = {str(path): Patch(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable}
+    todo: Sequence[Path] = discovery.files
+    for _ in range(_ROUNDS):
+        tasks = [
+            _Task(
+                path,
+                rules.at(path),
+                contexts.get(str(path), ALONE),
+                places.get(str(path), frozenset()) if wanted else None,
+                held.get(path),
+            )
+            for path in todo
+        ]
+        with closing(_patches(tasks, settings)) as results:
+            for number, patch in enumerate(results, 1):
+                patches[patch.path] = patch
+                if progress:
+                    progress(number, len(tasks))
+        changed = {Path(patch.path): patch.data for patch in patches.values() if patch.changed}
+        before = contexts
+        if changed and not is_alone:
+            contexts = check_files(discovery, settings, held={**held, **changed}).contexts
+        todo = [each for each in discovery.files if contexts.get(str(each), ALONE) != before.get(str(each), ALONE)]
+        if not todo:
+            break
+    return tuple(sorted(patches.values(), key=lambda patch: patch.path))
 
 
 def write_all(patches: Sequence[Patch]) -> tuple[tuple[Patch, ...], tuple[str, ...]]:
@@ -248,6 +277,7 @@ class _Task:
     rules: tuple[Rule, ...]
     context: Context
     wanted: frozenset[Place] | None
+    held: bytes | None
 
 
 @dataclass(frozen=True)
@@ -260,7 +290,7 @@ class _Patcher:
     def __call__(self, task: _Task) -> Patch:
         try:
             patch = patch_document(
-                read(task.path),
+                read(task.path) if task.held is None else decode(str(task.path), task.held),
                 task.rules,
                 self.options,
                 unsafe=self.unsafe or task.wanted is not None,

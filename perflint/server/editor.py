@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -68,7 +69,8 @@ class Workspace:
         if reason := forced_out(path, self.settings):
             return FileResult(str(path), skipped=reason)
         rules = RulesByFile(self.settings).at(path)
-        result, _ = check_bytes(str(path), data, rules, self.settings.rules, self._context(path), edits=edits)
+        options, context = self.settings.rules, self._context(path)
+        result, _ = check_bytes(str(path), data, rules, options, context, edits=edits, linked=False)
         known = with_gains(RunResult((result,), 0.0), self.root)
         return with_known_costs(known, self.root, {str(path): data}).files[0]
 
@@ -93,12 +95,6 @@ class _Snapshot:
     units: dict[int | None, Unit]
 
 
-@dataclass(frozen=True)
-class _Written:
-    checked: Checked
-    fixed: bytes
-
-
 class _Text(TextDocument):
     """A text whose lines end where the protocol ends them; pygls ends them at form feeds and the like, too."""
 
@@ -114,7 +110,6 @@ class Editor(LanguageServer):
         super().__init__("perflint", __version__, notebook_document_sync=_NOTEBOOKS)
         self.overrides: Mapping[str, object] = {}
         self._checked: dict[str, Checked] = {}
-        self._written: dict[str, asyncio.Task[_Written]] = {}  # fixes take longer to write than to find
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._workspaces: dict[Path, Workspace] = {}
         self._reader: asyncio.Future[None] | None = None
@@ -147,6 +142,8 @@ class Editor(LanguageServer):
                     self._show(error)
                     now = workspace
                 self._workspaces[root] = await asyncio.to_thread(now.read)
+                gc.collect()
+                gc.freeze()  # else full collections, as somebody types, would look through all of this
         for uri in [*self._checked]:
             self.check_soon(uri, 0)
 
@@ -163,7 +160,6 @@ class Editor(LanguageServer):
         checked = self._checked[uri] = Checked(
             result, snapshot.units, self.workspace.position_codec.position_to_client_units
         )
-        self._written.pop(uri, None)
         for cell, unit in snapshot.units.items():
             shown = types.PublishDiagnosticsParams(unit.uri, checked.diagnostics(cell), unit.version)
             self.text_document_publish_diagnostics(shown)
@@ -180,7 +176,6 @@ class Editor(LanguageServer):
         if waiting := self._waiting.pop(uri, None):
             waiting.cancel()
         checked = self._checked.pop(uri, None)
-        self._written.pop(uri, None)
         for unit in checked.units.values() if checked else ():
             self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(unit.uri, []))
 
@@ -211,38 +206,41 @@ class Editor(LanguageServer):
     # -- answers
 
     async def actions(self, uri: str, asked: types.Range, only: list[Any] | None) -> list[types.CodeAction]:
-        """The fixes of what was found in a range, and all of the document's fixes that need no asking, as one."""
+        """The fixes of what was found in a range, and all of the document's fixes that need no asking, as one.
+
+        Without their edits, which take longer to write than to find, where the client asks for them by itself.
+        """
         found = self._found(uri)
-        if found is None or not any(each.fixes for each in found[1].result.diagnostics):
+        if found is None:
             return []
         document, checked, cell = found
-        snapshot = self._snapshot(document)
-        if snapshot.units != checked.units:  # another cell has changed
-            return []
-        if document not in self._written:
-            self._written[document] = asyncio.ensure_future(self._write(snapshot, checked))
-        writing = self._written[document]
+        kinds = [str(getattr(each, "value", each)) for each in only or ("quickfix", "source.fixAll")]
+        actions = [*checked.actions(document, cell, asked)] if "quickfix" in kinds else []
+        if any(FIX_ALL.startswith(each) for each in kinds) and cell is None:
+            actions += checked.all_at_once(document)
+        capabilities = self.client_capabilities.text_document
+        ability = capabilities and capabilities.code_action and capabilities.code_action.resolve_support
+        if ability and "edit" in ability.properties:
+            return actions
+        return [each for each in [await self.resolved(each) for each in actions] if each.edit]
+
+    async def resolved(self, action: types.CodeAction) -> types.CodeAction:
+        """The action with its edit; without one where the document has changed since, or the fix can't be written."""
+        document, *fix = action.data or ("",)
+        checked = self._checked.get(document)
+        if checked is None or (snapshot := self._snapshot(document)).units != checked.units:
+            return action
         try:
-            written = await asyncio.shield(writing)
+            workspace = self._workspace_of(snapshot.path)
+            async with self._checking:
+                if fix:
+                    result = await asyncio.to_thread(workspace.check, snapshot.path, snapshot.data, edits=True)
+                    action.edit = replace(checked, result=result).edit(*fix)
+                else:
+                    action.edit = checked.whole(await asyncio.to_thread(workspace.fixed, snapshot.path, snapshot.data))
         except UserError as error:
             self._show(error)
-            return []
-        finally:
-            failed = writing.done() and (writing.cancelled() or writing.exception() is not None)
-            if failed and self._written.get(document) is writing:
-                del self._written[document]
-        kinds = [str(getattr(each, "value", each)) for each in only or ("quickfix", "source.fixAll")]
-        actions = [*written.checked.actions(cell, asked)] if "quickfix" in kinds else []
-        if any(FIX_ALL.startswith(each) for each in kinds) and cell is None:
-            actions += _fix_all(uri, checked.units[None], written.fixed)
-        return actions
-
-    async def _write(self, snapshot: _Snapshot, checked: Checked) -> _Written:
-        workspace = self._workspace_of(snapshot.path)
-        async with self._checking:
-            result = await asyncio.to_thread(workspace.check, snapshot.path, snapshot.data, edits=True)
-            fixed = await asyncio.to_thread(workspace.fixed, snapshot.path, snapshot.data)
-        return _Written(replace(checked, result=result), fixed)
+        return action
 
     def _show(self, error: UserError) -> None:
         self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"perflint: {error}"))
@@ -257,16 +255,6 @@ class Editor(LanguageServer):
                 if unit.uri == uri and unit.version == self.workspace.get_text_document(uri).version:
                     return document, checked, cell
         return None
-
-
-def _fix_all(uri: str, unit: Unit, fixed: bytes) -> list[types.CodeAction]:
-    if fixed == "".join(unit.lines).encode():
-        return []
-    whole = types.Range(types.Position(0, 0), types.Position(len(unit.lines), 0))
-    document = types.OptionalVersionedTextDocumentIdentifier(uri, unit.version)
-    change = types.TextDocumentEdit(document, [types.TextEdit(whole, fixed.decode())])
-    edit = types.WorkspaceEdit(document_changes=[change])
-    return [types.CodeAction("Fix all that keeps the results", FIX_ALL, edit=edit)]
 
 
 def _path(uri: str) -> Path:
@@ -317,11 +305,17 @@ def server() -> Editor:
 
     kinds: list[Any] = [types.CodeActionKind.QuickFix, FIX_ALL]
 
-    @editor.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=kinds))
+    options = types.CodeActionOptions(code_action_kinds=kinds, resolve_provider=True)
+
+    @editor.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)
     async def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
         return await editor.actions(
             params.text_document.uri, params.range, [*params.context.only] if params.context.only else None
         )
+
+    @editor.feature(types.CODE_ACTION_RESOLVE)
+    async def resolve(action: types.CodeAction) -> types.CodeAction:
+        return await editor.resolved(action)
 
     @editor.feature(types.TEXT_DOCUMENT_HOVER)
     def hover(params: types.HoverParams) -> types.Hover | None:

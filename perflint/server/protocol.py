@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lsprotocol import types
 
 from perflint.documents.disk import Position
+from perflint.engine import UserError
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix
 from perflint.engine.rule import Severity
 from perflint.report.places import is_fixable, notes, with_notes
@@ -50,8 +51,8 @@ class Checked:
             shown.append(types.Diagnostic(types.Range(place, place), problem.message, error, source=SOURCE))
         return shown
 
-    def actions(self, cell: int | None, asked: types.Range) -> Iterator[types.CodeAction]:
-        """The fixes of what lies in a range of a unit; the first that needs no asking is preferred."""
+    def actions(self, document: str, cell: int | None, asked: types.Range) -> Iterator[types.CodeAction]:
+        """The fixes of what lies in a range, without their edits; the first that needs no asking is preferred."""
         for each in self._within(cell, asked):
             for number, fix in enumerate(each.fixes):
                 yield types.CodeAction(
@@ -59,8 +60,30 @@ class Checked:
                     kind=types.CodeActionKind.QuickFix,
                     diagnostics=[self._diagnostic(each)],
                     is_preferred=number == 0 and is_fixable(each),
-                    edit=self._workspace_edit(fix),
+                    data=[document, each.fingerprint, number],
                 )
+
+    def all_at_once(self, document: str) -> Iterator[types.CodeAction]:
+        """All fixes of a file that need no asking, if there are any, without their edit."""
+        if any(map(is_fixable, self.result.diagnostics)):
+            yield types.CodeAction("Fix all that keeps the results", FIX_ALL, data=[document])
+
+    def edit(self, fingerprint: str, number: int) -> types.WorkspaceEdit | None:
+        """What a fix changes; None where the finding is gone. Raises UserError where it can't be written."""
+        for each in self.result.diagnostics:
+            if each.fingerprint == fingerprint:
+                if number >= len(each.fixes):
+                    raise UserError(each.blocked)
+                return self._workspace_edit(each.fixes[number])
+        return None
+
+    def whole(self, fixed: bytes) -> types.WorkspaceEdit | None:
+        """The change of a file to what is `fixed` in it; None where nothing is."""
+        unit = self.units[None]
+        if fixed == "".join(unit.lines).encode():
+            return None
+        everything = types.Range(types.Position(0, 0), types.Position(len(unit.lines), 0))
+        return types.WorkspaceEdit(document_changes=[_change(unit, [types.TextEdit(everything, fixed.decode())])])
 
     def hover(self, cell: int | None, place: types.Position, page: Callable[[str], str]) -> types.Hover | None:
         """What there is to know of the finding at `place`: what can be done, and its rule's `page`."""
@@ -92,9 +115,7 @@ class Checked:
         for cell, unit in self.units.items():
             ranges = ((self._range(each.start, each.end), each.text) for each in fix.edits if each.start.cell == cell)
             edits = [types.TextEdit(*each) for each in ranges]
-            if edits:
-                document = types.OptionalVersionedTextDocumentIdentifier(unit.uri, unit.version)
-                changes.append(types.TextDocumentEdit(document, edits))
+            changes += [_change(unit, edits)] if edits else []
         return types.WorkspaceEdit(document_changes=changes)
 
     def _range(self, start: Position, end: Position) -> types.Range:
@@ -102,6 +123,10 @@ class Checked:
         stop = end if end.cell == start.cell else Position(start.cell, 0, len(lines) + 1, 1)
         places = (types.Position(each.line - 1, each.column - 1) for each in (start, stop))
         return types.Range(*(self.to_client(lines, each) for each in places))
+
+
+def _change(unit: Unit, edits: Sequence[types.TextEdit]) -> types.TextDocumentEdit:
+    return types.TextDocumentEdit(types.OptionalVersionedTextDocumentIdentifier(unit.uri, unit.version), edits)
 
 
 def _key(place: types.Position) -> tuple[int, int]:

@@ -120,7 +120,7 @@ def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSo
 def _method(owner: Value, name: str, choice: bool, is_tensor: bool) -> CallSort:
     if owner.kind is Kind.TENSOR:
         return CallSort(choice=choice, view=keeps_numbers(name), launches=is_tensor and not keeps_numbers(name))
-    if owner.kind is Kind.MODULE:
+    if owner.kind is Kind.MODULE and name != "__getattr__":
         return CallSort(model=True, unsure=True, choice=choice, launches=is_tensor)
     if owner.kind is Kind.OTHER and owner.name == "distribution":
         return CallSort(choice=choice, launches=True)
