@@ -50,6 +50,7 @@ class Ledger:
         self.within = ""
         self._parts: dict[str, Spent] = {}
         self._now, self._since = "", time.monotonic()
+        self._started = self._since  # up to when starts are noted
 
     def enter(self, part: str) -> None:
         part = f"{self.within}{part}"
@@ -60,8 +61,11 @@ class Ledger:
         self._parts.setdefault(part, Spent(part, 0.0))
 
     def started(self, seconds: float) -> None:
+        """Note a start that took so long, of which the time beside other starts counts once."""
         if known := self._parts.get(self._now):
-            self._parts[self._now] = replace(known, starts=known.starts + 1, starting=known.starting + seconds)
+            before, self._started = max(self._since, self._started), time.monotonic()
+            alone = min(seconds, self._started - before)
+            self._parts[self._now] = replace(known, starts=known.starts + 1, starting=known.starting + alone)
 
     @property
     def spent(self) -> tuple[Spent, ...]:
