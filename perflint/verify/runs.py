@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
@@ -35,6 +36,7 @@ _SLOW, _SLOW_EVENTS = 3, 8  # times as long at most for a program of slow steps,
 _FEW_CORES, _SLOW_START = 2, 4.0  # cores, and seconds
 _PERIODS = 4  # of steps
 _CLEAR = 2.0  # seconds are enough of the steps of an optimizer, which count before all others, and of known calls
+_FULL = os.strerror(errno.ENOSPC)  # says what ends of it
 _FEW, _MANY = 3, 8  # runs that are recorded side by side on few cores, and at most
 
 Job = tuple[Variant, Recording]  # what is to be recorded, and how
@@ -258,6 +260,8 @@ class Course:
             run = runs[place] = replace(
                 runs[place], output=output, errors=errors, files=files if own is None else own, elsewhere=beyond
             )
+            if run.code and _FULL in errors:
+                raise OSError(errno.ENOSPC, _FULL, str(self.guardian.folder))
             fails_beside = run.code not in (None, self.code) or (run.stuck and not came_through)
             if len(jobs) > 1 and (files or beyond or fails_beside) and self.budget.left:
                 remove(run.folder)

@@ -58,6 +58,13 @@ def test_a_program_that_leaves_with_a_code_of_its_own_is_timed(tmp_path: Path, u
             race(races, [original(tmp_path)], replace(leaves, code=0), lambda _: True)
 
 
+def test_a_patch_is_not_blamed_where_the_disk_is_full(tmp_path: Path) -> None:
+    with bench("shapes/exits.py", tmp_path, steps=4) as exits, pytest.raises(OSError, match="No space left on device"):
+        exits.likeness(
+            "    if step == 7:", "    if step == 2: raise OSError(28, 'No space left on device')\n    if step == 7:"
+        )
+
+
 def test_a_program_without_a_step_is_not_checkable(tmp_path: Path) -> None:
     with course("trouble.py", "leaves") as races:
         look = races.look(original(tmp_path), 1.0)
