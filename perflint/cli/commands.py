@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,11 @@ class _Cli(click.Group):
             outcome = super().main(*args, **extra)
         except (click.ClickException, UserError) as error:
             fail(_message(error) if isinstance(error, click.ClickException) else str(error))
+            sys.exit(FAILED)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            fail(f"{error.filename or 'a temporary file'}: {error.strerror}")
             sys.exit(FAILED)
         except (click.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPTED)

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import Any
 
 from perflint.cli.session import configured
@@ -65,6 +65,10 @@ class _Session:
         self._program, self._typed = Program.named(name, arguments, kind), typed
         self._start = self._program.start
         self.root = project_of(self._start)
+        try:
+            gettempdir()
+        except OSError as error:
+            raise UserError(f"programs can't be run: {error.strerror}") from error
 
 
 class VerifySession(_Session):

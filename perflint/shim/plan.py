@@ -121,9 +121,8 @@ class Plan(NamedTuple):
     tells: bool = True
 
     def loader_at(self, path: str, line: int) -> KnownLoader | None:
-        """What is known of the loader at a line of a file: nothing where there are several."""
-        known = [each for each in self.loaders.get(os.path.realpath(path), ()) if each.line == line]
-        return known[0] if len(known) == 1 else None
+        known = self.loaders.get(os.path.realpath(path), ())
+        return next((each for each in known if each.line == line), None)
 
 
 def save(plan: Plan, path: Path) -> None:

@@ -180,8 +180,10 @@ def _known_loaders(
     for file in check_files(discovery, settings).files:
         path = os.path.relpath(os.path.realpath(file.path), root)
         calls = list(_calls(file.path, file.diagnostics))
-        if calls:
-            known = (_known_loader(each, call, measured.get((path, call))) for each, call in calls)
+        lines = [each.start.program_line for each, _ in calls]
+        alone = [call for call, line in zip(calls, lines, strict=True) if lines.count(line) == 1]  # or else unknown
+        if alone:
+            known = (_known_loader(each, call, measured.get((path, call))) for each, call in alone)
             found[os.path.realpath(file.path)] = tuple(known)
     return found
 

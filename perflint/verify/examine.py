@@ -67,7 +67,8 @@ class Examination(Planned):
             with deadline(Budget(self._whole.left + self._whole.of(Share.OVER))):
                 verdict = self._reached(self._known)
             more = self._whole.longer(self._schedule.enough(len(verdict.fixes)))
-            excluded = (*verdict.excluded, *self._left_out)
+            ends = [f"the program ends with exit code {look.code}"] if look.code else []
+            excluded = (*verdict.excluded, *ends, *self._left_out)
             return replace(verdict, excluded=excluded, longer=more, load=self._monitor.load)
         except (Fault, TimeUp) as failure:
             return self.failed(failure)

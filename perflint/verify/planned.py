@@ -189,7 +189,7 @@ class Planned:
         of = self._variants
         fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
         held = {name for name, key in self._keys.items() if of.holds(everything, key)}
-        is_cut_off = bool(whole.code)  # by one of them, before others could run
+        is_cut_off = whole.code not in (None, self._course.code)  # by one of them, before others could run
         tried = [fix for fix in fixes if fix.activations or is_cut_off or fix.name not in held]
         if len(tried) == 1:
             graded = {tried[0].name: self._alone(tried[0], whole)}

@@ -50,6 +50,7 @@ class Ledger:
         self.within = ""
         self._parts: dict[str, Spent] = {}
         self._now, self._since = "", time.monotonic()
+        self._started = self._since  # up to when starts are noted
 
     def enter(self, part: str) -> None:
         part = f"{self.within}{part}"
@@ -60,8 +61,11 @@ class Ledger:
         self._parts.setdefault(part, Spent(part, 0.0))
 
     def started(self, seconds: float) -> None:
+        """Note a start that took so long, of which the time beside other starts counts once."""
         if known := self._parts.get(self._now):
-            self._parts[self._now] = replace(known, starts=known.starts + 1, starting=known.starting + seconds)
+            before, self._started = max(self._since, self._started), time.monotonic()
+            alone = min(seconds, self._started - before)
+            self._parts[self._now] = replace(known, starts=known.starts + 1, starting=known.starting + alone)
 
     @property
     def spent(self) -> tuple[Spent, ...]:
@@ -158,7 +162,7 @@ class Look:
     At its end the next step had gone on for `rest` seconds. Steps are alike every `period`, as in short epochs. `ran`
     has what was counted by the end of the horizon, when the program was at the places `frames`, the innermost first.
     `places` has those at steps of an optimizer, and at batches of an evaluation, by their kind. Steps are those of the
-    kind that is `chosen`.
+    kind that is `chosen`. A whole program has ended with the exit `code`.
     """
 
     start: float
@@ -171,6 +175,7 @@ class Look:
     frames: tuple[tuple[str, int], ...] = ()
     places: Mapping[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
     chosen: str = ""
+    code: int = 0
 
     @property
     def device(self) -> str:
@@ -222,7 +227,8 @@ class Protocol:
 
     Without a `unit` whole runs are timed, one a round. `horizon` steps are compared. A program is given up that takes
     `patience` seconds to a step that it has leave for; all of it may take `seconds`. In the first round, starts are
-    timed one by one if it `times_starts`, and `observed` steps are observed after it.
+    timed one by one if it `times_starts`, and `observed` steps are observed after it. Who ends with another exit `code`
+    has failed.
     """
 
     unit: str = ""
@@ -235,6 +241,7 @@ class Protocol:
     observed: int = 0
     seconds: float = math.inf
     times_starts: bool = True
+    code: int = 0
 
     @property
     def shorter(self) -> Protocol:
@@ -261,7 +268,8 @@ class Schedule:
         longest = self.look.until(steps) if chosen.unit else self.look.seconds
         starts = chosen.rounds * variants * self.look.until(chosen.warm_up) if chosen.unit else 0.0
         is_tight = starts > _FOR_STARTS * budget
-        return replace(chosen, patience=patience(longest), seconds=budget, times_starts=not is_tight)
+        code = self.look.code
+        return replace(chosen, patience=patience(longest), seconds=budget, times_starts=not is_tight, code=code)
 
     def shortest(self, variants: int, seconds: float) -> Protocol:
         chosen = _patient(replace(self.protocol(variants, 0.0), seconds=seconds))

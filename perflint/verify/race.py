@@ -269,7 +269,7 @@ class _Lane:
         try:
             self._advance(until)
         except ProgramEnded as ended:
-            if ended.code:
+            if ended.code != self._protocol.code:
                 raise
             return False
         return True
@@ -323,7 +323,7 @@ def _whole(together: Together, variants: Sequence[Variant], protocol: Protocol, 
             except TimeUp:
                 return Race()
             seconds = time.monotonic() - since
-            if code:
+            if code != protocol.code:
                 raise running.ended()
         windows.append(Window(variant.name, number, 0, seconds, 1))
         starts.append(Start(variant.name, 0.0, 0, 0))

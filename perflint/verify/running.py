@@ -30,6 +30,7 @@ from perflint.verify.protocol import Budget, Ledger, TimeUp
 from perflint.verify.statistics import subject
 
 _EXCEPTION = re.compile(r"(?:\[rank\d+\]: )?(?P<what>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)")
+_TRACEBACK = "Traceback (most recent call last)"
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _KEPT = 2**20  # bytes from the beginning of an output that are kept, and as many from its end
 _MOST = 2**26  # bytes that it may take on the disk
@@ -51,6 +52,11 @@ class ProgramEnded(Fault):
     def __init__(self, variant: str, words: str, code: int, errors: str) -> None:
         super().__init__(variant, words)
         self.code, self.errors = code, errors
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it was ended by a signal or an exception, and not with a code that it chose itself."""
+        return self.code < 0 or (self.code == 1 and _TRACEBACK in self.errors)
 
 
 class NoProgress(Fault):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
@@ -35,6 +36,7 @@ _SLOW, _SLOW_EVENTS = 3, 8  # times as long at most for a program of slow steps,
 _FEW_CORES, _SLOW_START = 2, 4.0  # cores, and seconds
 _PERIODS = 4  # of steps
 _CLEAR = 2.0  # seconds are enough of the steps of an optimizer, which count before all others, and of known calls
+_FULL = os.strerror(errno.ENOSPC)  # says what ends of it
 _FEW, _MANY = 3, 8  # runs that are recorded side by side on few cores, and at most
 
 Job = tuple[Variant, Recording]  # what is to be recorded, and how
@@ -83,6 +85,7 @@ class Course:
 
     Its processes are forks of one that has imported `libraries`, unless these are None. Recordings may run
     `side_by_side`, or else one after the other. Where it `covers`, no process changes the program's folders.
+    The program ends with the exit `code`.
     """
 
     program: Program
@@ -93,6 +96,7 @@ class Course:
     libraries: tuple[str, ...] | None = ()
     side_by_side: bool = True
     covers: bool = False
+    code: int = 0
 
     def prepare(self) -> None:
         forks.begin(os.environ, self.libraries)
@@ -105,7 +109,8 @@ class Course:
         Programs beside each other must wait without taking the cores from others, which is said to libraries as they
         are imported: on few cores, that pays for a program which starts slowly itself.
         """
-        return replace(self, side_by_side=available_cores() > _FEW_CORES or look.start > _SLOW_START)
+        side_by_side = available_cores() > _FEW_CORES or look.start > _SLOW_START
+        return replace(self, side_by_side=side_by_side, code=look.code)
 
     def prepared(self, *, recording: bool = False) -> None:
         self.ledger.enter("imports")
@@ -152,7 +157,7 @@ class Course:
         begin = time.monotonic()
         passages: list[Passage] = []
         start = last = 0.0
-        is_whole = False
+        is_whole, code = False, 0
         with self.undone(), self.running(variant, "") as running:
             try:
                 arrival = running.advance(1, math.inf)
@@ -170,16 +175,18 @@ class Course:
                         frames = arrival.frames
                         ran = _ran(running) if kinds.count(unit_of(kinds)) >= HORIZON else ran
             except ProgramEnded as ended:
-                if ended.code:
+                if ended.is_failure or (ended.code and not passages):
                     raise
-                is_whole, last = True, time.monotonic() - begin
+                is_whole, code, last = True, ended.code, time.monotonic() - begin
                 start = start or last
             except (NoProgress, TimeUp):
                 if not passages:
                     raise
             ran = ran or _ran(running)
             rest = time.monotonic() - begin - last
-            return Look(start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames, places)
+            return Look(
+                start, tuple(passages), is_whole, running.platforms, rest, period, ran, frames, places, code=code
+            )
 
     def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, slow: float, period: int) -> bool:
         """Whether a first look of about so many seconds has not seen enough; of `slow` steps it sees a few more."""
@@ -253,7 +260,9 @@ class Course:
             run = runs[place] = replace(
                 runs[place], output=output, errors=errors, files=files if own is None else own, elsewhere=beyond
             )
-            fails_beside = run.code or (run.stuck and not came_through)
+            if run.code and _FULL in errors:
+                raise OSError(errno.ENOSPC, _FULL, str(self.guardian.folder))
+            fails_beside = run.code not in (None, self.code) or (run.stuck and not came_through)
             if len(jobs) > 1 and (files or beyond or fails_beside) and self.budget.left:
                 remove(run.folder)
                 (runs[place],) = self._recorded([jobs[place]], unit, steps, patience, further)

@@ -119,18 +119,17 @@ class Variants:
         return Variant(name, self.whole._replace(files=files, loaders=loaders, settings=settings), tuple(loops))
 
     def watched(self) -> Variant:
-        """The original, in which it is counted where fixes would be."""
+        """The original, in which it is counted where fixes would be, by their lines: of some fixes as of all."""
         variant = self.with_fixes(ORIGINAL, ())
         files = {
-            path: file._replace(probes=tuple(_watched([key.line for key in self._of(path)], file.text)))
+            path: file._replace(probes=tuple(_watched({key.line for key in self.fixes if key.path == path}, file.text)))
             for path, file in variant.plan.files.items()
         }
         return replace(variant, plan=variant.plan._replace(files=files))
 
     def late(self, ran: Collection[str]) -> tuple[FixKey, ...]:
-        paths = dict.fromkeys(key.path for key in self.fixes if not key.at_run_time)
-        numbered = [(key, change(path, number)) for path in paths for number, key in enumerate(self._of(path), 1)]
-        return tuple(key for key, name in numbered if name not in ran and change(key.path, 0) in ran)
+        loaded = (key for key in self.fixes if not key.at_run_time and change(key.path, 0) in ran)
+        return tuple(key for key in loaded if change(key.path, key.line) not in ran)
 
     def loaded(self, ran: Collection[str]) -> tuple[FixKey, ...]:
         return tuple(key for key in self.fixes if key.at_run_time or change(key.path, 0) in ran)
@@ -143,9 +142,6 @@ class Variants:
     @property
     def paths(self) -> tuple[str, ...]:
         return self._paths
-
-    def _of(self, path: str) -> list[FixKey]:
-        return [key for key in self.fixes if key.path == path and not key.at_run_time]
 
     def tuning(self) -> Variant | None:
         return Variant("tuned", self.whole._replace(files={}, tunes=True)) if self.whole.loaders else None
@@ -216,9 +212,9 @@ class Variants:
 
 def _watched(lines: Iterable[int], text: str) -> Iterator[tuple[int, int]]:
     starts = sorted(node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt))
-    for number, line in enumerate(lines, 1):
+    for line in sorted(lines):
         if before := [start for start in starts if start <= line]:
-            yield before[-1], number
+            yield before[-1], line
 
 
 def _places(file: PatchedFile) -> list[Place]:

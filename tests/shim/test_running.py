@@ -42,6 +42,13 @@ def test_a_dry_run_says_what_is_left_and_why(tmp_path: Path) -> None:
     assert "loads.py:25 sync-in-loop: report the value when it has arrived" in unsafe.stdout
 
 
+def test_loaders_of_one_line_are_not_told_apart_and_are_left(tmp_path: Path) -> None:
+    path = project(tmp_path, "loads.py") / "loads.py"
+    for loaders in (1, 2):
+        path.write_text(path.read_text().replace("device = ", "DataLoader(Slow()); device = "))
+        assert ("loads.py:23 loader: " in patched(tmp_path, "--dry-run", "loads.py").stdout) == (loaders == 1)
+
+
 def test_a_fix_that_never_runs_is_said_so(tmp_path: Path) -> None:
     project(tmp_path, "decoders.py")
     (tmp_path / "main.py").write_text("import decoders\n")

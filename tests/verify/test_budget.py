@@ -131,6 +131,17 @@ def test_where_the_time_goes_is_known_by_parts(hand: Hand) -> None:
         hand.now += seconds
         ledger.started(0.5)
     assert [(each.part, each.seconds, each.starts) for each in ledger.spent] == [("look", 3.0, 2), ("race", 5.0, 1)]
+    assert [each.starting for each in ledger.spent] == [1.0, 0.5]
+
+
+def test_starts_beside_each_other_take_no_longer_than_their_part(hand: Hand) -> None:
+    ledger = Ledger()
+    ledger.enter("race")
+    for seconds in (4.0, 4.5, 5.0):
+        hand.now += 5.0 if seconds == 4.0 else 0.5
+        ledger.started(seconds)
+    hand.now += 1.0
+    assert [(each.seconds, each.starts, each.starting) for each in ledger.spent] == [(7.0, 3, 5.0)]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from perflint.verify.agent.timeline import HOST, LOADER
 from perflint.verify.messages import CALLS
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
 from perflint.verify.verdict import Grade
+from tests.shim.runs import python
 from tests.verify.courses import PROGRAMS, verify
 
 WORKLOADS = PROGRAMS.parent / "workloads"
@@ -78,6 +79,16 @@ def test_where_the_verdict_can_not_be_kept_nothing_is_run(tmp_path: Path, wrong:
     (line,) = result.stderr.splitlines()
     assert (result.returncode, result.stdout) == (2, "")
     assert "the verdict can't be kept there" in line and line.endswith(said)
+
+
+def test_where_there_is_no_room_for_temporary_files_that_is_said(tmp_path: Path) -> None:
+    name = copied(PROGRAMS / "train.py", tmp_path)
+    limits = "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))"
+    starts = f"import resource, runpy; {limits}; runpy.run_module('perflint', run_name='__main__')"
+    result = python(tmp_path, "-c", starts, "verify", "-q", name)
+    (line,) = result.stderr.splitlines()
+    assert (result.returncode, result.stdout) == (2, "")
+    assert line.endswith(": File too large"), line
 
 
 def test_a_program_that_fails_gets_no_verdict(tmp_path: Path) -> None:

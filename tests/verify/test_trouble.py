@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -17,8 +18,9 @@ import pytest
 from perflint.verify import processes
 from perflint.verify.examine import Examination
 from perflint.verify.late import Shortcut
-from perflint.verify.messages import BATCH, Platform
-from perflint.verify.protocol import Budget, Look, Passage
+from perflint.verify.messages import BATCH, OPTIMIZER, Platform
+from perflint.verify.protocol import Budget, Look, Passage, Protocol
+from perflint.verify.race import race
 from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.statistics import ORIGINAL
 from perflint.verify.verdict import Grade
@@ -28,7 +30,6 @@ PATIENCE = 120.0
 ROOM = 50_000_000  # bytes that the verifier may grow by
 ENDS = {
     "memory": "the original ended with exit code 1: RuntimeError: ",
-    "quits": "the original ended with exit code 3",
     "SIGKILL": "the original was ended by SIGKILL, as where memory runs out",
     "SIGTERM": "the original was ended by SIGTERM",
     "SIGSEGV": "the original was ended by SIGSEGV",
@@ -40,6 +41,28 @@ def test_how_a_program_has_failed_is_said(tmp_path: Path, kind: str) -> None:
     with course("trouble.py", kind) as races, pytest.raises(ProgramEnded) as ended:
         races.look(original(tmp_path), 1.0)
     assert str(ended.value).startswith(ENDS[kind])
+
+
+def test_a_program_that_leaves_with_a_code_of_its_own_has_not_failed(tmp_path: Path) -> None:
+    with course("trouble.py", "quits") as races:
+        look = races.look(original(tmp_path), 1.0)
+    assert (look.is_whole, look.code, bool(look.passages)) == (True, 3, True)
+
+
+@pytest.mark.parametrize("unit", ["", OPTIMIZER])
+def test_a_program_that_leaves_with_a_code_of_its_own_is_timed(tmp_path: Path, unit: str) -> None:
+    with course("shapes/exits.py") as races:
+        leaves = Protocol(unit, 1, 1, 10 if unit else 1, 3, code=3)  # windows beyond its end
+        assert race(races, [original(tmp_path)], leaves, lambda _: True).samples.windows
+        with pytest.raises(ProgramEnded, match="the original ended with exit code 3"):
+            race(races, [original(tmp_path)], replace(leaves, code=0), lambda _: True)
+
+
+def test_a_patch_is_not_blamed_where_the_disk_is_full(tmp_path: Path) -> None:
+    with bench("shapes/exits.py", tmp_path, steps=4) as exits, pytest.raises(OSError, match="No space left on device"):
+        exits.likeness(
+            "    if step == 7:", "    if step == 2: raise OSError(28, 'No space left on device')\n    if step == 7:"
+        )
 
 
 def test_a_program_without_a_step_is_not_checkable(tmp_path: Path) -> None:

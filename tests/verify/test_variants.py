@@ -11,6 +11,7 @@ import pytest
 from perflint.engine.rule import Safety
 from perflint.project.settings import load
 from perflint.runtime.loader import cores
+from perflint.shim.counts import change
 from perflint.shim.planning import Project
 from perflint.verify.messages import OPTIMIZER, Recording
 from perflint.verify.variants import FixKey, Variants
@@ -85,6 +86,16 @@ def test_each_candidate_of_a_finding_can_be_had_by_itself_and_both_where_one_lea
         assert variants.holds(variants.with_fixes("alone", [key]), key)
     both = variants.with_fixes("both", [lifted, graphed])
     assert all(variants.holds(both, key) for key in (lifted, graphed))
+
+
+def test_what_a_first_look_at_all_fixes_has_seen_is_known_of_some_as_well(tmp_path: Path) -> None:
+    (tmp_path / "perflint.toml").touch()
+    path = shutil.copy(PROGRAMS / "evaluates.py", tmp_path)
+    variants = variants_of(tmp_path)
+    _, *seen = variants.watched().plan.files[str(path)].probes
+    ran = {change(str(path), number) for number in (0, *(number for _, number in seen))}
+    assert variants.late(ran) == variants.fixes[:1]
+    assert variants.only(variants.fixes[1:]).late(ran) == ()
 
 
 def test_workers_are_as_many_as_were_tuned(folder: Path) -> None:
