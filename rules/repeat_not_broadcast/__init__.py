@@ -4,7 +4,7 @@
 
 Reports tensors that are copied several times (`x.repeat(...)`, `repeat_interleave`, `torch.cat([x] * n)`,
 `torch.stack([x] * n)`, and `expand(...)` or `expand_as(...)` made real by `.contiguous()`, `.clone()`, `.to(...)`,
-`.cuda()` or a cast) and follows them to everything that reads them: through names, branches, views, lists and tuples,
+`.cuda()` or a cast) and follows them to everything that reads them: through names, branches and views, and
 into the functions of the file and back to their callers. There are two kinds:
 
 - *broadcast*: every reader is an elementwise operation with another tensor, which would repeat the small one by
@@ -14,9 +14,9 @@ into the functions of the file and back to their callers. There are two kinds:
 
 An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
 interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
-convolution, a recurrent, linear or embedding layer (which would copy the view again), kept in an attribute, returned to
-code in other files, or passed to anything unknown; one-time setup; tests; arrays, lists and strings; einops. What is
-expanded in one statement and moved or cast in another is reported where it is expanded.
+convolution, a recurrent, linear or embedding layer (which would copy the view again), kept in an attribute or a list,
+returned to code in other files, or passed to anything unknown; one-time setup; tests; arrays, lists and strings;
+einops. What is expanded in one statement and moved or cast in another is reported where it is expanded.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), that no count is
 negative, which `repeat` refuses and `expand` takes for the size that the axis has (unless the function handles that
