@@ -739,42 +739,6 @@ def test_a_generator_of_another_file_hands_on_the_batches_of_the_loader_that_it_
     assert lines(check(tmp_path, "blocking-copy")) == []
 
 
-MAKING = """\
-from torch.utils.data import DataLoader
-
-
-def make(train_set, test_set):
-    train_loader = DataLoader(train_set, batch_size=8, num_workers=4)
-    test_loader = DataLoader(test_set, batch_size=8, num_workers=4)
-    return train_loader, test_loader
-"""
-REWALKING = """\
-import torch
-from data import make
-
-
-def evaluate(model, loader):
-    for images, labels in loader:
-        print(model(images.cuda()), labels)
-
-
-def main(model, train_set, test_set):
-    {}
-"""
-ONCE = "loader, held_out = make(train_set, test_set)\n    evaluate(model, held_out)"
-EPOCHS = "loader, held_out = make(train_set, test_set)\n    for epoch in range(9):\n        evaluate(model, held_out)"
-ANEW = "for epoch in range(9):\n        loader, held_out = make(train_set, test_set)\n        evaluate(model, held_out)"
-
-
-@pytest.mark.parametrize(("main", "found"), [(ONCE, []), (EPOCHS, [("data.py", 6)]), (ANEW, [])])
-def test_a_loader_starts_its_workers_again_where_another_file_walks_it_in_a_loop(
-    tmp_path: Path, main: str, found: list[tuple[str, int]]
-) -> None:
-    write(tmp_path, data=MAKING, main=REWALKING.format(main))
-    at_tests = [each for each in lines(check(tmp_path, "loader-restarts-workers")) if each != ("data.py", 5)]
-    assert at_tests == found
-
-
 CLASS = """\
 import torch.utils.data
 
@@ -809,18 +773,6 @@ def test_a_class_of_another_file_is_a_loader_if_it_hands_on_what_it_is_given(
 ) -> None:
     write(tmp_path, data=CLASS.format(parameters=parameters, given=given), main=BUILDING)
     assert lines(check(tmp_path, "loader-restarts-workers")) == found
-
-
-def test_a_third_file_may_walk_the_loader_that_one_makes_and_another_hands_over_in_a_loop(tmp_path: Path) -> None:
-    helper = REWALKING[REWALKING.index("def evaluate") : REWALKING.index("def main")]
-    caller = REWALKING.replace(helper, "").replace("import torch\n", "import torch\nfrom engine import evaluate\n")
-    write(
-        tmp_path,
-        data=MAKING,
-        engine=f"import torch\n\n\n{helper}",
-        main=caller.format(EPOCHS.replace("held_out", "test_loader")),
-    )
-    assert ("data.py", 6) in lines(check(tmp_path, "loader-restarts-workers"))
 
 
 ACTING = """\

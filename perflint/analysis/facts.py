@@ -248,12 +248,11 @@ class Program(Module, ABC):
         found = self._facts.summaries.get(target) if self._context.summaries else None
         return found is not None and found.computes
 
-    def is_called(self, function: Function | None, manner: Manner, part: int | None = None) -> bool:
-        """Do other files call `function` in this manner, or use the part of its result so?"""
+    def is_called(self, function: Function | None, manner: Manner) -> bool:
+        """Do other files call `function` in this manner?"""
         name = self._names.get(function) if function is not None else None
         if name is None:
             return False
-        name = name if part is None else f"{name}.{part}"
         self.asked.manners[name] = self.asked.manners.get(name, Manner.PLAIN) | manner
         return any(name == called and manners & manner for called, manners in self._context.manners)
 

@@ -44,12 +44,10 @@ class Manner(IntFlag):
     PLAIN = 0
     QUIET = 1  # where gradients are switched off, or may be
     HANDLED = 2  # where errors that it raises are handled
-    REWALKED = 4  # for a loader that is walked again and again
-    NEEDED = 8  # for what an environment steps with, which has to be on the host
-    EVALUATED = 16  # with modules in evaluation mode
-    TRAINED = 32  # with one that is in training mode, or may be
-    CALLED = 64  # at all, or perhaps: by code that is given the function
-    WORKED = 128  # with a number of workers for loaders, of which it isn't said that they stay
+    NEEDED = 4  # for what an environment steps with, which has to be on the host
+    EVALUATED = 8  # with modules in evaluation mode
+    TRAINED = 16  # with one that is in training mode, or may be
+    CALLED = 32  # at all, or perhaps: by code that is given the function
 
 
 OF_IMPORTS = Says.COMPILES | Says.TRANSFORMS  # what holds for all that a file imports

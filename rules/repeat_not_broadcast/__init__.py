@@ -4,7 +4,7 @@
 
 Reports tensors that are copied several times (`x.repeat(...)`, `repeat_interleave`, `torch.cat([x] * n)`,
 `torch.stack([x] * n)`, and `expand(...)` or `expand_as(...)` made real by `.contiguous()`, `.clone()`, `.to(...)`,
-`.cuda()` or a cast) and follows them to everything that reads them: through names, branches, views, lists and tuples,
+`.cuda()` or a cast) and follows them to everything that reads them: through names, branches and views, and
 into the functions of the file and back to their callers. There are two kinds:
 
 - *broadcast*: every reader is an elementwise operation with another tensor, which would repeat the small one by
@@ -14,9 +14,9 @@ into the functions of the file and back to their callers. There are two kinds:
 
 An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
 interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
-convolution, a recurrent, linear or embedding layer (which would copy the view again), kept in an attribute, returned to
-code in other files, or passed to anything unknown; one-time setup; tests; arrays, lists and strings; einops. What is
-expanded in one statement and moved or cast in another is reported where it is expanded.
+convolution, a recurrent, linear or embedding layer (which would copy the view again), kept in an attribute or a list,
+returned to code in other files, or passed to anything unknown; one-time setup; tests; arrays, lists and strings;
+einops. What is expanded in one statement and moved or cast in another is reported where it is expanded.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), that no count is
 negative, which `repeat` refuses and `expand` takes for the size that the axis has (unless the function handles that
@@ -49,26 +49,22 @@ return torch.cat([context, states], dim=2)
 
 ## Fix safety
 
-`exact`: the copy becomes `expand`, a view of the same shape and values. A move or cast after it, in the same
-expression, is put before it. Results and gradients are bitwise the same. It is assumed that no hook of
-another file writes to the tensor; attributes in a file that registers hooks are left alone.
+`exact`: `repeat` becomes `expand`, a view of the same shape and values. Results and gradients are bitwise the same. It
+is assumed that no hook of another file writes to the tensor; attributes in a file that registers hooks are left alone.
 
-`rounding` where a sum may be taken in another order: matrix products and reductions over a view, and, of tensors into
-which a gradient may flow, the gradient of `torch.cat([x] * n)` and `torch.stack([x] * n)`, of a tensor that gets a new
-axis and is repeated along a second one, and of a move or cast that is put in front.
+`rounding` where a sum may be taken in another order: matrix products and reductions over a view, and the gradient of a
+tensor that gets a new axis and is repeated along a second one.
 
-`behaviour` where that cast may be one to fewer bits, and where `x.repeat(1, n, 1)` needs more axes than the file shows
-`x` to have: with fewer, the copy is of another shape and `expand(-1, n, -1)` raises. What counts is what made the
-tensor, what is done to it (`x.size(2)`, `x.sum(dim=1)`, `x[:, 0]`), and a result that fits nothing else.
+`behaviour` where `x.repeat(1, n, 1)` needs more axes than the file shows `x` to have: with fewer, the copy is of
+another shape and `expand(-1, n, -1)` raises. What counts is what made the tensor, and what is done to it
+(`x.size(2)`, `x.sum(dim=1)`, `x[:, 0]`).
 
-Not fixed where unknown code may write to the tensor while the copy is in use; where other files may get hold of the
-returned copy; where it is moved or cast before something else than an elementwise operation reads it (then the move or
-cast belongs before the repeating); where only a tensor that the copy meets suggests the size of the axis; where the
-counts are kept in a list; where `expand` needs a number of axes that can't be told; where a comment stands in the way;
-where the axis is one element of a slice, `x[:1]`, which may find none; and next to a tensor that is transposed, or may
-be where code of the file asks for the layout of the result (`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`) or
-returns it to other files of the run: there the view would give it another layout. Where only code outside of the run
-can ask for the layout, `exact` speaks of the values alone.
+Not fixed where the copy is written in another way than by `repeat`; where unknown code may write to the tensor while
+the copy is in use; where other files may get hold of the returned copy; where it is moved or cast before it is read
+(then the move or cast belongs before the repeating); where the axis is one element of a slice, `x[:1]`, which may find
+none; and next to a tensor that is transposed, or may be where code of the file asks for the layout of the result
+(`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`) or returns it to other files of the run: there the view would
+give it another layout. Where only code outside of the run can ask for the layout, `exact` speaks of the values alone.
 
 Two parameters are taken to be different tensors where all callers are in sight and give different ones. Where others
 may call, a copy of one parameter stays if the function writes to another one before it reads the copy.

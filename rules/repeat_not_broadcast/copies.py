@@ -71,21 +71,11 @@ def _interleaved(call: ast.Call, source: ast.expr, bound: Bound) -> Copy | None:
 
 
 def _counts(program: Program, arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
-    if len(arguments) == 1 and isinstance(arguments[0], ast.Name):
-        arguments = [_kept(program, arguments[0])]
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
         arguments = arguments[0].elts
     elif len(arguments) == 1 and program.value(arguments[0]).kind is not Kind.NUMBER:
         return None  # it may be a tuple
     return None if any(isinstance(each, ast.Starred) for each in arguments) else tuple(arguments)
-
-
-def _kept(program: Program, name: ast.Name) -> ast.expr:
-    """The list that a variable holds for this one use; else the variable."""
-    values = api.assigned(program, name)
-    around = program.function_of(name) or program.tree
-    alone = len(values) == 1 and len(api.occurrences(around, name.id)) == 2
-    return values[0] if alone and isinstance(values[0], ast.List | ast.Tuple) else name
 
 
 def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:

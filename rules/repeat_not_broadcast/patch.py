@@ -7,7 +7,6 @@ import ast
 from perflint import api
 from perflint.api import (
     Blocked,
-    CodeChange,
     Consumer,
     Fix,
     Kind,
@@ -27,8 +26,6 @@ from .copies import Copy
 from .proof import Repeated, is_reshaped, unproved_rank
 from .readers import is_caught, may_have_gradient, other_operands
 
-Operations = tuple[CodeChange, ...]
-
 _DEPTH = 12
 _ORDERLY = frozenset({"pointwise", "reduction", "like", "restriding", "keeping", "joining", "indexing", "same_shape"})
 _DISORDERLY: tuple[Trait, ...] = ("any_strides", "permuting", "matmul")
@@ -39,20 +36,15 @@ def patch(
 ) -> Fix:
     """The fix of a copy; raises Blocked, which says what stands in its way."""
     _check(program, copy, reading, repeated, writes)
-    safety = _safety(program, shapes, copy, reading, repeated)
-    cast = _cast(program, copy)
-    proviso = ""
-    if cast is not None:
-        safety = max(safety, _safety_of_cast(program, copy, cast), key=list(Safety).index)
-        proviso = ", which sums gradients in the type of the cast" if safety is Safety.BEHAVIOUR else ""
-    if copy.form == "expanded":
-        return _unmade(program, copy, cast, safety, proviso)
-    needed = unproved_rank(program, shapes, copy, reading)
-    proviso += f", where the tensor has {needed} axes" if needed else ""
-    operations = _rewritten(program, copy, cast, shapes.shape(copy.source).rank)
-    title = f"{'move or cast first, then ' if cast is not None else ''}use expand, which makes a view"
-    safety = Safety.BEHAVIOUR if needed else safety
-    return Fix(f"{title}{proviso}", safety, api.rewrite(program, *operations))
+    assert copy.counts is not None and isinstance(copy.call.func, ast.Attribute)
+    rank, needed = shapes.shape(copy.source).rank, unproved_rank(shapes, copy)
+    safety = Safety.BEHAVIOUR if needed else _safety(program, shapes, copy, reading, repeated)
+    proviso = f", where the tensor has {needed} axes" if needed else ""
+    new = 0 if rank is None else len(copy.counts) - rank  # axes that the source lacks keep their 1
+    ones = [count for position, count in enumerate(copy.counts) if api.integer(count) == 1 and position >= new]
+    view = Replace(copy.call.func, api.expression("{x}.expand", x=copy.source))
+    kept = [Replace(count, api.number(-1)) for count in ones]
+    return Fix(f"use expand, which makes a view{proviso}", safety, api.rewrite(program, view, *kept))
 
 
 def _check(program: Program, copy: Copy, reading: Reading, repeated: Repeated, writes: list[Write]) -> None:
@@ -67,39 +59,14 @@ def _check(program: Program, copy: Copy, reading: Reading, repeated: Repeated, w
         raise Blocked("a negative count raises an error here, which is handled; a view has another use for it")
     if reading.shown:
         raise Blocked("other files may get hold of it, and write to it or reshape it")
-    if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
-        raise Blocked("a move or cast after it writes it out all the same: move or cast it before, then repeat")
+    if reading.converted:
+        raise Blocked("a move or cast writes it out all the same: move or cast first, then expand")
     if is_reshaped(program, copy):
         raise Blocked("a tensor is given another shape in place on the way, so that its axes are not sure")
     if not repeated.sure:
         raise Blocked("whether the tensor lacks these axes, or has them with size 1, is not known here")
-
-
-def _cast(program: Program, copy: Copy) -> ast.Call | None:
-    """The move or cast, in the same expression, of what is repeated: that writes it out in any case."""
-    if copy.form == "expanded" and converts(_method(copy.call)):
-        return copy.call
-    method = program.parent(copy.call)
-    around = program.parent(method) if isinstance(method, ast.Attribute) and converts(method.attr) else None
-    return around if isinstance(around, ast.Call) and around.func is method else None
-
-
-def _method(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
-
-
-def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety, proviso: str) -> Fix:
-    """`x.expand(...).contiguous()` -> `x.expand(...)`; `x.expand(...).to(d)` -> `x.to(d).expand(...)`."""
-    assert isinstance(copy.source, ast.Call)
-    _check_comments(program, _receiver(copy.call), cast or copy.call)
-    if cast is None:
-        return Fix("keep the view", safety, api.rewrite(program, *_without(copy.call)))
-    if program.statement_of(copy.source) is not program.statement_of(cast):
-        raise Blocked("it is expanded in another statement: move or cast it there, before it is expanded")
-    written_out = _without(copy.call) if cast is not copy.call else ()
-    source = _receiver(copy.source)
-    in_front = (Replace(source, _as_cast(source, cast)), *_without(cast))
-    return Fix(f"move or cast before it is expanded{proviso}", safety, api.rewrite(program, *written_out, *in_front))
+    if copy.form != "repeat":
+        raise Blocked("only what is written as `repeat` is rewritten")
 
 
 def _safety(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Safety:
@@ -111,90 +78,8 @@ def _safety(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repe
             repeated.positions != (0,) or not shapes.shape(consumer.operand).size(0).startswith("x")
         ):
             return Safety.ROUNDING
-    reordered = copy.form in ("cat", "stack") or (repeated.new and len(repeated.positions) > 1)
+    reordered = repeated.new and len(repeated.positions) > 1
     return Safety.ROUNDING if reordered and may_have_gradient(program, copy) else Safety.EXACT
-
-
-def _safety_of_cast(program: Program, copy: Copy, cast: ast.Call) -> Safety:
-    """The gradient of the repeating is summed after the cast, which may be to a narrower type."""
-    if not may_have_gradient(program, copy):
-        return Safety.EXACT
-    return Safety.BEHAVIOUR if _may_narrow(program, cast, _method(cast)) else Safety.ROUNDING
-
-
-def _may_narrow(program: Program, call: ast.Call, name: str) -> bool:
-    if name not in ("to", "type"):
-        return name == "type_as" or api.torch_does(name, "narrowing")
-    given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg in ("dtype", "other"))]
-    return any(not _is_device(program, each) for each in given if not isinstance(each, ast.Constant))
-
-
-def _is_device(program: Program, node: ast.expr) -> bool:
-    called = node.func if isinstance(node, ast.Call) else node
-    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-    return program.value(node).kind is Kind.STRING or any(word in name.lower() for word in ("dev", "cuda", "gpu"))
-
-
-def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> Operations:
-    if copy.counts is None:
-        raise Blocked("the counts are in a list")
-    if cast is not None:
-        _check_comments(program, copy.call, cast)
-    is_repeat = copy.form == "repeat"
-    asks_for_shape = copy.form == "stack" and copy.axis == 0 and isinstance(copy.source, ast.Name)
-    if rank is None and not is_repeat and not asks_for_shape:
-        raise Blocked("how many axes the tensor has is not known here")
-    if is_repeat:
-        return (*_renamed(copy, cast, len(copy.counts) if rank is None else rank), *_without(cast))
-    if api.comments(program, *program.span(copy.call)):
-        raise Blocked("there is a comment inside the call")
-    return (Replace(copy.call, _spelled(program, copy, _as_cast(copy.source, cast), rank)), *_without(cast))
-
-
-def _renamed(copy: Copy, cast: ast.Call | None, rank: int) -> Operations:
-    """`repeat(1, n)` -> `expand(-1, n)`; axes that the source lacks keep their 1."""
-    assert copy.counts is not None and isinstance(copy.call.func, ast.Attribute)
-    new = len(copy.counts) - rank
-    ones = [count for position, count in enumerate(copy.counts) if api.integer(count) == 1 and position >= new]
-    view = api.expression("{x}.expand", x=_as_cast(copy.call.func.value, cast))
-    return Replace(copy.call.func, view), *(Replace(count, api.number(-1)) for count in ones)
-
-
-def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -> ast.expr:
-    assert copy.counts is not None
-    count = copy.counts[0]
-    if program.value(count).kind is not Kind.NUMBER or copy.axis is None:
-        raise Blocked("it is not known that the count is a number and which axis is meant")
-    if rank is None:
-        return api.expression("{x}.expand({n}, *{y}.shape)", x=source, n=count, y=copy.source)
-    axes = rank + (copy.form == "stack")
-    if not -axes <= copy.axis < axes:
-        raise Blocked("it is not known that the count is a number and which axis is meant")
-    sizes = [api.number(-1)] * axes
-    sizes[copy.axis] = count
-    template = "{x}.unsqueeze({axis}).expand({*sizes})" if copy.form == "stack" else "{x}.expand({*sizes})"
-    return api.expression(template, x=source, axis=copy.axis, sizes=sizes)
-
-
-def _without(call: ast.Call | None) -> Operations:
-    return (Replace(call, _receiver(call)),) if call is not None else ()
-
-
-def _receiver(call: ast.Call) -> ast.expr:
-    assert isinstance(call.func, ast.Attribute)
-    return call.func.value
-
-
-def _as_cast(source: ast.expr, cast: ast.Call | None) -> ast.expr:
-    if cast is None:
-        return source
-    assert isinstance(cast.func, ast.Attribute)
-    return api.call_like(cast, api.expression("{x}.{name}", x=source, name=cast.func.attr))
-
-
-def _check_comments(program: Program, inner: ast.expr, outer: ast.expr) -> None:
-    if api.comments(program, program.span(inner)[1], program.span(outer)[1]):
-        raise Blocked("there is a comment inside the call")
 
 
 def lays_out_differently(program: Program, copy: Copy, reading: Reading) -> bool:

@@ -10,7 +10,7 @@ from perflint import api
 from perflint.api import Consumer, Program, Reading, Role, Shape, Shapes
 
 from .copies import Copy
-from .readers import is_elementwise, other_operands
+from .readers import is_elementwise
 
 _DEPTH = 4
 
@@ -36,7 +36,7 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     if copy.form in ("interleave", "cat"):
         return Repeated((copy.axis,), new=False) if copy.axis is not None and shape.size(copy.axis) == "1" else None
     if copy.counts is None:
-        return Repeated((0,), new=False) if filled_in_turn(program, copy) else None
+        return None
     counts = copy.counts
     repeated = [position for position, count in enumerate(counts) if api.integer(count) != 1]
     if all(shapes.size(counts[position]) == "1" for position in repeated):
@@ -49,10 +49,7 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     ]
     new = min(ranks, default=0) < len(counts)
     unproved = [position for position in unproved if not result_shows(program, shapes, reading, counts[position])]
-    if not unproved:
-        return Repeated(tuple(repeated), new, sure=not _is_sliced(program, shapes, copy.source))
-    suggested = (result_suggests(program, shapes, reading, counts[position], loosely=True) for position in unproved)
-    return Repeated(tuple(repeated), new, sure=False) if all(suggested) else None
+    return None if unproved else Repeated(tuple(repeated), new, sure=not _is_sliced(program, shapes, copy.source))
 
 
 def is_reshaped(program: Program, copy: Copy) -> bool:
@@ -94,28 +91,13 @@ def _takes_one(index: ast.Slice) -> bool:
     return lower == -1 if index.upper is None else upper is not None and upper - lower == 1
 
 
-def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> int:
-    """The axes that the source needs for its counts of 1 to stand for axes that exist; 0 where it surely has them.
-
-    With fewer, a repeated axis that is known to have size 1 may be another one. That speaks against it where the result
-    shows the size of the axis, unless that other one happens to have size 1, too.
-    """
-    shape = shapes.shape(copy.source)
-    if copy.form != "repeat" or copy.counts is None or shape.rank is not None:
+def unproved_rank(shapes: Shapes, copy: Copy) -> int:
+    """The axes that the source needs for its counts of 1 to stand for axes that exist; 0 where it surely has them."""
+    if copy.form != "repeat" or copy.counts is None or shapes.shape(copy.source).rank is not None:
         return 0
-    numbers = [api.integer(count) for count in copy.counts]
-    needed = len(numbers) - numbers.index(1) if 1 in numbers else 0
-    ranks = range(max(1, shapes.least(copy.source)), needed)
-    shown = [
-        position
-        for position, count in enumerate(copy.counts)
-        if ranks
-        and numbers[position] != 1
-        and all(_is_single(shape, position, len(numbers), rank) for rank in range(needed, len(numbers) + 1))
-        and (result_shows(program, shapes, reading, count) or result_suggests(program, shapes, reading, count))
-    ]
-    refuted = all(any(not _is_single(shape, position, len(numbers), rank) for position in shown) for rank in ranks)
-    return 0 if refuted else needed
+    existing = next((position for position, count in enumerate(copy.counts) if api.integer(count) == 1), None)
+    needed = len(copy.counts) - existing if existing is not None else 0
+    return needed if shapes.least(copy.source) < needed else 0
 
 
 def _is_below_one(program: Program, count: ast.expr) -> bool:
@@ -144,32 +126,6 @@ def result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.
         _joins(program, shapes, consumer, symbol) or _fills(program, shapes, consumer, symbol)
         for consumer in reading.consumers
     )
-
-
-def result_suggests(
-    program: Program, shapes: Shapes, reading: Reading, count: ast.expr, *, loosely: bool = False
-) -> bool:
-    """Does it meet, element by element, a tensor whose size on that axis is the count: unless that is 1, it is so.
-
-    `loosely`: of a tensor with nobody knows how many axes, these are taken to be as many as the copy has.
-    """
-    symbol = shapes.size(count)
-    for consumer in reading.consumers if symbol else ():
-        rank = shapes.shape(consumer.operand).rank or 0
-        axes = _repeated_axes(shapes, consumer, symbol)
-        if axes:
-            others = _met(program, consumer) if consumer.role is Role.ELEMENTWISE else _index(consumer)
-            leaves = [part for other in others for part in _leaves(program, other)]
-            places = [place for axis in axes for place in ((axis, axis + rank) if loosely else (axis,))]
-            if any(_has(shapes, leaf, place, symbol) for leaf in leaves for place in places):
-                return True
-    return False
-
-
-def _has(shapes: Shapes, tensor: ast.expr, axis: int, symbol: str) -> bool:
-    """Is that axis of that size: counted from the back, or from the front where the rank is unknown?"""
-    shape = shapes.shape(tensor)
-    return (axis < 0 or shape.rank is None) and shape.size(axis) == symbol
 
 
 def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]:
@@ -208,25 +164,6 @@ def _fills(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) ->
     return any(shapes.shape(target).size(axis) == symbol for axis in axes)
 
 
-def _met(program: Program, consumer: Consumer) -> Iterator[ast.expr]:
-    """The tensors with which the copy, or what comes of it in the same expression, is combined."""
-    yield from other_operands(consumer)
-    child = consumer.node
-    for around in _elementwise_around(program, consumer):
-        if around is not child and isinstance(child, ast.expr):
-            yield from other_operands(Consumer(around, child, Role.ELEMENTWISE))
-        child = around
-
-
-def _index(consumer: Consumer) -> Iterator[ast.expr]:
-    """What `gather` takes from the copy: no more along its other axes than there is."""
-    call = consumer.node
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "gather"):
-        return
-    if consumer.operand in (call.func.value, *call.args[:1]):
-        yield from [each.value for each in call.keywords if each.arg == "index"] or call.args[-1:]
-
-
 def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AST]:
     """The elementwise operations around the one that reads the copy, each taking the last one's result."""
     node: ast.AST | None = consumer.node
@@ -236,54 +173,3 @@ def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AS
         if isinstance(parent, ast.Attribute) and isinstance(program.parent(parent), ast.Call):
             parent = program.parent(parent)
         node = parent
-
-
-def _leaves(program: Program, node: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr]:
-    yield node
-    parts = [node.left, node.right] if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult) else []
-    if isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:
-        parts = values
-    for each in parts if depth else ():
-        yield from _leaves(program, each, depth - 1)
-
-
-def filled_in_turn(program: Program, copy: Copy) -> bool:
-    """Is it `x.view(sizes).repeat(counts)`, with `sizes[1:] = [1] * n` and `counts[0] = 1`, or the other way round?"""
-    view = copy.source
-    if not (
-        isinstance(view, ast.Call)
-        and isinstance(view.func, ast.Attribute)
-        and view.func.attr in ("view", "reshape")
-        and len(view.args) == 1
-    ):
-        return False
-    sizes, counts = view.args[0], copy.call.args[-1]
-    function = program.function_of(copy.call)
-    if not isinstance(sizes, ast.Name) or not isinstance(counts, ast.Name) or function is None:
-        return False
-    ones = [_ones(function, name.id) for name in (sizes, counts)]
-    if None in ones:
-        return False
-    fronts = sorted(ones, key=lambda part: part != "front")
-    return fronts == ["front", "back"]
-
-
-def _ones(function: ast.AST, name: str) -> str | None:
-    """Which part of the list is filled with ones: "front" is [0], "back" is [1:]; None for anything else."""
-    found = [
-        statement for statement in ast.walk(function)
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
-        and isinstance(statement.targets[0].value, ast.Name) and statement.targets[0].value.id == name
-    ]  # fmt: skip
-    if len(found) != 1 or not isinstance(found[0].targets[0], ast.Subscript):
-        return None
-    index, value = found[0].targets[0].slice, found[0].value
-    if api.integer(index) == 0 and api.integer(value) == 1:
-        return "front"
-    is_tail = (
-        isinstance(index, ast.Slice) and api.integer(index.lower) == 1 and index.upper is None and index.step is None
-    )
-    if not is_tail or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
-        return None
-    is_one = isinstance(value.left, ast.List) and [api.integer(each) for each in value.left.elts] == [1]
-    return "back" if is_one else None

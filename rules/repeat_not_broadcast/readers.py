@@ -19,7 +19,6 @@ from perflint.api import (
     Role,
     Shapes,
     Write,
-    is_view,
 )
 
 from .copies import MATERIALISING, Copy
@@ -124,8 +123,8 @@ def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
     """
     assert isinstance(copy.call.func, ast.Attribute)
     name = copy.call.func.attr
-    if name == "long":
-        return not _counts_up(program, copy.source)
+    if name == "long":  # most integers have that type
+        return False
     if name in MATERIALISING or not api.torch_does(name, "to_device"):
         return True
     assert isinstance(copy.source, ast.Call) and isinstance(copy.source.func, ast.Attribute)
@@ -139,30 +138,6 @@ def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
         and not _is_device(program, copy.call)
         and not api.path_of(_base(copy.source)).startswith("self.")
     )
-
-
-def _keeps_integers(method: str) -> bool:
-    operation = api.torch_method(method)
-    return is_view(method) or method in ("cuda", "long") or (operation is not None and operation.does("view"))
-
-
-def _counts_up(program: Program, node: ast.expr) -> bool:
-    """Is it a view of what torch.arange or randperm makes, which are integers of 64 bits unless told otherwise?"""
-    for _ in range(_DEPTH):
-        if isinstance(node, ast.Subscript):
-            node = node.value
-        elif isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:
-            node = values[0]
-        elif not isinstance(node, ast.Call):
-            return False
-        elif program.qualified(node.func) in ("torch.arange", "torch.randperm"):
-            fractions = any(isinstance(getattr(each, "value", None), float) for each in node.args)
-            return not fractions and all(keyword.arg != "dtype" for keyword in node.keywords)
-        elif isinstance(node.func, ast.Attribute) and _keeps_integers(node.func.attr):
-            node = node.func.value
-        else:
-            return False
-    return False
 
 
 def _is_device(program: Program, call: ast.Call) -> bool:
@@ -204,29 +179,8 @@ def shown_writes(program: Program, copy: Copy, reading: Reading) -> list[Write]:
 
 
 def may_have_gradient(program: Program, copy: Copy) -> bool:
-    value = program.value(copy.source)
-    if value.dtype in ("bool", "int") or program.grad_mode(copy.call, callers=False) is api.GradMode.OFF:
-        return False
-    return not _is_constant(program, copy.source, _DEPTH)
-
-
-def _is_constant(program: Program, node: ast.expr, depth: int) -> bool:
-    if isinstance(node, ast.Name) and depth:
-        values = api.assigned(program, node)
-        return bool(values) and all(_is_constant(program, each, depth - 1) for each in values)
-    if isinstance(node, ast.Subscript):
-        return _is_constant(program, node.value, depth)
-    found = api.operation(program, node)
-    if found is None:
-        return False
-    if found.tensor is None:
-        return not any(keyword.arg == "requires_grad" for keyword in found.call.keywords)
-    is_method = isinstance(found.call.func, ast.Attribute) and found.tensor is found.call.func.value
-    others = [] if found.name == "expand_as" else found.arguments
-    alone = (
-        is_method and not found.does.in_place and not any(program.value(each).kind is Kind.TENSOR for each in others)
-    )
-    return alone and _is_constant(program, found.tensor, depth)
+    is_off = program.grad_mode(copy.call, callers=False) is api.GradMode.OFF
+    return not is_off and program.value(copy.source).dtype not in ("bool", "int")
 
 
 def is_caught(program: Program, copy: Copy) -> bool:

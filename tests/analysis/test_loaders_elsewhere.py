@@ -1,4 +1,4 @@
-"""What a file tells a function of another one that makes its loaders: to pin their batches, and how many workers."""
+"""What a file tells a function of another one that makes its loaders: to pin their batches."""
 
 from __future__ import annotations
 
@@ -53,11 +53,6 @@ def test_a_batch_is_pinned_where_the_function_that_makes_the_loader_is_told_so(
     imported: str, kwargs: str, is_pinned: bool
 ) -> None:
     assert bool(_lines("train.py", "blocking-copy", imported, kwargs)) is is_pinned
-
-
-@pytest.mark.parametrize(("kwargs", "lines"), [(PINNED, [5, 6, 8]), ('{"num_workers": 0}', []), (KEPT, []), ("{}", [])])
-def test_workers_that_a_caller_asks_for_start_again_in_every_epoch(kwargs: str, lines: list[int]) -> None:
-    assert _lines("data.py", "loader-restarts-workers", "make_loaders", kwargs) == lines
 
 
 def _lines(path: str, rule: str, imported: str, kwargs: str) -> list[int]:

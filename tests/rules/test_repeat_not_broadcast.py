@@ -260,7 +260,7 @@ def test_an_axis_that_the_source_lacks_keeps_its_count_of_one() -> None:
         ("return y[0] * (1 - x).unsqueeze(-1).repeat(1, 1, n)", Safety.BEHAVIOUR),
         ("return y + x.unsqueeze(1).repeat(1, n, 1) + x.size(1)", Safety.EXACT),
         ("return y + x.unsqueeze(1).repeat(1, n, 1) + x.sum(dim=1)", Safety.EXACT),
-        ("y = y.view(4, n, 8)\nreturn y + x.unsqueeze(1).repeat(1, n, 1)", Safety.EXACT),
+        ("y = y.view(4, n, 8)\nreturn y + x.unsqueeze(1).repeat(1, n, 1)", Safety.BEHAVIOUR),
         ("y = y.view(4, 8, n)\nreturn y + x.unsqueeze(-1).repeat(1, 1, n)", Safety.BEHAVIOUR),
         ("if y.dim() > 2:\n    n = x.size(1)\nreturn y + x.unsqueeze(1).repeat(1, n, 1)", Safety.BEHAVIOUR),
     ],

@@ -24,7 +24,6 @@ from perflint.syntax.walk import (
     Function,
     method_of,
     own_nodes,
-    path_of,
     returned_values,
 )
 
@@ -186,7 +185,7 @@ class Datasets:
             return Source(bool(made), on_device=moved)
         fixed = name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
         may_draw = not fixed or any(self._argument_may_draw(argument) for argument in arguments_of(origin))
-        return Source(may_draw, self._pickling.lambda_in(arguments_of(origin)), _is_iterable(name))
+        return Source(may_draw, self._pickling.within(arguments_of(origin)), _is_iterable(name))
 
     def _made_elsewhere(self, tensor: ast.expr) -> Iterator[ast.Call]:
         if not self._program.value(tensor).sure or self._program.value(tensor).kind is not Kind.TENSOR:
@@ -238,21 +237,18 @@ class Datasets:
 
     def _own_dataset(self, call: ast.Call, node: ast.ClassDef) -> Source:
         program = self._program
-        if inside := self._pickling.defined_inside(node):
-            return Source(obstacle=f"the class {node.name} is defined {inside}, so that workers cannot unpickle it")
         bases = (base for each in program.lineage(node) for base in program.base_names(each))
         walks_itself = method_of(node, "__iter__") and not method_of(node, "__getitem__")
         if walks_itself or any(map(_is_iterable, bases)):
             return Source(is_iterable=True)
         functions = self._residence.run_by_items(node)
         if not functions:
-            return Source(obstacle=self._pickling.lambda_in(arguments_of(call)))
+            return Source(obstacle=self._pickling.within([call]) or self._pickling.within(arguments_of(call)))
         getitem = functions[0]
         moved = self._residence.uses_device(functions)
         tensors = (contains_tensor(program.value(each)) for each in returned_values(getitem))
         resident = any(each is not None and each.on_device and each.sure for each in tensors)
-        held = [each for function in functions for each in own_nodes(function) if path_of(each).startswith("self.")]
-        obstacle = self._pickling.lambda_in([*arguments_of(call), *held]) or self._pickling.kept_by(node)
+        obstacle = self._pickling.within(arguments_of(call)) or self._pickling.kept_by(node)
         obstacle = obstacle or self._private_write(getitem, "it", "is read")
         if moved:
             obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"
@@ -272,13 +268,8 @@ class Datasets:
 
     def _callback_obstacle(self, name: str, callback: ast.expr | None) -> str:
         for origin in self._origins.of(callback) if callback is not None else ():
-            if isinstance(origin, ast.Lambda):
-                return f"{name} is a lambda, which cannot be pickled for workers"
-            if isinstance(origin, ast.FunctionDef) and self._program.function_of(origin) is not None:
-                return f"{name} is {origin.name}(), defined inside a function, so that workers cannot unpickle it"
-            made = self._program.value(origin.func).node if isinstance(origin, ast.Call) else None
-            if isinstance(made, ast.ClassDef) and (inside := self._pickling.defined_inside(made)):
-                return f"{name} is of the class {made.name}, defined {inside}, so that workers cannot unpickle it"
+            if reason := self._pickling.within([origin]):
+                return reason
             if isinstance(origin, FUNCTIONS) and self._residence.uses_device([origin]):
                 return f"{name} uses the device, which a forked worker cannot"
         functions = self._callees.of(callback) if callback is not None and name == "collate_fn" else ()

@@ -12,7 +12,7 @@ from functools import cached_property
 from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.links import LOADERS, Manner
+from perflint.analysis.links import LOADERS
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import bind, keyword_of
 from perflint.syntax.walk import Function, is_false, last_name, method_of, own_nodes, path_of, receiver_of
@@ -44,9 +44,6 @@ class State(Enum):
     CHOICE = "choice"  # off unless the user of the program, or a caller, says otherwise
     ON = "on"  # a value that is not off, or not known to be
     UNKNOWN = "unknown"  # arguments come in that cannot be seen
-
-
-_OF_WORKERS = {"num_workers": State.ON, "persistent_workers": State.ABSENT}  # as `Manner.WORKED` tells
 
 
 @dataclass(frozen=True)
@@ -177,7 +174,7 @@ class Loaders:
             return Setting(state, expression, certain)
         if any(isinstance(argument, ast.Starred) for argument in call.args[: offset + _PARAMETERS.index(name) + 1]):
             return Setting(State.UNKNOWN)
-        spread = [self._spread(each.value, name) for each in call.keywords if each.arg is None]
+        spread = [self._in_mapping(self._program.value(each.value), name) for each in call.keywords if each.arg is None]
         preset = self._program.value(call.func).item  # functools.partial's
         if preset is not None and preset.kind is Kind.MAPPING:
             spread.append(self._in_mapping(preset, name))
@@ -186,19 +183,6 @@ class Loaders:
             if state in states:
                 return Setting(state, certain=False)
         return Setting(State.ABSENT)
-
-    def _spread(self, node: ast.expr, name: str) -> Setting:
-        found = self._in_mapping(self._program.value(node), name)
-        if found.state is State.UNKNOWN and name in _OF_WORKERS and self._is_handed_workers(node):
-            return Setting(_OF_WORKERS[name])
-        return found
-
-    def _is_handed_workers(self, node: ast.expr) -> bool:
-        """Is it what a function hands on of its keywords, which other files give a number of workers?"""
-        function = self._program.function_of(node)
-        rest = function.args.kwarg if function is not None else None
-        is_rest = isinstance(node, ast.Name) and rest is not None and node.id == rest.arg
-        return is_rest and function is not None and self._program.is_called(function, Manner.WORKED)
 
     def _in_mapping(self, value: Value, name: str) -> Setting:
         if value.kind is not Kind.MAPPING or value.items is None:

@@ -178,65 +178,51 @@ _HANDLES = frozenset(
 )
 
 
+_HOLDING = re.compile(r"torchvision\.transforms\b.*|collections\.defaultdict|functools\.partial")  # what it is given
+
+
 class Pickling:
-    """The obstacles, in words, of one program's datasets; empty where there is none."""
+    """Tells, in words, what workers that are spawned could not unpickle, or share; empty where there is nothing."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._origins = program.get(Origins)
 
-    def defined_inside(self, node: ast.AST) -> str:
-        """Where a class is defined that workers can't import; empty where they can."""
-        if self._program.function_of(node) is not None:
-            return "inside a function"
-        return "under the main guard" if any(map(is_main_guard, self._program.ancestors(node))) else ""
-
     def kept_by(self, node: ast.ClassDef) -> str:
-        return self._handle(node) or self._lambda(node)
-
-    def _handle(self, node: ast.ClassDef) -> str:
+        """What the constructor of a class keeps, or that workers can't import the class itself."""
         init = method_of(node, "__init__")
-        for each in ast.walk(init) if init is not None else ():
-            for target, value in bindings_of(each):
-                while isinstance(value, ast.Subscript):  # a part of it
-                    value = value.value
-                names = {self._program.qualified(made.func) for made in self._origins.calls(value)}
-                if isinstance(target, ast.Attribute) and names & _HANDLES:
-                    return f"{node.name} keeps an open file in self.{target.attr}, which workers cannot share"
-        return ""
+        bindings = [pair for each in ast.walk(init) for pair in bindings_of(each)] if init is not None else []
+        kept = [value for target, value in bindings if path_of(target).startswith("self.")]
+        names = {self._program.qualified(made.func) for each in kept for made in self._origins.calls(_whole(each))}
+        opened = f"{node.name} keeps an open file, which workers cannot share" if names & _HANDLES else ""
+        return self._unknown_to_workers(node) or opened or self.within(kept)
 
-    def _lambda(self, node: ast.ClassDef) -> str:
-        """A lambda that an attribute keeps, alone or in a container, be it read by items or not."""
-        for each in ast.walk(node):
-            for target, value in bindings_of(each):
-                parts = [value] if path_of(target).startswith("self.") else []
-                for part in parts:
-                    if isinstance(part, ast.Lambda):
-                        return f"{node.name} keeps a lambda, which cannot be pickled for workers"
-                    is_factory = isinstance(part, ast.Call) and name_called(part) in ("defaultdict", "partial")
-                    if isinstance(part, ast.Dict | ast.List | ast.Tuple | ast.Set | ast.IfExp) or is_factory:
-                        parts += [inner for inner in ast.iter_child_nodes(part) if isinstance(inner, ast.expr)]
-        return ""
+    def within(self, nodes: Iterable[ast.AST], depth: int = 3) -> str:
+        parts = (origin for node in nodes for origin in self._origins.of(node))
+        return next(filter(None, (self._of_origin(each, depth) for each in parts)), "")
 
-    def lambda_in(self, nodes: Iterable[ast.AST]) -> str:
-        for node in nodes:
-            for part in self._nested_origins(node):
-                if isinstance(part, ast.Lambda):
-                    return "a lambda in the dataset cannot be pickled for workers"
-                if isinstance(part, ast.FunctionDef) and self._program.function_of(part) is not None:
-                    return f"{part.name}() is defined inside a function, so that workers cannot unpickle it"
-        return ""
+    def _of_origin(self, origin: ast.AST, depth: int) -> str:
+        if isinstance(origin, ast.Lambda):
+            return "a lambda cannot be pickled for workers"
+        made = self._program.value(origin.func).node if isinstance(origin, ast.Call) else origin
+        if isinstance(made, ast.ClassDef | ast.FunctionDef) and (reason := self._unknown_to_workers(made)):
+            return reason
+        holds = isinstance(origin, ast.Call) and _HOLDING.fullmatch(self._program.qualified(origin.func))
+        is_display = isinstance(origin, ast.List | ast.Tuple | ast.Dict | ast.Set | ast.IfExp)
+        parts = arguments_of(origin) if holds and isinstance(origin, ast.Call) else []
+        parts += [each for each in ast.iter_child_nodes(origin) if isinstance(each, ast.expr)] if is_display else []
+        return self.within(parts, depth - 1) if depth else ""
 
-    def _nested_origins(self, node: ast.AST, depth: int = 3) -> Iterator[ast.AST]:
-        for origin in self._origins.of(node):
-            yield origin
-            if isinstance(origin, ast.Call) and depth and "transforms" in self._program.qualified(origin.func):
-                for argument in arguments_of(origin):
-                    for each in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
-                        yield from self._nested_origins(each, depth - 1)
-            elif isinstance(origin, ast.List | ast.Tuple) and depth:
-                for each in origin.elts:
-                    yield from self._nested_origins(each, depth - 1)
+    def _unknown_to_workers(self, node: ast.ClassDef | ast.FunctionDef) -> str:
+        is_guarded = any(map(is_main_guard, self._program.ancestors(node)))
+        where = "inside a function" if self._program.function_of(node) else "under the main guard" if is_guarded else ""
+        return f"{node.name} is defined {where}, so that workers cannot unpickle it" if where else ""
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
 
 
 # State of the process, which differs in a worker, and effects outside of it.

@@ -12,8 +12,6 @@ from perflint.analysis.data.iteration import WRAPS, Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, State
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.links import Manner
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import Loop, integer, path_of, returned_values
@@ -52,8 +50,7 @@ def restarts(program: Program, loader: LoaderCall) -> Restarts:
     handed = [each for each in _handed(program, made) if _loops(program, each, makers)]
     found = ((walk, each) for walk in (*walks, *handed) for each in _loops(program, walk, makers))
     loops = dict.fromkeys(each for walk, each in found if _hands(program, each, walk, made))
-    is_for_training = not walks and not loops and _is_for_training(program, loader)
-    is_elsewhere = is_for_training or (not loops and _is_rewalked(program, made))
+    is_elsewhere = not walks and not loops and _is_for_training(program, loader)
     return Restarts(tuple(loops), tuple(handed), is_elsewhere)
 
 
@@ -103,48 +100,6 @@ def _given(program: Program) -> Iterator[tuple[ast.Call, ast.expr]]:
 def _may_walk(program: Program, call: ast.Call) -> bool:
     name = program.qualified(call.func) or path_of(call.func)
     return program.callee(call) is None and not _KEEPING.search(name) and not WRAPS.fullmatch(name)
-
-
-def rewalked(program: Program) -> Iterator[str]:
-    """The functions of other files that make loaders which this one walks again and again, outside of what made them.
-
-    Each with the place of the loader in what it gives, if that is a tuple.
-    """
-    walks: list[tuple[ast.AST, ast.expr]] = [(each, each.iter) for each in program.of_type(ast.For)]
-    for walk, walked in (*walks, *_given(program)):
-        makers = _makers(program, walked) if program.value(walked).kind is Kind.LOADER else set[str]()
-        if makers and isinstance(walk, ast.Call) and not _may_walk(program, walk):
-            continue
-        for maker in makers:
-            made = [call for call in program.of_type(ast.Call) if _makes(program, call, maker)]
-            if not {*loops_around(program, walk)} <= {loop for call in made for loop in loops_around(program, call)}:
-                yield maker
-
-
-def _makers(program: Program, loader: ast.expr) -> set[str]:
-    bound = program.get(Flow).definitions(loader) if isinstance(loader, ast.Name) else ()
-    owners = (program.value(each).owner for each in (loader, *bound))
-    return {each.name for each in owners if each is not None}
-
-
-def _makes(program: Program, call: ast.Call, maker: str) -> bool:
-    return any(f"{maker}.".startswith(f"{each}.") for each in program.targets(call))
-
-
-def _is_rewalked(program: Program, made: ast.Call) -> bool:
-    """Does another file walk again and again what a function of this one makes by the call, and by no other?"""
-    origins = program.get(Origins)
-    for function in program.of_type(ast.FunctionDef):
-        returned = returned_values(function)
-        for value in returned if len(returned) == 1 else filter(_is_tuple, returned):
-            for part, each in enumerate(value.elts) if isinstance(value, ast.Tuple) else [(None, value)]:
-                if origins.calls(each) == [made] and program.is_called(function, Manner.REWALKED, part):
-                    return True
-    return False
-
-
-def _is_tuple(node: ast.expr) -> bool:
-    return isinstance(node, ast.Tuple)
 
 
 def _is_for_training(program: Program, loader: LoaderCall) -> bool:

@@ -35,13 +35,12 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Reading:
-    """All that happens to a tensor; `measured`: its shape is asked for; `converted`: moved, or cast, on the way.
+    """All that happens to a tensor; `converted`: it is moved, or cast, on the way.
 
     `shown`: code in other files may get hold of it, too.
     """
 
     consumers: tuple[Consumer, ...]
-    measured: bool
     converted: bool
     shown: bool
 

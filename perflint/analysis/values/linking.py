@@ -10,9 +10,8 @@ from dataclasses import replace
 from perflint.analysis.autograd.effects import Effects, is_loss
 from perflint.analysis.autograd.graph_use import drops_graph, needs_gradients
 from perflint.analysis.call_graph import CallGraph, handlers_in_file, overridden, says_nothing
-from perflint.analysis.data.loaders import Loaders, State
+from perflint.analysis.data.loaders import Loaders
 from perflint.analysis.data.origins import edits_of
-from perflint.analysis.data.restarts import rewalked
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.facts import Program
 from perflint.analysis.found import GradMode, Heat
@@ -30,7 +29,6 @@ from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameter
 from perflint.syntax.walk import path_of
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool")  # without one of them, nothing starts processes
-_STAYING = "persistent_workers"
 _DEPTH = 3  # of calls through which an action is followed
 
 
@@ -65,7 +63,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
         edits=edits_of(program),
         edit_queries=tuple(sorted(program.asked.edits)),
         rebinds=rebinds_of(program),
-        manners=_manners(program, context, reaching, heats),
+        manners=_manners(program, reaching, heats),
         manner_queries=_manner_queries(program, context),
         module_queries=tuple(sorted({*program.asked.modules, *context.modules})),
         hands_on=tuple(_handed_on(program)),
@@ -206,9 +204,7 @@ def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Mann
     return tuple(sorted(found.items()))
 
 
-def _manners(
-    program: Program, context: Context, reaching: Reaching, heats: Mapping[ast.Call, Heat]
-) -> tuple[tuple[str, Manner], ...]:
+def _manners(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat]) -> tuple[tuple[str, Manner], ...]:
     switches = any(word in program.text for word in SWITCHES)
     found: defaultdict[str, Manner] = defaultdict(lambda: Manner.PLAIN)
     for node, targets in () if program.is_test else reaching:
@@ -220,17 +216,12 @@ def _manners(
         if heats[node] and _is_needed(program, node):
             manner |= Manner.NEEDED
         manner |= _mode_given(program, node)
-        if _gives_workers(program, node):
-            manner |= Manner.WORKED
         if not heats[node] and program.function_of(node) is None:
             manner |= Manner.CALLED
         for target in targets if manner else ():
             found[target] |= manner
     for target in () if program.is_test else _handed_over(program):
         found[target] |= Manner.CALLED
-    makes_loaders = any(each.returns_loader for each in context.summaries) and not program.is_test
-    for target in rewalked(program) if makes_loaders else ():
-        found[target] |= Manner.REWALKED
     return tuple(sorted(found.items()))
 
 
@@ -258,14 +249,6 @@ def _mode_given(program: Program, node: ast.Call) -> Manner:
     modes = program.training_modes(node)
     is_evaluated = all(modes.get(path_of(each)) is False for each in modules)
     return Manner.EVALUATED if is_evaluated else Manner.TRAINED
-
-
-def _gives_workers(program: Program, node: ast.Call) -> bool:
-    """Does the call name a number of workers, and not say that they stay?"""
-    if not any(each.arg in ("num_workers", None) for each in node.keywords):
-        return False
-    settings = (program.get(Loaders).setting(node, each, len(node.args)) for each in ("num_workers", _STAYING))
-    return [each.state for each in settings] == [State.ON, State.ABSENT]
 
 
 def _is_needed(program: Program, node: ast.Call) -> bool:
