@@ -24,8 +24,8 @@ What is offered, by the question that a rule asks:
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
   writes to it; `handlers` may handle its errors;
   `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
-  them; `occurrences` and `seen_elsewhere` tell who looks at a variable, `variable_of` which that is, and `is_rebound`
-  whether somebody sets it in between; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in
+  them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `variable_of` which that is;
+  `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in
   a `Role`; `shown_writes` asks the alias analysis for each `Write` that a view in the place of a copy would show, and
   `asks_for_layout` who relies on the order of a tensor in memory.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
@@ -51,7 +51,7 @@ What is offered, by the question that a rule asks:
   Face's; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `of_torch`, `fresh_name`, `statement`, `statements`, `apart`, `call_like` and `number`; `Codemod` takes a function on
+  `of_torch`, `fresh_name`, `statement`, `statements`, `apart` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`,
   `under_no_grad` puts statements there. Whole remedies: `joined_behind`, `fused_attention`, `on_lists`,
   `filled_on_device`, `time_loop_remedy` (a `Remedy`),
@@ -101,7 +101,7 @@ from perflint.analysis.heat.heat import (
 from perflint.analysis.heat.rarity import asks_for_setting, makes_rare
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.occurrences import dependents, is_rebound, occurrences, reads, seen_elsewhere, variable_of
+from perflint.analysis.ir.occurrences import dependents, occurrences, reads, seen_elsewhere, variable_of
 from perflint.analysis.links import Likelihood, Says, Summary
 from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.made import Made, made_on_host, moved_made
@@ -154,7 +154,6 @@ from perflint.transforms.operations import (
     Replace,
     ReplaceStatements,
     apart,
-    call_like,
     expression,
     number,
     statement,
@@ -174,11 +173,11 @@ __all__ = [
     "Role", "Rule", "Safety", "Sample", "Says", "Setting", "Severity", "Shape", "Shapes", "Source", "Start",
     "State", "Summary", "Sync", "TorchCall", "TrainingStep", "Trait", "UnusedGraph", "Value", "Write",
     "acting_steps", "acts_beside", "add_guard", "apart", "arguments_of", "asks_for_layout", "asks_for_setting",
-    "assigned", "attentions", "batch", "bind", "bindings_of", "call_like", "call_span", "callers", "carrying_loop",
+    "assigned", "attentions", "batch", "bind", "bindings_of", "call_span", "callers", "carrying_loop",
     "changing", "comments", "computes_for_callers", "converts", "dataset", "dependents", "derived_loaders",
     "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention",
     "handlers", "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer",
-    "is_integer", "is_main_guard", "is_notebook", "is_number", "is_part_of_step", "is_rebound", "is_view",
+    "is_integer", "is_main_guard", "is_notebook", "is_number", "is_part_of_step", "is_view",
     "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
     "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "moved_made", "number",
     "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",

@@ -21,8 +21,6 @@ from perflint.syntax.walk import FUNCTIONS, Function, method_of, path_of
 from perflint.torch_ops import libraries
 
 _DEPTH = 3  # of compositions of callables
-_CHAIN = 8  # of methods
-_OF_ANYTHING = ("builtins.", "copy.", "itertools.", "functools.", "operator.", "collections.")  # give what they get
 
 Part = Function | str | None  # a function of the file, the name of a function or class of a library, or what is unknown
 
@@ -46,29 +44,6 @@ class Callables:
     def _set_from_outside(self) -> set[str]:
         stores = (each for each in self._program.of_type(ast.Attribute) if isinstance(each.ctx, ast.Store))
         return {each.attr for each in stores if getattr(each.value, "id", "") != "self"}
-
-    def is_made_by_library(self, node: ast.AST, depth: int = _CHAIN) -> bool:
-        origins = self._origins.of(node) if depth else []
-        return bool(origins) and all(self._makes_its_own(each, depth) for each in origins)
-
-    def is_generator(self, node: ast.AST, depth: int = _CHAIN) -> bool:
-        return any(self._makes_generator(each, depth) for each in (self._origins.of(node) if depth else ()))
-
-    def _makes_generator(self, origin: ast.AST, depth: int) -> bool:
-        if not isinstance(origin, ast.Call):
-            return False
-        name = self._program.qualified(origin.func)
-        if not name and isinstance(origin.func, ast.Attribute) and origin.func.attr in libraries.OF_STATE:
-            return self.is_generator(origin.func.value, depth - 1)
-        return libraries.makes_generator(name)
-
-    def _makes_its_own(self, origin: ast.AST, depth: int) -> bool:
-        if not isinstance(origin, ast.Call):
-            return False
-        name = self._program.qualified(origin.func)
-        if not name and isinstance(origin.func, ast.Attribute):
-            return self.is_made_by_library(origin.func.value, depth - 1)
-        return libraries.is_pure(name) and not name.startswith(_OF_ANYTHING)
 
     def _behind(self, origin: ast.AST, depth: int) -> Iterator[Part]:
         value = self._program.value(origin)
@@ -308,8 +283,6 @@ class Draws:
 
     def _method_draws(self, function: ast.Attribute) -> bool:
         owner = self._program.value(function.value)
-        if self._callables.is_generator(function.value):
-            return function.attr not in libraries.OF_STATE
         if owner.kind is Kind.TENSOR:
             entry = torch_ops.of_method(function.attr)
             return entry is not None and "random" in entry.traits
@@ -320,8 +293,6 @@ class Draws:
         )
         if is_of_base or function.attr in HARMLESS_METHODS:
             return is_of_base
-        if self._callables.is_made_by_library(function.value):
-            return function.attr in _DRAWING
         return self._may_call_unseen(function)
 
 

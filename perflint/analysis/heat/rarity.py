@@ -273,8 +273,33 @@ def _names_a_rarity(path: str) -> bool:
 
 
 def _is_rare_flag(program: Program, test: ast.expr) -> bool:
-    """Is it a flag that comes with a batch? But no tensor: one of many samples has no truth."""
-    return isinstance(test, ast.Name) and program.value(test) == LIKELY_HOST_TENSOR
+    """Is it a name that each iteration clears, and sets again but now and then; or a flag that comes with a batch?"""
+    if not isinstance(test, ast.Name):
+        return False
+    if program.value(test) == LIKELY_HOST_TENSOR:  # but no tensor: one of many samples has no truth
+        return True
+    scope = program.scope_of(test)
+    cleared, rarely_set = False, False
+    for store in stores(scope, test.id):
+        statement = program.statement_of(store)
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
+            return False
+        parent = program.parent(statement)
+        if not statement.value.value:
+            cleared |= isinstance(parent, LOOPS) and parent in program.ancestors(test)
+        elif isinstance(parent, ast.If) and statement in parent.body and _compares_a_period(program, parent.test):
+            rarely_set = True
+        else:
+            return False
+    return cleared and rarely_set
+
+
+def _compares_a_period(program: Program, test: ast.expr) -> bool:
+    """Is the test periodic by its comparisons alone? A flag, set by a flag, may be set by itself."""
+    if isinstance(test, ast.BoolOp):
+        parts = [_compares_a_period(program, each) for each in test.values]
+        return any(parts) if isinstance(test.op, ast.And) else all(parts)
+    return isinstance(test, ast.Compare) and is_periodic(program, test)
 
 
 def _stays_on_host(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
