@@ -63,12 +63,12 @@ tensor, what is done to it (`x.size(2)`, `x.sum(dim=1)`, `x[:, 0]`), and a resul
 
 Not fixed where unknown code may write to the tensor while the copy is in use; where other files may get hold of the
 returned copy; where it is moved or cast before something else than an elementwise operation reads it (then the move or
-cast belongs before the repeating); where only a tensor that the copy meets suggests the size of the axis; where the
-counts are kept in a list; where `expand` needs a number of axes that can't be told; where a comment stands in the way;
-where the axis is one element of a slice, `x[:1]`, which may find none; and next to a tensor that is transposed, or may
-be where code of the file asks for the layout of the result (`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`) or
-returns it to other files of the run: there the view would give it another layout. Where only code outside of the run
-can ask for the layout, `exact` speaks of the values alone.
+cast belongs before the repeating); where only a tensor that the copy meets suggests the size of the axis; where
+`expand` needs a number of axes that can't be told; where a comment stands in the way; where the axis is one element of
+a slice, `x[:1]`, which may find none; and next to a tensor that is transposed, or may be where code of the file asks
+for the layout of the result (`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`) or returns it to other files of
+the run: there the view would give it another layout. Where only code outside of the run can ask for the layout, `exact`
+speaks of the values alone.
 
 Two parameters are taken to be different tensors where all callers are in sight and give different ones. Where others
 may call, a copy of one parameter stays if the function writes to another one before it reads the copy.

@@ -18,14 +18,13 @@ class Copy:
     """A call that repeats `source`.
 
     `form` is "repeat" (with `counts` per axis), "interleave", "cat", "stack" (`counts` holds one, for `axis`), or
-    "expanded": `source` is a call of expand or expand_as, which `call` makes real. `counts` is None where they aren't
-    written out.
+    "expanded", without: `source` is a call of expand or expand_as, which `call` makes real.
     """
 
     call: ast.Call
     form: str
     source: ast.expr
-    counts: tuple[ast.expr, ...] | None = None
+    counts: tuple[ast.expr, ...] = ()
     axis: int | None = None
 
 
@@ -43,8 +42,8 @@ def recognise(program: Program, call: ast.Call) -> Copy | None:
         return _interleaved(call, source, api.bind(call, _INTERLEAVE))
     if name == "repeat":
         counts = _counts(program, call.args)
-        is_of_tensor = _is_tensor(program, source, len(counts or ()))
-        return Copy(call, name, source, counts) if is_of_tensor and call.args and not call.keywords else None
+        is_known = bool(counts) and not call.keywords and _is_tensor(program, source, len(counts))
+        return Copy(call, name, source, counts) if is_known else None
     if name in MATERIALISING or converts(name):
         expanded = _expansion(program, source)
         return Copy(call, "expanded", expanded) if expanded is not None else None
@@ -70,14 +69,15 @@ def _interleaved(call: ast.Call, source: ast.expr, bound: Bound) -> Copy | None:
     return Copy(call, "interleave", source, (count,), api.integer(dim))
 
 
-def _counts(program: Program, arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
+def _counts(program: Program, arguments: list[ast.expr]) -> tuple[ast.expr, ...]:
+    """The counts where they are written out; none where they aren't."""
     if len(arguments) == 1 and isinstance(arguments[0], ast.Name):
         arguments = [_kept(program, arguments[0])]
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
         arguments = arguments[0].elts
     elif len(arguments) == 1 and program.value(arguments[0]).kind is not Kind.NUMBER:
-        return None  # it may be a tuple
-    return None if any(isinstance(each, ast.Starred) for each in arguments) else tuple(arguments)
+        return ()  # it may be a tuple
+    return () if any(isinstance(each, ast.Starred) for each in arguments) else tuple(arguments)
 
 
 def _kept(program: Program, name: ast.Name) -> ast.expr:

@@ -136,8 +136,6 @@ def _is_device(program: Program, node: ast.expr) -> bool:
 
 
 def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> Operations:
-    if copy.counts is None:
-        raise Blocked("the counts are in a list")
     if cast is not None:
         _check_comments(program, copy.call, cast)
     is_repeat = copy.form == "repeat"
@@ -145,23 +143,22 @@ def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | 
     if rank is None and not is_repeat and not asks_for_shape:
         raise Blocked("how many axes the tensor has is not known here")
     if is_repeat:
-        return (*_renamed(copy, cast, len(copy.counts) if rank is None else rank), *_without(cast))
+        return (*_renamed(copy, cast, rank), *_without(cast))
     if api.comments(program, *program.span(copy.call)):
         raise Blocked("there is a comment inside the call")
     return (Replace(copy.call, _spelled(program, copy, _as_cast(copy.source, cast), rank)), *_without(cast))
 
 
-def _renamed(copy: Copy, cast: ast.Call | None, rank: int) -> Operations:
+def _renamed(copy: Copy, cast: ast.Call | None, rank: int | None) -> Operations:
     """`repeat(1, n)` -> `expand(-1, n)`; axes that the source lacks keep their 1."""
-    assert copy.counts is not None and isinstance(copy.call.func, ast.Attribute)
-    new = len(copy.counts) - rank
+    assert isinstance(copy.call.func, ast.Attribute)
+    new = 0 if rank is None else len(copy.counts) - rank
     ones = [count for position, count in enumerate(copy.counts) if api.integer(count) == 1 and position >= new]
     view = api.expression("{x}.expand", x=_as_cast(copy.call.func.value, cast))
     return Replace(copy.call.func, view), *(Replace(count, api.number(-1)) for count in ones)
 
 
 def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -> ast.expr:
-    assert copy.counts is not None
     count = copy.counts[0]
     if program.value(count).kind is not Kind.NUMBER or copy.axis is None:
         raise Blocked("it is not known that the count is a number and which axis is meant")

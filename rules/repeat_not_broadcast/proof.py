@@ -35,8 +35,6 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     shape = shapes.shape(copy.source)
     if copy.form in ("interleave", "cat"):
         return Repeated((copy.axis,), new=False) if copy.axis is not None and shape.size(copy.axis) == "1" else None
-    if copy.counts is None:
-        return Repeated((0,), new=False) if filled_in_turn(program, copy) else None
     counts = copy.counts
     repeated = [position for position, count in enumerate(counts) if api.integer(count) != 1]
     if all(shapes.size(counts[position]) == "1" for position in repeated):
@@ -101,7 +99,7 @@ def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading
     shows the size of the axis, unless that other one happens to have size 1, too.
     """
     shape = shapes.shape(copy.source)
-    if copy.form != "repeat" or copy.counts is None or shape.rank is not None:
+    if copy.form != "repeat" or shape.rank is not None:
         return 0
     numbers = [api.integer(count) for count in copy.counts]
     needed = len(numbers) - numbers.index(1) if 1 in numbers else 0
@@ -245,45 +243,3 @@ def _leaves(program: Program, node: ast.expr, depth: int = _DEPTH) -> Iterator[a
         parts = values
     for each in parts if depth else ():
         yield from _leaves(program, each, depth - 1)
-
-
-def filled_in_turn(program: Program, copy: Copy) -> bool:
-    """Is it `x.view(sizes).repeat(counts)`, with `sizes[1:] = [1] * n` and `counts[0] = 1`, or the other way round?"""
-    view = copy.source
-    if not (
-        isinstance(view, ast.Call)
-        and isinstance(view.func, ast.Attribute)
-        and view.func.attr in ("view", "reshape")
-        and len(view.args) == 1
-    ):
-        return False
-    sizes, counts = view.args[0], copy.call.args[-1]
-    function = program.function_of(copy.call)
-    if not isinstance(sizes, ast.Name) or not isinstance(counts, ast.Name) or function is None:
-        return False
-    ones = [_ones(function, name.id) for name in (sizes, counts)]
-    if None in ones:
-        return False
-    fronts = sorted(ones, key=lambda part: part != "front")
-    return fronts == ["front", "back"]
-
-
-def _ones(function: ast.AST, name: str) -> str | None:
-    """Which part of the list is filled with ones: "front" is [0], "back" is [1:]; None for anything else."""
-    found = [
-        statement for statement in ast.walk(function)
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
-        and isinstance(statement.targets[0].value, ast.Name) and statement.targets[0].value.id == name
-    ]  # fmt: skip
-    if len(found) != 1 or not isinstance(found[0].targets[0], ast.Subscript):
-        return None
-    index, value = found[0].targets[0].slice, found[0].value
-    if api.integer(index) == 0 and api.integer(value) == 1:
-        return "front"
-    is_tail = (
-        isinstance(index, ast.Slice) and api.integer(index.lower) == 1 and index.upper is None and index.step is None
-    )
-    if not is_tail or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
-        return None
-    is_one = isinstance(value.left, ast.List) and [api.integer(each) for each in value.left.elts] == [1]
-    return "back" if is_one else None

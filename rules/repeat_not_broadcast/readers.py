@@ -231,7 +231,7 @@ def _is_constant(program: Program, node: ast.expr, depth: int) -> bool:
 
 def is_caught(program: Program, copy: Copy) -> bool:
     """May the function handle what a copy raises for a negative count, which a view takes for the size of the axis?"""
-    counts = [each for each in copy.counts or () if api.integer(each) is None and not _is_size(program, each)]
+    counts = [each for each in copy.counts if api.integer(each) is None and not _is_size(program, each)]
     return bool(counts) and any(api.handlers(program, copy.call))
 
 
