@@ -65,15 +65,11 @@ no more of them than the loop counts to; `.flatten()` stands where the tensor ma
 the tensor might be a list of tensors. The loop may neither write to the tensor, by any name, nor bind it anew.
 What is appended to an empty list, or written to the slots of a host's tensor in order, is kept, cloned where others may
 write to it, and read at once after the loop: `exact`; the values stay in the device's memory until then. Reads below a
-periodic guard are converted there. A meter, as in `losses.update(loss.item(), n)`, is given `loss.detach().double()`
-where its class, in this or another file, only computes its attributes from that, and where these are shown as floats,
-or become floats by `float(losses.avg)`, now and then: `rounding`, as a device divides by multiplying with the
-reciprocal; `behaviour` where it may be no tensor, or where `n` may be 0, which raises on the host. There is no fix if
-the host waits for something else right beside it, several times more in an iteration, or in an inner loop, so that
-little is gained; if the variable escapes before the loop ends, as an attribute may; if another read of the value
-remains in the iteration; or if the value may be complex in a file that computes with complex numbers. The fix assumes
-that what has `.item()` and was computed from device tensors is a tensor, and that all additions to one variable come
-from one device.
+periodic guard are converted there. There is no fix if the host waits for something else right beside it, several
+times more in an iteration, or in an inner loop, so that little is gained; if the variable escapes before the loop ends,
+as an attribute may; if a meter keeps it; if another read of the value remains in the iteration; or if the value may be
+complex in a file that computes with complex numbers. The fix assumes that what has `.item()` and was computed from
+device tensors is a tensor, and that all additions to one variable come from one device.
 
 What goes to `print`, `sys.stdout.write`, `logging`, a bar of tqdm or a scalar of a summary writer, and nowhere else, is
 handed to `perflint.runtime.reports.later`: `exact`, and a candidate that waits for `--unsafe`, because the program then
@@ -97,8 +93,6 @@ pairs; `tests/gpu/measure.py`): 64 small training steps that read the loss, the 
 151.5 ms to 137.0 ms (1.10x); 100 evaluation batches that read the loss and the hits, 15.0 ms to 15.3 ms (0.98x, which
 is within the noise of that run). Where launching kernels takes longer than running them, a wait costs little.
 One by one: 16,384 numbers of 8 tensors, one H200, 2026-11-28: 212.5 ms to 2.06 ms (113x; 85x to 154x in 11 pairs).
-Meters: a convolutional network whose step updates two, one H200, 2026-11-29: 5.05 ms to 4.87 ms (1.04x, 0.81x to 1.33x)
-with 64 pictures, 46.8 ms to 46.1 ms (1.02x) with 256 and a wider network: neither can be told from noise.
 Deferred: 60 steps of a GAN that print both losses, one H100, 2026-11-23: 301 ms to 315 ms (0.96x, within the noise).
 """
 

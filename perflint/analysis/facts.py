@@ -232,12 +232,6 @@ class Program(Module, ABC):
         self.asked.effects.update(self.targets(node))
         return bool(found := [*self.summaries(node)]) and all(each.counts for each in found)
 
-    def keeps_elsewhere(self, node: ast.Call) -> frozenset[str]:
-        """The attributes of its object in which a method of another file keeps its first argument, and nowhere else."""
-        self.asked.effects.update(self.targets(node))
-        kept = [getattr(self._facts.summaries.get(each), "keeps", ()) for each in self.targets(node)]
-        return frozenset().union(*kept) if all(kept) else frozenset()
-
     @property
     def may_drop_elsewhere(self) -> bool:
         return any(each.drops for each in self._context.summaries)

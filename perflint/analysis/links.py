@@ -125,8 +125,7 @@ class Summary:
     none; None where nobody asked. `computes`: a call does nothing but compute on the device, so that a CUDA graph may
     hold it. `records`: it runs modules, and switches gradients off for none of them. `drops`: it lets go of the graph
     of its first argument, and does nothing else with that; `moves`: it takes that to the device, and gives it back.
-    `counts`: it only adds up what it is given in attributes of its object, which nothing else sets. `keeps`: those
-    attributes of its object that it computes from its first argument, with which it and its class do nothing else.
+    `counts`: it only adds up what it is given in attributes of its object, which nothing else sets.
     """
 
     target: str
@@ -144,7 +143,6 @@ class Summary:
     counts: bool = False
     repeats: bool = False
     evaluates: bool = False
-    keeps: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -157,7 +155,7 @@ class Summary:
 
     @property
     def tells_effects(self) -> bool:
-        return (self.memory, self.differentiates) != (None, None) or self.computes or self.counts or bool(self.keeps)
+        return (self.memory, self.differentiates) != (None, None) or self.computes or self.counts
 
     @property
     def without_effects(self) -> Summary:

@@ -22,7 +22,6 @@ from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.syntax.source import Source
 from perflint.transforms.capture.obstacles import computed
 from perflint.transforms.host_code import counted
-from perflint.transforms.meters import kept
 
 TORCH_MARKS = (
     # A program that uses torch names it, or a library that wraps it, or does what is done to its modules and tensors.
@@ -107,18 +106,11 @@ def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], conte
 
 def _links(program: Program, context: Context) -> Links:
     counting = counted(program, context.asked)  # asks other files itself
-    keeping = kept(program, context.asked)
     links = links_of(program, context) if _concerns(program.text, context) else links_without_torch(program)
     computing = computed(program, context.asked) if context.asked else frozenset[str]()
-    if counting | computing | keeping.keys():
+    if counting | computing:
         told = (
-            replace(
-                each,
-                computes=each.target in computing,
-                counts=each.target in counting,
-                keeps=keeping.get(each.target, ()),
-            )
-            for each in links.summaries
+            replace(each, computes=each.target in computing, counts=each.target in counting) for each in links.summaries
         )
         links = replace(links, summaries=tuple(told))
     return links

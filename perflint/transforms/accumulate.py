@@ -38,7 +38,6 @@ from perflint.transforms.operations import InsertAfter, Replace, expression
 from perflint.transforms.operations import statement as statement_of
 from perflint.transforms.rewrite import Blocked, rewrite
 
-FLOAT_FORMATS = frozenset("eEfFgG%")
 _PLAIN = re.compile(r"%%|%[-+ #0-9.*]*[diueEfFgG]|\{\{|\}\}|\{[^{}:!]*:[^{}]*[eEfFgG%]\}")  # shows 0 as 0.0
 _ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
@@ -75,7 +74,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     if not read.is_scalar:
         raise Blocked("a whole tensor is copied, not one number")
     if not read.converts_to:
-        check_real(program, read.base)
+        _check_real(program, read.base)
     safety, proviso = _linear(program, read, added), ""
     found = accumulator_of(program, read, statement, path)
     starts = _starting_values(program, found)
@@ -102,14 +101,14 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         suffix, convert = ".detach().double()", "float"
         if number_kind(program, read.base) == INTEGER or not is_recorded:
             suffix = ".double()"
-        if not has_doubles(program):
+        if not program.get(_has_doubles):
             suffix, safety = f"{suffix.removesuffix('double()')}float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
     suffix += shape_of_one(program, read.base)
     _check_other_additions(program, found, statement, kind)
     keeps_integer = convert == "float" and may_be_integer
     inside = _conversions_inside(program, found, convert, keeps_integer)
     after = _reads_after(program, found)
-    if after is not None and all(reads_alike(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
+    if after is not None and all(_reads_alike(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
         keeps_integer = False  # an integer gives what the same float does
     converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
     behind = [InsertAfter(last_converted(program, found.loop), (converted,))] if after != [] else []
@@ -146,12 +145,12 @@ def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
     )
 
 
-def reads_alike(program: Program, node: ast.expr) -> bool:
+def _reads_alike(program: Program, node: ast.expr) -> bool:
     """Is it read where an integer gives what the same float does?"""
     read = program.parent(node)
     if isinstance(read, ast.Compare):
         return all(isinstance(each, _ORDERING) for each in read.ops)
-    if shows_as_float(program, node):
+    if _shows_as_float(program, node):
         return True
     if isinstance(read, ast.AugAssign) and read.target is node:
         divisor = read.value
@@ -164,14 +163,14 @@ def reads_alike(program: Program, node: ast.expr) -> bool:
     return isinstance(read.op, ast.Div) and is_plain
 
 
-def shows_as_float(program: Program, node: ast.expr) -> bool:
+def _shows_as_float(program: Program, node: ast.expr) -> bool:
     """Is it formatted as a float, whatever number it is?"""
     read = program.parent(node)
     if text := _template(program, node):
         return not re.search(r"[%{]", _PLAIN.sub("", text))
     form = read.format_spec if isinstance(read, ast.FormattedValue) else None
     last = form.values[-1:] if isinstance(form, ast.JoinedStr) else []
-    return any(isinstance(each, ast.Constant) and str(each.value)[-1:] in FLOAT_FORMATS for each in last)
+    return any(isinstance(each, ast.Constant) and str(each.value).endswith(tuple("eEfFgG%")) for each in last)
 
 
 def _template(program: Program, node: ast.expr) -> str:
@@ -222,11 +221,11 @@ def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
             raise Blocked("it is combined with another read, and host arithmetic may fail where a device's does not")
         if program.value(other).kind is not Kind.NUMBER and receiver_of(other, "double") is None:
             raise Blocked(f"`{program.segment(other)}` is not known to be a number")
-        check_real(program, other)
+        _check_real(program, other)
     return safety
 
 
-def check_real(program: Program, node: ast.expr) -> None:
+def _check_real(program: Program, node: ast.expr) -> None:
     if may_be_complex(program, node):
         raise Blocked("the sum may be a complex number: the file computes with such")
 
@@ -291,12 +290,12 @@ def _conversions_inside(program: Program, found: Accumulator, convert: str, keep
 
 
 def _converted(program: Program, node: ast.Name | ast.Attribute | ast.Subscript, path: str, convert: str) -> Replace:
-    if program.segment(node) != path or is_in_string(program, node):
+    if program.segment(node) != path or _is_in_string(program, node):
         raise Blocked(f"line {node.lineno} reads `{path}` inside a string")
     return Replace(node, expression(f"{convert}({{sum}})", sum=node))
 
 
-def is_in_string(program: Program, node: ast.expr) -> bool:
+def _is_in_string(program: Program, node: ast.expr) -> bool:
     """Is its code shown, too, as in `f"{loss=}"`?"""
     in_string = any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node))
     return in_string and program.text[program.span(node)[1] :].lstrip()[:1] == "="
@@ -323,7 +322,7 @@ def _check_other_additions(program: Program, found: Accumulator, statement: ast.
             or (kind == INTEGER and not _is_integer(program, value))
         ):
             raise Blocked(f"line {other.lineno} adds something else to `{found.path}`")
-        check_real(program, value)
+        _check_real(program, value)
         if isinstance(other, ast.AugAssign) and isinstance(other.op, ast.Sub):
             _check_subtracted(program, other.value)
 
@@ -342,15 +341,11 @@ def _is_integer(program: Program, node: ast.expr) -> bool:
     return number_kind(program, item_of(node) or node) == INTEGER
 
 
-def has_doubles(program: Program) -> bool:
+def _has_doubles(program: Program) -> bool:
     """Does the program itself move its tensors, and name the device each time, as CUDA's or the host?
 
     Others may choose any device: who calls its functions, writes its command line, or a helper in another file.
     """
-    return program.get(_settles_on_cuda)
-
-
-def _settles_on_cuda(program: Program) -> bool:
     devices = list(_devices(program))
     return bool(devices) and not _WITHOUT.search(program.text) and all(_is_cuda(program, each) for each in devices)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from perflint.transforms.collected import slot_store
 from perflint.transforms.deferral import deferral
 from perflint.transforms.host_code import read_of
 from perflint.transforms.listed import listed
-from perflint.transforms.meters import metered
 from perflint.transforms.rewrite import Blocked, Rewrite
 
 
@@ -94,17 +93,14 @@ def _is_accumulated(program: Program, repeat: Sync) -> bool:
 
 
 def _accumulation(program: Program, sync: Sync) -> Fix | None:
-    return slot_store(program, sync) or _tried(accumulation, program, sync) or _tried(metered, program, sync)
-
-
-def _tried(fix: Callable[[Program, Sync], Fix], program: Program, sync: Sync) -> Fix | None:
-    """The fix; None where it is blocked without a reason, because the read is of another kind."""
+    if (fix := slot_store(program, sync)) is not None:
+        return fix
     try:
-        return fix(program, sync)
+        return accumulation(program, sync)
     except Blocked as reason:
         if str(reason):
             raise
-    return None
+    return None  # the read is of another kind
 
 
 def _together(one: Fix, other: Fix) -> Fix:

@@ -31,15 +31,15 @@ def test_a_trap_changes_no_result(trap: str) -> None:
 
 def test_many_of_them_are_lifted_all_the_same() -> None:
     texts = [IMPORTS + text for text in PROGRAMS.values()]
-    assert sum(lifted(text) != text for text in texts) >= 20
+    assert sum(lifted(text) != text for text in texts) >= 15
 
 
 def test_a_function_is_written_as_the_program_calls_it_where_torch_has_no_name() -> None:
-    text = """from torch import Tensor, softmax, stack
+    text = """from torch import Tensor, stack, tanh
 def run(x: Tensor):
     outs = []
     for t in range(x.size(1)):
-        outs.append(softmax(x[:, t], 0))
+        outs.append(tanh(x[:, t]))
     return stack(outs, 1)
 """
-    assert "softmax(x.transpose(0, 1), 1)" in at_once(text)
+    assert "outs.extend(tanh(x).unbind(1))" in at_once(text)

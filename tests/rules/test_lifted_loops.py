@@ -14,10 +14,9 @@ from hypothesis import given
 
 from perflint.analysis.program import Program
 from perflint.engine.rule import Fix
-from perflint.syntax.walk import integer
 from perflint.transforms.operations import expression, plus, statement
 from perflint.transforms.rewrite import Blocked
-from perflint.transforms.vectorize import axes, indexing, results, rewrite, values
+from perflint.transforms.vectorize import indexing, results, rewrite, values
 from perflint.transforms.vectorize.rewrite import vectorized_or_unswitched
 from tests.fixture_cases import cases, load
 from tests.rules.lift_layouts import LAYOUTS
@@ -109,15 +108,6 @@ def stay(code: ast.expr, source: int, target: int) -> ast.expr:
     return code
 
 
-def one_axis_on(node: ast.expr | None) -> int | None:
-    found = integer(node)
-    return None if found is None else found + 1
-
-
-def as_it_was(axis: int, shift: int) -> int:
-    return axis
-
-
 class OtherBranch(rewrite._Answered):
     def __init__(self, test: ast.expr, *, answer: bool) -> None:
         super().__init__(test, answer=not answer)
@@ -146,8 +136,6 @@ LAST_VALUES: Callable[..., Any] = rewrite._last_values
 JOINED: Callable[..., ast.expr | None] = results._joined
 MUTANTS: dict[str, tuple[object, str, object, int]] = {  # with the seed of a program that tells it
     "the steps are left along the axis where they were": (values, "moved", stay, 30),
-    "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on, 9),
-    "an axis of a step keeps its number where time is in front": (axes, "shifted", as_it_was, 133),
     "one branch of a test is taken for the other": (rewrite, "_Answered", OtherBranch, 3),
     "the step before is this step": (indexing, "plus", now, 30),
     "the first step is taken for the last": (rewrite, "_last_values", backwards, 23),

@@ -1,4 +1,4 @@
-"""The batching rules of operations: elementwise, products, along axes, numbered one higher after the time axis.
+"""The batching rules of operations: elementwise, products, other shapes.
 
 What none of them batches is batched by torch.vmap of the expression, on the steps that it reads.
 """
@@ -6,7 +6,7 @@ What none of them batches is batched by torch.vmap of the expression, on the ste
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from perflint.analysis.memory.dispatch import is_scripted
@@ -14,13 +14,11 @@ from perflint.analysis.program import Kind, Place
 from perflint.analysis.values.operations import TorchCall
 from perflint.syntax.walk import elements_of, integer
 from perflint.transforms.host_code import item_of
-from perflint.transforms.operations import FIT, derived, expression, in_rows, new, number, reference
+from perflint.transforms.operations import FIT, derived, expression, in_rows, new
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.modules import called_operation, check_invariant, module_of
 from perflint.transforms.vectorize.scope import Scope
-from perflint.transforms.vectorize.values import MANY, Batched, Invariant, Value, written
-
-_MEANT = {"axis": "dim", "keepdims": "keepdim"}  # other words for the same
+from perflint.transforms.vectorize.values import MANY, Batched, Invariant, written
 
 NEED_NO_RESULT = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # for their gradients
 
@@ -31,60 +29,15 @@ def no_rule(operation: TorchCall) -> Blocked:
     return Blocked(f"there is no rule for all steps of `{operation.name}` at once", operation.call)
 
 
-def applied(
-    scope: Scope, operation: TorchCall, value: Batched, parts: Mapping[ast.expr, ast.expr] | None = None
-) -> ast.expr:
-    assert operation.tensor is not None
-    return scope.code(operation.call, {operation.tensor: value.code, **(parts or {})})
-
-
-def along_axis(scope: Scope, operation: TorchCall, value: Batched) -> Value:
-    does, node = operation.does, operation.call
-    if [each.partition(":")[0] for each in does.axes if ":" in each] != ["dim"] or not does.axes[0].startswith("dim:"):
-        raise no_rule(operation)
-    words = {_MEANT.get(each.arg or "", each.arg or "**"): each.value for each in node.keywords}
-    given = words.pop("dim", None) or next(iter(operation.arguments), None)
-    keeps = words.pop("keepdim", None) or next(iter(operation.arguments[1:]), ast.Constant(False))
-    if given is None and not words and does.does("reduction") and not does.does("pairing"):
-        return _in_total(operation, value.in_front())
-    axis = integer(given)
-    is_told = axis is not None and given is not None and isinstance(keeps, ast.Constant)
-    if not is_told or len(operation.arguments) > len(does.axes) or does.does("pairing") or words:
-        raise Blocked("which axis is meant, and no more, is not known", node)
-    assert axis is not None and given is not None
-    if does.name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
-        return value.unsqueezed(axis)
-    if does.name == "squeeze" and value.kept and axis == value.axis:
-        return value.squeezed()
-    is_same = does.does("same_shape") or (isinstance(keeps, ast.Constant) and keeps.value is True)
-    gone = -1 if does.name == "unsqueeze" else 0 if is_same else 1
-    if not (is_same or does.does("reduction") or does.name in ("squeeze", "unsqueeze")):
-        raise no_rule(operation)
-    least = (axis + 1 if axis >= 0 else -axis) + min(gone, 0)  # a new axis is one of them
-    value = (value.loosened() if gone else value).narrowed(least)
-    parts = None
-    if axis >= 0 and not (value.kept and axis != value.axis):
-        value, parts = value.in_front(), {given: number(shifted(axis, 1))}
-    elif axis < 0 and (value.axes_after < least or does.name == "squeeze"):
-        value = value.in_front()
-    code = applied(scope, operation, value, parts)
-    if does.name == "squeeze":  # an axis of another size than 1 stays: it is the same in each step
-        of = f"{ast.unparse(code)} {scope.program.span(node)}"
-        return replace(value.with_axes(-1, code), most=value.most, of=of)
-    made = value.with_axes(-gone, code) if gone else replace(value, code=code, dense=False)
-    return made if does.does("view") else made.computed(code)
-
-
-def _in_total(operation: TorchCall, value: Batched) -> Batched:
-    """`x.sum()`: over all axes of a step."""
-    if not value.least:
-        raise Blocked("a step is not known to have an axis", operation.call)
-    code = expression("{x}.flatten(1).{name}(1)", x=value.code, name=operation.name)
-    return Batched(code, 0, 0, 0, own=True)
-
-
-def shifted(axis: int, shift: int) -> int:
-    return axis if axis < 0 else axis + shift
+def with_axis(operation: TorchCall, value: Batched) -> Batched:
+    """One step with one more axis of size 1, for time, or without it."""
+    axis = integer(operation.dim)
+    if len(operation.arguments) + len(operation.call.keywords) == 1 and axis is not None:
+        if operation.name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
+            return value.unsqueezed(axis)
+        if operation.name == "squeeze" and value.kept and axis == value.axis:
+            return value.squeezed()
+    raise no_rule(operation)
 
 
 def reshaped(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
@@ -122,55 +75,6 @@ def with_axes_after(value: Batched, count: int, node: ast.AST) -> Batched:
     if value.kept:
         raise Blocked(f"`{written(value)}` is not known to have an axis for features", node)
     return value.at(0)
-
-
-# -- joins
-
-
-def joined(scope: Scope, operation: TorchCall) -> Batched:
-    node, parts, axis = operation.call, operation.tensor, operation.joined_axis
-    if not isinstance(parts, ast.List | ast.Tuple) or axis is None or operation.name != "cat":
-        raise Blocked("what is concatenated is not known", node)
-    steps = _repeated(scope, [scope.tensor(part) for part in parts.elts], node)
-    if len({value.kept for value in steps}) > 1 or (steps[0].kept and len({value.axis for value in steps}) > 1):
-        raise Blocked("steps with and without an axis for time meet", node)
-    least = max(value.least for value in steps)
-    most = min(value.most for value in steps)
-    steps, along = _aligned([value.narrowed(least, most) for value in steps], axis, node)  # each has as many axes
-    listed = scope.code(parts, {part: value.code for part, value in zip(parts.elts, steps, strict=True)})
-    code = expression("{f}({parts}, dim={dim})", f=scope.code(node.func), parts=listed, dim=along)
-    return replace(steps[0], code=code, of="").computed(code, dense=True, fresh=True)
-
-
-def _aligned(steps: list[Batched], axis: int, node: ast.Call) -> tuple[list[Batched], int]:
-    if axis < 0 and min(value.axes_after for value in steps) >= -axis:
-        return [value if value.kept else value.at(steps[0].axis) for value in steps], axis
-    if steps[0].kept:
-        if axis == steps[0].axis or axis < 0:
-            raise Blocked("steps are concatenated along time", node)
-        return steps, axis
-    steps = [value.at(0) for value in steps]
-    if axis < 0:
-        with_axes_after(steps[0], -axis, node)
-    return steps, shifted(axis, 1)
-
-
-def _repeated(scope: Scope, values: list[Batched | Invariant], node: ast.expr) -> list[Batched]:
-    steps = [value for value in values if isinstance(value, Batched)]
-    if not steps:
-        raise Blocked("no step of a sequence is concatenated", node)
-    if len(steps) == len(values):
-        return steps
-    counted = scope.bound(steps[0].in_front().code)
-    found: list[Batched] = []
-    for value in values:
-        if isinstance(value, Batched):
-            front = value.in_front()
-            found.append(front.named(reference(counted)) if value is steps[0] else front)
-        else:
-            code = expression("{x}.expand({steps}.size(0), *{x}.shape)", x=value.code, steps=counted)
-            found.append(Batched(code, 0, 1))
-    return found
 
 
 def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Batched:

@@ -16,12 +16,12 @@ from perflint.transforms.operations import assignment, expression, reference
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize import calls, rnns
 from perflint.transforms.vectorize.axes import mapped, pointwise, product
-from perflint.transforms.vectorize.indexing import selected, sliced, split_of
+from perflint.transforms.vectorize.indexing import part_of_step, sliced
 from perflint.transforms.vectorize.modules import called_module, invariant
 from perflint.transforms.vectorize.results import lift_result
-from perflint.transforms.vectorize.rnns import is_left, is_of, may_be_named
+from perflint.transforms.vectorize.rnns import is_left, is_of
 from perflint.transforms.vectorize.scope import Callee, Line, Scope, counter, tensor
-from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Parts, State, Value, is_named, written
+from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Parts, State, Value, is_named
 
 
 def lift_body(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
@@ -103,9 +103,6 @@ def _bind_steps(scope: Scope, variable: str, step: Batched | Invariant) -> Itera
     if name in scope.facts.shifted and name in scope.draft.shifted and name not in scope.facts.live_out:
         scope.values[variable] = step
         return
-    for path, other in scope.values.items():
-        if isinstance(other, State) and other.outputs is not None and is_named(other.outputs.code, name):
-            scope.values[path] = replace(other, outputs=None)  # the name holds something else now
     is_copy = is_named(step.code, name) or (isinstance(step.code, ast.Name) and _is_unread(scope, name))
     if not is_copy:
         yield assignment(name, step.code)
@@ -134,9 +131,10 @@ def _check_no_exchange(targets: list[ast.expr], values: tuple[Value, ...], node:
 
 def _bind_state(scope: Scope, target: ast.expr, value: State | Parts, node: ast.stmt) -> None:
     name = path_of(target)
-    if not name or not (is_of(value, name) or (isinstance(target, ast.Name) and may_be_named(value))):
+    are_states = all(isinstance(each, State) for each in (value.items if isinstance(value, Parts) else (value,)))
+    if not name or not (is_of(value, name) or (isinstance(target, ast.Name) and are_states)):
         raise Blocked("a state is loop-carried under another name", node)
-    if scope.callee is None and is_of(value, name) and not (isinstance(value, State) and value.is_output):
+    if scope.callee is None and is_of(value, name) and not (isinstance(value, State) and value.outputs):
         scope.draft.final.add(name)
     scope.values[name] = value
 
@@ -212,27 +210,13 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
         if index is None or not -len(base.items) <= index < len(base.items):
             raise Blocked("which of the values is meant is no constant", node)
         return base.items[index]
-    if isinstance(base, State) and not base.is_output:
-        return _state_part(base, node)
     if isinstance(base, Invariant):
-        if (split := split_of(scope, node.value)) is not None:
-            return selected(scope, node, split, node.slice)
         if scope.program.value(node.value).kind is not Kind.TENSOR:
-            raise Blocked(f"`{written(base)}` is not known to be a tensor", node)
-    return sliced(scope, node, tensor(base, node))
-
-
-def _state_part(state: State, node: ast.Subscript) -> Batched | State:
-    """`hidden[-1]` or `hidden[0]` of an RNN of one layer: its outputs."""
-    index = integer(node.slice)
-    if state.is_pair:
-        return State(state.path, state.outputs if index in (0, -2) else None)
-    if state.outputs is None or index not in (-1, 0, 1):
-        tensor(state, node)
-    if index == 1:
-        raise Blocked("the state of one layer has no other", node)
-    assert state.outputs is not None
-    return state.outputs
+            raise Blocked(f"{shown(scope.program, node.value)} is not known to be a tensor", node)
+        return sliced(scope, node)
+    step = tensor(base, node)
+    assert isinstance(step, Batched)
+    return part_of_step(scope, node, step)
 
 
 # -- loop-carried shifted inputs: the loop-carried value is a step of a given sequence

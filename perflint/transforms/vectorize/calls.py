@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 from perflint import torch_ops
-from perflint.analysis.memory.dispatch import Modules, is_scripted
+from perflint.analysis.memory.dispatch import is_scripted
 from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import integer
 from perflint.transforms.operations import FIT, call_like, expression, in_rows
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.axes import (
-    along_axis,
-    applied,
-    joined,
     no_rule,
     pointwise,
     product,
     reshaped,
     with_axes_after,
+    with_axis,
 )
 from perflint.transforms.vectorize.indexing import taken_for_tensor
 from perflint.transforms.vectorize.modules import (
     Module,
     called_operation,
     check_invariant,
-    module_built,
     module_of,
 )
-from perflint.transforms.vectorize.scope import Scope, tensor
-from perflint.transforms.vectorize.values import MANY, Batched, Invariant, State, Value
+from perflint.transforms.vectorize.scope import Scope
+from perflint.transforms.vectorize.values import MANY, Batched, Invariant, Value
 
 _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
 
 _OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
 _OLD_REDUCTION = frozenset({"reduce", "size_average"})
-_CHOOSE_AXIS = ("softmax", "log_softmax")  # where none is told, by how many there are
+_SHAPING = frozenset({"view", "reshape", "squeeze", "unsqueeze"})
 
 
 def lift_call(scope: Scope, node: ast.Call, module: Module | None) -> Value:
@@ -56,18 +51,9 @@ def lift_call(scope: Scope, node: ast.Call, module: Module | None) -> Value:
 
 def _of_torch(scope: Scope, operation: TorchCall) -> Value:
     node, does = operation.call, operation.does
-    if does.name in ("cat", "stack"):
-        return joined(scope, operation)
     _check(scope, operation)
-    if does.result == "tensor" and does.does("keeping") and does.does("same_shape"):
-        return _converted(scope, operation)
-    if does.name == "matmul":
-        return _multiplied(scope, operation)
-    if does.name in _CHOOSE_AXIS and not operation.arguments and not node.keywords:
-        value = _steps(scope, operation)
-        return _normed(value, _chosen_axis(value), node, scope.code(node.func))
-    if does.name in ("dropout", "alpha_dropout"):
-        return _dropped(scope, operation)
+    if does.name == "matmul" and len(operation.arguments) == 1 and not node.keywords:
+        return product([scope.tensor(each) for each in _operands(operation)], node)
     if does.does("random"):
         raise Blocked(f"`{does.name}` draws random numbers", node)
     return _pointwise(scope, operation) if does.does("pointwise") else _of_one(scope, operation)
@@ -86,25 +72,16 @@ def _check(scope: Scope, operation: TorchCall) -> None:
 
 
 def _of_one(scope: Scope, operation: TorchCall) -> Value:
-    assert operation.tensor is not None
-    first = scope.lift(operation.tensor)
-    if isinstance(first, State) and operation.name == "squeeze" and first.of_layers is not None:
-        if len(operation.arguments) == 1 and integer(operation.arguments[0]) == 0:
-            return first.of_layers
-        raise Blocked("the RNN's state loses another axis than that of its layers", operation.call)
-    value = tensor(first, operation.tensor)
+    if operation.tensor is None or operation.name not in _SHAPING:
+        raise no_rule(operation)
+    value = scope.tensor(operation.tensor)
     if isinstance(value, Batched) and operation.name in ("view", "reshape"):
         return reshaped(scope, operation, value)
-    return along_axis(scope, operation, _alone(scope, operation, value))
+    return with_axis(operation, _alone(scope, operation, value))
 
 
 def _operands(operation: TorchCall) -> list[ast.expr]:
     return [*([] if operation.tensor is None else [operation.tensor]), *operation.arguments]
-
-
-def _steps(scope: Scope, operation: TorchCall) -> Batched:
-    assert operation.tensor is not None
-    return _alone(scope, operation, scope.tensor(operation.tensor))
 
 
 def _alone(scope: Scope, operation: TorchCall, value: Batched | Invariant) -> Batched:
@@ -112,15 +89,6 @@ def _alone(scope: Scope, operation: TorchCall, value: Batched | Invariant) -> Ba
         raise no_rule(operation)
     check_invariant(scope, *operation.arguments)
     return value
-
-
-def _converted(scope: Scope, operation: TorchCall) -> Value:
-    value, does = _steps(scope, operation), operation.does
-    if not does.traits & {"cast", "move", "view", "copying"}:
-        raise no_rule(operation)
-    if does.does("copying"):
-        return value.computed(applied(scope, operation, value), fresh=True)
-    return replace(value, code=applied(scope, operation, value), dense=False)
 
 
 def _pointwise(scope: Scope, operation: TorchCall) -> Batched:
@@ -135,20 +103,6 @@ def _pointwise(scope: Scope, operation: TorchCall) -> Batched:
     return pointwise(scope, node, tensors)
 
 
-def _multiplied(scope: Scope, operation: TorchCall) -> Value:
-    if len(operation.arguments) != 1 or operation.call.keywords:
-        raise Blocked("the factors are not known", operation.call)
-    return product([scope.tensor(each) for each in _operands(operation)], operation.call)
-
-
-def _dropped(scope: Scope, operation: TorchCall) -> Value:
-    value = _steps(scope, operation)
-    if len(operation.arguments) > 2:
-        raise Blocked(f"`{operation.name}` may change its input in place", operation.call)
-    scope.draft.changes.add(f"`{operation.name}` draws other random numbers")
-    return value.named(applied(scope, operation, value))
-
-
 # -- modules
 
 
@@ -159,80 +113,22 @@ def _of_module(scope: Scope, node: ast.Call, module: Module) -> Batched:
     value = scope.tensor(node.args[0], node)
     if not isinstance(value, Batched):
         raise Blocked(f"{called} gets no step of a sequence", node)
-    if module.name == "Sequential":
-        return _sequential(scope, node, module, value)
-    if module.is_pointwise or module.is_dropout:
-        return _of_each_number(scope, node, module, value)
     if module.name == "Embedding":
         if len(module.built.args) > 3 or {each.arg for each in module.built.keywords} - _EMBEDDING:
             raise Blocked(f"{called} does more than look up", node)
         code = _with_input(scope, node, value)
         return value.with_axes(1, code).computed(code, dense=True, fresh=True)
-    if module.reads_last_axis(scope.program):
-        value = with_axes_after(value, 1, node)
-        is_linear = module.name == "Linear"
-        return value.computed(_with_input(scope, node, value), dense=is_linear, fresh=is_linear)
-    if module.name in ("Softmax", "LogSoftmax"):
-        return _softmax(scope, module, value, node)
+    if module.is_function(scope.program):
+        is_linear, reads_axis = module.name == "Linear", module.reads_last_axis(scope.program)
+        value = with_axes_after(value, 1, node) if reads_axis else value
+        code, is_dense = _with_input(scope, node, value), is_linear or (value.dense and not reads_axis)
+        is_input = module.name == "Identity"  # which gives what it is given
+        return value.named(code) if is_input else value.computed(code, dense=is_dense, fresh=is_linear)
     raise Blocked(f"there is no rule for all steps of `nn.{module.name}` at once", node)
 
 
 def _with_input(scope: Scope, node: ast.Call, value: Batched) -> ast.expr:
     return scope.code(node, {node.args[0]: value.code})
-
-
-def _of_each_number(scope: Scope, node: ast.Call, module: Module, value: Batched) -> Batched:
-    if module.is_in_place:
-        raise Blocked(f"{shown(scope.program, node.func)} changes its input in place", node)
-    if module.is_dropout:
-        scope.draft.changes.add(f"`{scope.program.segment(node.func)}` draws other random numbers")
-    code = _with_input(scope, node, value)
-    may_return_input = module.is_dropout or module.name == "Identity"
-    return value.named(code) if may_return_input else value.computed(code, dense=value.dense)
-
-
-def _sequential(scope: Scope, node: ast.Call, module: Module, value: Batched) -> Batched:
-    called = ast.unparse(scope.code(node.func))
-    if scope.program.get(Modules).is_changed(node.func):
-        raise Blocked(f"`{called}` is changed after it was built", node)
-    parts = [module_built(scope.program, part) for part in module.built.args]
-    known = [part for part in parts if part is not None]
-    if any(part.is_dropout for part in known):
-        scope.draft.changes.add(f"`{called}` draws other random numbers")
-    by_itself = (part.is_pointwise or part.is_dropout or part.reads_last_axis(scope.program) for part in known)
-    if len(known) < len(parts) or any(part.is_in_place for part in known) or not all(by_itself):
-        raise Blocked(f"`{called}` holds modules for which there is no rule", node)
-    value = with_axes_after(value, 1, node)
-    return value.computed(_with_input(scope, node, value))
-
-
-def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Batched:
-    given = module.argument("dim", 0)
-    axis = integer(given) if given is not None else _chosen_axis(value)
-    if axis is None or not scope.facts.torch:
-        raise Blocked(f"it is not known along which axis {shown(scope.program, node.func)} works", node)
-    if axis < 0:
-        value = with_axes_after(value, -axis, node)
-        return value.computed(_with_input(scope, node, value))
-    function = "softmax" if module.name == "Softmax" else "log_softmax"
-    return _normed(value, axis, node, expression(f"{{torch}}.{function}", torch=scope.facts.torch))
-
-
-def _chosen_axis(value: Batched) -> int | None:
-    return None if value.rank is None else 0 if value.rank in (0, 1, 3) else 1
-
-
-def _normed(value: Batched, axis: int | None, node: ast.Call, function: ast.expr) -> Batched:
-    if axis is None:
-        raise Blocked("along which axis it works is not known", node)
-    if value.kept and axis == value.axis:
-        raise Blocked("a softmax works along the axis for time", node)
-    value = value.narrowed(axis + 1)
-    if (rank := value.rank) is not None:
-        value, along = with_axes_after(value, rank - axis, node), axis - rank
-    else:
-        value, along = (value, axis) if value.kept else (value.at(0), axis + 1)
-    return value.computed(expression("{f}({x}, dim={along})", f=function, x=value.code, along=along))
 
 
 def is_loss(scope: Scope, node: ast.Call) -> bool:

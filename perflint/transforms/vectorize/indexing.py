@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
-from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.header import split_axis, split_base, split_size
-from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, elements_of, integer, name_called, path_of
@@ -43,13 +41,6 @@ class Split:
     kept: bool
 
 
-def sliced(scope: Scope, node: ast.Subscript, base: Batched | Invariant) -> Batched:
-    items = elements_of(node.slice)
-    if isinstance(base, Batched):
-        return _part_of_step(scope, node, base, items)
-    return _step(scope, node, node.value, items)
-
-
 def taken_for_tensor(scope: Scope, node: ast.expr) -> Batched | Invariant:
     """The value of `node`, whose user fails where it is no tensor; what else it may be a step of is taken for one."""
     whole = node.value if isinstance(node, ast.Subscript) else None
@@ -58,13 +49,8 @@ def taken_for_tensor(scope: Scope, node: ast.expr) -> Batched | Invariant:
     if scope.program.value(whole).kind is not Kind.UNKNOWN:
         return scope.tensor(node)
     scope.draft.changes.add(f"it fails if {shown(scope.program, whole)} is no tensor")
-    return sliced(scope, node, invariant(scope, whole))
-
-
-def selected(scope: Scope, node: ast.expr, split: Split, item: ast.expr) -> Batched:
-    items = [*(new(ast.Slice()) for _ in range(split.axis)), item]
-    step = _step(scope, node, split.whole, items)
-    return replace(step.with_axes(1, step.code), kept=True) if split.kept else replace(step, of="")
+    invariant(scope, whole)
+    return sliced(scope, node)
 
 
 def item_code(scope: Scope, item: ast.expr) -> ast.expr:
@@ -99,8 +85,9 @@ def _is_basic_index(item: ast.expr) -> bool:
     return isinstance(item, ast.Slice) or integer(item) is not None
 
 
-def _step(scope: Scope, node: ast.expr, whole: ast.expr, items: list[ast.expr]) -> Batched:
+def sliced(scope: Scope, node: ast.Subscript) -> Batched:
     """`x[:, t, 3]` as `x[:, first:stop, 3]`, without what says nothing."""
+    whole, items = node.value, elements_of(node.slice)
     found = ranges(scope, items)
     axis, steps = found[0] if len(found) == 1 else (0, None)
     others = items[:axis] + items[axis + 1 :]
@@ -127,8 +114,9 @@ def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:
     return bool(size) and ast.unparse(steps.stop) == size
 
 
-def _part_of_step(scope: Scope, node: ast.Subscript, base: Batched, items: list[ast.expr]) -> Batched:
+def part_of_step(scope: Scope, node: ast.Subscript, base: Batched) -> Batched:
     """An index into one step: axes from time on stand one further back among all steps."""
+    items = elements_of(node.slice)
     if scope.varies(*items):
         raise Blocked(f"{shown(scope.program, node)} picks something else in each step", node)
     if not all(map(_is_basic_index, items)):
@@ -155,22 +143,17 @@ def _part_of_kept(
 
 
 def split_of(scope: Scope, node: ast.expr) -> Split | None:
-    """What the steps that `node` holds were taken from; None where it is not known to hold any. Raises Blocked."""
-    is_given = isinstance(node, ast.Name) and scope.read(node) is None
-    call = scope.start(node) if isinstance(node, ast.Name) and is_given else node
-    name = name_called(call) if call is not None else ""
-    if not isinstance(call, ast.Call) or not torch_ops.does(name, "parting"):
+    """What the steps that `node` gives are taken from; None where it is no call that takes any. Raises Blocked."""
+    if not isinstance(node, ast.Call) or not torch_ops.does(name_called(node), "parting"):
         return None
-    whole, axis = split_base(call), split_axis(call)
+    whole, axis = split_base(node), split_axis(node)
     rank = scope.rank(whole)
     if axis is None or (axis < 0 and rank is None):
-        raise Blocked("the axis for time is not known", call)
+        raise Blocked("the axis for time is not known", node)
     axis = axis if axis >= 0 else axis + (rank or 0)
-    if not _are_single(scope, call, whole, axis):
-        raise Blocked("several steps are taken at once", call)
-    if call is not node and _may_be_another(scope, call, whole):
-        raise Blocked(f"{shown(scope.program, whole)} may be another one than was taken apart", call)
-    return Split(whole, axis, kept=name != "unbind")
+    if not _are_single(scope, node, whole, axis):
+        raise Blocked("several steps are taken at once", node)
+    return Split(whole, axis, kept=name_called(node) != "unbind")
 
 
 def _are_single(scope: Scope, call: ast.Call, whole: ast.expr, axis: int) -> bool:
@@ -181,18 +164,6 @@ def _are_single(scope: Scope, call: ast.Call, whole: ast.expr, axis: int) -> boo
     count = split_size(call)
     is_tensor = scope.program.value(whole).kind is Kind.TENSOR
     return is_tensor and count is not None and scope.is_length(count, whole, axis)
-
-
-def _may_be_another(scope: Scope, call: ast.Call, whole: ast.expr) -> bool:
-    """May `whole` be another tensor, or have other axes, in the loop than where it was taken apart?"""
-    graph, loop, points = scope.graph, scope.facts.loop, scope.program.get(Memory).points_to(call)
-    if not isinstance(whole, ast.Name) or scope.flow.graph(call).is_shared(whole.id):
-        return True
-    bound = (each.node for each in graph.values.values() if isinstance(each, Definition) and each.name == whole.id)
-    changed = (
-        each.node for each in points.writes if isinstance(each.node, ast.Call) and each.reaches(points.of(whole))
-    )
-    return any(node in scope.facts.inside or graph.reaches(call, node, avoiding=loop) for node in (*bound, *changed))
 
 
 def with_targets(scope: Scope, loop: PlainLoop) -> Scope:

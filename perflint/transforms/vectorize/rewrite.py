@@ -102,7 +102,7 @@ def _last_values(scope: Scope) -> Iterator[ast.stmt]:
     loop, own = scope.facts.loop, []
     for name in sorted(scope.facts.live_out - scope.draft.final):
         value = scope.values.get(name)
-        if isinstance(value, State) and value.is_output:
+        if isinstance(value, State) and value.outputs is not None:
             value = value.outputs
         if isinstance(value, State | Parts | Induction):
             raise Blocked(f"`{name}` is read after the loop", loop)

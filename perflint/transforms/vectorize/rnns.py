@@ -10,7 +10,6 @@ from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bind, bound_names
-from perflint.syntax.walk import integer
 from perflint.transforms.operations import assignment, expression, in_rows, number, reference, statement
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.modules import Module, called_module
@@ -76,20 +75,16 @@ def lift_rnn(scope: Scope, target: ast.expr, node: ast.Call) -> tuple[ast.stmt, 
         raise Blocked("the RNN's output and state are not kept apart", node)
     paths = _carried_paths(scope, node)
     state = expression(paths[0] if len(paths) == 1 else f"({', '.join(paths)})")
-    code, outputs, one_layer = _sequence_call(scope, node, paths, state)
+    code, outputs = _sequence_call(scope, node, state)
     name = target.elts[0].id
     written = scope.draft.taken.fresh("steps") if name == "_" else scope.local(name)
     scope.values[name] = outputs.named(reference(written))
-    is_pair = scope.program.value(node.func).name.endswith("LSTM") and len(paths) == 1  # h and c in one
-    first = Batched(reference(written), outputs.axis, 2, 2, own=True) if one_layer and outputs.rank == 3 else None
-    states = [State(path, None if position else first, is_pair=is_pair) for position, path in enumerate(paths)]
-    return statement("{outputs}, {state} = {code}", outputs=written, state=state, code=code), states
+    made = statement("{outputs}, {state} = {code}", outputs=written, state=state, code=code)
+    return made, [State(path) for path in paths]
 
 
-def _sequence_call(
-    scope: Scope, node: ast.Call, paths: tuple[str, ...], state: ast.expr
-) -> tuple[ast.expr, Batched, bool]:
-    """The call of an RNN on all steps, its outputs still unnamed, and whether they tell the state."""
+def _sequence_call(scope: Scope, node: ast.Call, state: ast.expr) -> tuple[ast.expr, Batched]:
+    """The call of an RNN on all steps, and its outputs, still unnamed."""
     module = _module(scope, node)
     bidirectional = module.argument("bidirectional", 6)
     if bidirectional is not None and not (isinstance(bidirectional, ast.Constant) and not bidirectional.value):
@@ -102,13 +97,12 @@ def _sequence_call(
         if value.least < 3:
             raise Blocked("the RNN's input is not known to be a batch", node)
         raise Blocked("the RNN's axis for time is another than the steps'", node)
-    layers, dropout = module.argument("num_layers", 2), module.argument("dropout", 5)
+    dropout = module.argument("dropout", 5)
     if dropout is not None and not (isinstance(dropout, ast.Constant) and dropout.value == 0):
         scope.draft.changes.add("dropout between the RNN's layers draws other random numbers")
     given = state_argument(node)
     code = scope.code(node, {node.args[0]: value.code, **({given: state} if given is not None else {})})
-    one_layer = (layers is None or integer(layers) == 1) and module.argument("proj_size", 7) is None
-    return code, Batched(code, axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True, own=True), one_layer
+    return code, Batched(code, axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True, own=True)
 
 
 # -- Cells: the function that the RNN calls, on the Cell's parameters
@@ -127,7 +121,7 @@ def lift_cell(scope: Scope, node: ast.Call) -> tuple[tuple[ast.stmt, ...], State
     code, axis = _cell_call(scope, node, module, paths, names)
     outputs = Batched(reference(scope.draft.outputs_of(paths[0])), axis, 2, 2, own=True)
     last = expression("{x}.clone()", x=picked(outputs.code, axis, number(-1)))
-    states = [State(names[0], outputs, is_output=True, last=last)]
+    states = [State(names[0], outputs, last)]
     unread = reference(_unread(scope))
     targets = [outputs.code, unread]
     for name in names[1:]:
@@ -163,7 +157,7 @@ def _kept(scope: Scope, paths: tuple[str, ...], states: list[State]) -> Iterator
         yield assignment(paths[0], expression("({*lasts},)", lasts=lasts))
         return
     for name, state in zip(paths, states, strict=False):
-        if name in needed and not state.is_output and state.last is not None:
+        if name in needed and state.outputs is None and state.last is not None:
             yield assignment(name, state.last)
 
 
@@ -244,9 +238,3 @@ def is_of(value: Value, path: str) -> bool:
     if isinstance(value, Parts):
         return bool(value.items) and all(is_of(each, f"{path}[{k}]") for k, each in enumerate(value.items))
     return isinstance(value, State) and value.path == path
-
-
-def may_be_named(value: State | Parts) -> bool:
-    if isinstance(value, Parts):
-        return all(isinstance(each, State) and (each.is_output or each.outputs is None) for each in value.items)
-    return True

@@ -258,7 +258,7 @@ def counter(scope: Scope, node: ast.expr) -> Induction | None:
 
 
 def tensor(value: Value, node: ast.AST) -> Batched | Invariant:
-    if isinstance(value, State) and value.is_output and value.outputs is not None:
+    if isinstance(value, State) and value.outputs is not None:
         return value.outputs
     if isinstance(value, Batched | Invariant):
         return value

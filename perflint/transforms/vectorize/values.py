@@ -113,22 +113,14 @@ class Carried:
 
 @dataclass(frozen=True)
 class State:
-    """The state that an RNN left: `outputs` are the outputs of that RNN where they tell the state of each step.
+    """The state that an RNN left: `outputs` are the states of all steps, where it is a Cell's output.
 
-    `is_output`: they are that state, as a Cell's are. `is_pair`: it is both states of an LSTM, and
-    the outputs tell the first. `last` is a Cell's state after the last step, where there is one.
+    `last` is a Cell's state after the last step, where there is one.
     """
 
     path: str
     outputs: Batched | None = None
-    is_output: bool = False
-    is_pair: bool = False
     last: ast.expr | None = None
-
-    @property
-    def of_layers(self) -> Batched | None:
-        """The one layer's state of each step, where this has an axis for the layers before that."""
-        return None if self.is_output or self.is_pair else self.outputs
 
 
 @dataclass(frozen=True)
