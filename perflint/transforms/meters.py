@@ -20,6 +20,7 @@ from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Function, path_of, receiver_of
 from perflint.transforms.accumulate import (
     FLOAT_FORMATS,
+    check_cold,
     check_real,
     has_doubles,
     is_in_string,
@@ -252,13 +253,8 @@ def _numbers(program: Program, uses: Iterable[ast.Name], kept: Collection[str]) 
         elif not isinstance(read.ctx, ast.Load) or is_in_string(program, read) or read.attr.startswith("__"):
             raise Blocked(f"line {use.lineno} sets `{program.segment(read)}`, or reads it inside a string")
         elif read.attr in kept:
-            _check_cold(program, read)
+            check_cold(program, read)
             yield read
-
-
-def _check_cold(program: Program, node: ast.expr) -> None:
-    if program.heat(node) is not Heat.ONCE:
-        raise Blocked(f"line {node.lineno} reads `{program.segment(node)}` in every iteration")
 
 
 def _is_made(program: Program, made: Definition, call: ast.Call) -> bool:
@@ -289,7 +285,7 @@ def _is_formatted(program: Program, use: ast.Name, kept: Collection[str]) -> boo
     text = receiver_of(call, "format")
     if not isinstance(call, ast.Call) or not isinstance(text, ast.Constant) or not isinstance(text.value, str):
         return False
-    _check_cold(program, use)
+    check_cold(program, use)
     if isinstance(around, ast.keyword):
         return bool(around.arg) and _shows_floats(text.value, str(around.arg), kept)
     is_numbered = not any(
