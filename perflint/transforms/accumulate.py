@@ -281,12 +281,18 @@ def _conversions_inside(program: Program, found: Accumulator, convert: str, keep
     for node in occurrences(found.loop, found.path):
         if not isinstance(node.ctx, ast.Load) or program.statement_of(node) in found.additions:
             continue
-        if program.heat(node) is not Heat.ONCE:
-            raise Blocked(f"line {node.lineno} reads `{found.path}` in every iteration")
+        check_cold(program, node)
         if keeps_integer and not _follows(program, node, found):
             raise Blocked(f"line {node.lineno} reads `{found.path}`, which may still be an integer there")
         converted.append(_converted(program, node, found.path, convert))
     return converted
+
+
+def check_cold(program: Program, node: ast.expr) -> None:
+    if program.heat(node) is not Heat.ONCE:
+        raise Blocked(
+            f"line {node.lineno} reads `{program.segment(node)}` in every iteration: let it do so every few steps"
+        )
 
 
 def _converted(program: Program, node: ast.Name | ast.Attribute | ast.Subscript, path: str, convert: str) -> Replace:

@@ -88,7 +88,7 @@ def _is_accumulated(program: Program, repeat: Sync) -> bool:
             deferral(program, [repeat])
     except Blocked:
         line = program.source.position(repeat.start)[0]
-        raise Blocked(f"line {line} reads the same value in every iteration") from None
+        raise Blocked(f"line {line} reads the same value in every iteration: let both do so every few steps") from None
     return is_accumulated
 
 
@@ -315,7 +315,7 @@ def _is_number(sync: Sync) -> bool:
 def _instead(sync: Sync) -> str:
     if _is_number(sync):
         read = "`.item()`" if sync.kind == "item" else f"`{sync.kind}(...)`"
-        return f"without {read} the tensor takes its place, and only the last result is read"
+        return f"leave out {read}, so that this is done on the device, and read its result after the loop"
     return "compute on the device with torch's functions and copy the result, or copy everything once after the loop"
 
 

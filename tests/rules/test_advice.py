@@ -54,9 +54,9 @@ _SIZES = "on the host: keep"
         ("rows = plot.view(top.item())", "`plot.view` gets a Python number in every iteration"),
         ("rows = tuple(scores.tolist())", "compute on the device"),
         ("rows = [top.item(), 1]", "a dict or list keeps"),
-        ("rows = 2 * top.item() + 1", "without `.item()`"),
+        ("rows = 2 * top.item() + 1", "leave out `.item()`"),
         ("meter.last = top.item()", "`meter.last` keeps"),
-        ("rows = top.item(); size = 2 * rows", "line 15 computes with `rows`: without `.item()`"),
+        ("rows = top.item(); size = 2 * rows", "line 15 computes with `rows`: leave out `.item()`"),
         ("rows = top.item(); plot(rows)", "line 15: `plot` gets a Python number"),
         (
             "rows = top.item()\n        if len(images) < 4:\n            break\n        if rows > 3: seen.clear()",
