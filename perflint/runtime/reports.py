@@ -63,7 +63,6 @@ class _Report:
     """A call to be made when the `copies` have arrived, as if it were made at `time`, with these streams."""
 
     function: Callable[..., object]
-    name: str  # of the function that reports
     values: tuple[Any, ...] = ()
     copies: list[torch.cuda.Event] = field(default_factory=list)
     time: float = field(default_factory=time.time)
@@ -87,8 +86,6 @@ class _Report:
             record: logging.LogRecord = make(*args, **kwargs)
             record.relativeCreated += 1000 * (self.time - record.created)
             record.created, record.msecs = self.time, int(self.time % 1 * 1000) + 0.0
-            if record.funcName == getattr(self.function, "__name__", ""):
-                record.funcName = self.name
             return record
 
         sys.stdout, sys.stderr = self.streams
@@ -110,10 +107,11 @@ class _Reports:
         self._files = set[Path]()  # of logs
 
     def add(self, function: Callable[..., object], values: tuple[Any, ...]) -> None:
+        function = _named(function, sys._getframe(2).f_code.co_name)
         if self._running or not self._is_here() or torch._C._is_tracing():
             function(*values)
             return
-        report = _Report(function, sys._getframe(2).f_code.co_name)
+        report = _Report(function)
         try:
             report.take(values)
             can_wait = bool(report.copies or self._queue) and self._watches(report)
@@ -204,6 +202,16 @@ class _Reports:
 
         guarded.reports_first = True  # type: ignore[attr-defined]
         return guarded
+
+
+def _named(function: Callable[..., object], name: str) -> Callable[..., object]:
+    """A lambda as the function of that `name` in which it was written, for logs and tracebacks."""
+    if not isinstance(function, FunctionType) or function.__name__ != (lambda: None).__name__:
+        return function
+    code = function.__code__.replace(co_name=name)
+    named = FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
+    named.__kwdefaults__ = function.__kwdefaults__
+    return named
 
 
 def _snapshot(value: Any, devices: set[torch.device] | None) -> Any:

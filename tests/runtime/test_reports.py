@@ -186,6 +186,15 @@ def test_logs_keep_their_order_time_and_function(device: Device) -> None:
     assert name == other and created <= then
 
 
+def test_without_a_device_logs_name_the_same_function() -> None:
+    said = io.StringIO()
+    log = logging_to(logging.StreamHandler(said))
+    later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
+    log.info("behind")
+    first, second = (line.split()[1] for line in said.getvalue().splitlines())
+    assert first == second
+
+
 @pytest.mark.parametrize("change", ["removeHandler", "setLevel", "disabled", "disable", "close", "filter", "read"])
 def test_a_log_has_all_reports_before_it_changes_or_is_read(device: Device, tmp_path: Path, change: str) -> None:
     handler = logging.FileHandler(tmp_path / "log")

@@ -25,3 +25,11 @@ def test_a_program_of_any_shape_computes_prints_and_ends_as_it_does_by_itself(sh
             assert run is not None
             assert (run.code, run.output) == (alone.returncode, printed), run.errors
         assert whole.records.own.grade is Grade.BITWISE, whole.records.own.evidence
+
+
+def test_what_a_child_trains_is_not_taken_for_what_the_program_does(tmp_path: Path) -> None:
+    with bench("shapes/spawned.py", tmp_path, steps=30) as spawned:
+        assert {path.stem for path in spawned.records.standard.run.folder.glob("*.pt")} == {*map(str, range(1, 10))}
+        wrong = spawned.likeness("trained(0, 4)", "trained(3, 4)")
+        assert wrong.grade is Grade.DIFFERENT, wrong.evidence
+        assert wrong.evidence[0].startswith("at step 1 "), wrong.evidence

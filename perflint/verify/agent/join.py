@@ -13,6 +13,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ from perflint.shim.session import RUN
 from perflint.verify.agent import determinism
 from perflint.verify.agent.journal import journaled
 from perflint.verify.agent.recorder import Recorder, take_twice
-from perflint.verify.agent.steps import GRAPHED, Gate, Steps, calls, frames, keep_sockets
+from perflint.verify.agent.steps import GRAPHED, Gate, Steps, calls, frames, keep_sockets, rank_and_ranks
 from perflint.verify.messages import GATE, ORDERS, SHORT, Loop, Orders
 
 _COUNTED = "__perflint_counted__"
@@ -92,7 +93,18 @@ class Agent:
         if self._recorder:
             take_twice(self.steps, self._recorder, module)
 
+    @functools.cached_property
+    def _is_first(self) -> bool:
+        """Whether no other process of this rank has come to such a step before, as that may have started this one."""
+        rank, ranks = rank_and_ranks()
+        first = self._run / f"rank {rank} of {ranks}"
+        with suppress(FileExistsError):
+            first.symlink_to(str(os.getpid()))
+        return str(first.readlink()) == str(os.getpid())
+
     def _passed(self, kind: str) -> None:
+        if self._orders.unit and not self._is_first:
+            return
         if self._recorder:
             self._recorder.passed()
         self._gate.passed(kind)
