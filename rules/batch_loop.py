@@ -55,7 +55,7 @@ class BatchLoop(Rule):
             batch = api.walked_batch(program, loop)
             if batch is not None and api.runs_often(program, loop):
                 message = (
-                    f"each iteration launches for one sample of `{ast.unparse(batch)}` what would do for all of them"
+                    f"each iteration launches kernels for one sample of `{ast.unparse(batch)}`: one launch could do all"
                 )
                 blocked = "let its operations take the whole batch, or torch.vmap do it"
                 span = api.head_span(program, loop) if isinstance(loop, ast.For) else program.span(loop)

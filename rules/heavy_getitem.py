@@ -59,6 +59,8 @@ _MESSAGES = {
     "resize": "the picture is resized to the same size again in each epoch: store it in that size",
     "loop": "a Python loop goes over the elements of a sample: let numpy or torch do it at once, or do it once",
 }
+_OBSTACLE = "what can be kept depends on memory"
+_OBSTACLES = {"device": "the loop over the loader is to move the batch", "file": "workers have to open it themselves"}
 
 
 class HeavyGetitem(Rule):
@@ -76,7 +78,7 @@ class HeavyGetitem(Rule):
             for kind, node in found.items():
                 if kind and isinstance(node, ast.Call | ast.For | ast.ListComp):
                     span = api.call_span(program, node) if isinstance(node, ast.Call) else _span(program, node)
-                    yield self.finding(span, _MESSAGES[kind], kind=kind, blocked="what can be kept depends on memory")
+                    yield self.finding(span, _MESSAGES[kind], kind=kind, blocked=_OBSTACLES.get(kind, _OBSTACLE))
 
 
 def _span(program: Program, node: ast.For | ast.ListComp) -> tuple[int, int]:

@@ -85,7 +85,7 @@ class SyncInLoop(Rule):
         for sync, repeats, fixes, blocked in api.host_reads(program):
             if sync.kind != "item":
                 message = _MESSAGES.get(
-                    sync.kind, f"`{sync.kind}` makes the host wait for the device in every iteration"
+                    sync.kind, f"`{sync.kind}()` makes the host wait for the device in every iteration"
                 )
                 span, by = (sync.start, sync.end), program.hot_by(sync.node)
                 yield self.finding(span, message, kind=sync.kind, fixes=fixes, blocked=blocked, hot_by=by)

@@ -223,7 +223,6 @@ _SUBSCRIPT = "Python needs the index on the host: copy all that the loop needs i
 _SELECTED = "the size of the result depends on the mask: torch.where, or a product with the mask, keeps the size"
 _MANY = "the size of the result depends on the values: use a mask, or torch.where with three arguments"
 _UNKNOWN_MATH = "torch has no such function: compute it from the tensors on the device, or every few steps"
-_MATH = "torch has the same function, and computes it on the device"
 _SILENT = {  # reads that nobody wrote down as such
     "mask": _SELECTED,
     "masked_select": _SELECTED,
@@ -338,7 +337,8 @@ def _of_call(program: Program, sync: Sync, call: ast.Call) -> str:
 
 def _of_math(program: Program, call: ast.Call) -> str:
     name = program.qualified(call.func).rpartition(".")[2]
-    return _MATH if torch_ops.of_function(f"torch.{name}") is not None else _UNKNOWN_MATH
+    known = torch_ops.of_function(f"torch.{name}") is not None
+    return f"`torch.{name}` does the same on the device: give it the tensor" if known else _UNKNOWN_MATH
 
 
 def _of_text(program: Program, node: ast.AST) -> str:

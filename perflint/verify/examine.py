@@ -91,9 +91,11 @@ class Examination(Planned):
         return replace(known, excluded=(*known.excluded, takes, *self._left_out), longer=more)
 
     def _unrecorded(self) -> Iterator[FixVerdict]:
-        late = self._variants.late(self._look.ran)
-        for number, key in enumerate(self._variants.loaded(self._look.ran), self._first):
-            reason = "it did not run in a first look" if key in late else "there was no time to record it"
+        late, loaded = self._variants.late(self._look.ran), self._variants.loaded(self._look.ran)
+        more = duration(self._whole.longer(self._schedule.enough(len(loaded))))
+        for number, key in enumerate(loaded, self._first):
+            unseen = f"it did not run in a first look: --budget {more} may reach it"
+            reason = unseen if key in late else "there was no time to record it"
             yield self._variants.verdict(f"{key.rule} {number}", key, 0, reason)
 
     def _reached(self, blank: Verdict) -> Verdict:

@@ -35,7 +35,7 @@ _SIZES = "on the host: keep"
         ("rows = scores.masked_select(scores > 0).sum()", "depends on the mask"),
         ("rows = torch.unique(scores)", "the number of values"),
         ("rows = torch.clamp(scores, max=top.item())", "pass the tensor"),
-        ("rows = math.log(top.item())", "torch has the same function"),
+        ("rows = math.log(top.item())", "`torch.log` does the same on the device"),
         ("rows = max(1.0, top.item())", "torch.max"),
         ("rows = math.comb(int(top.item()), 2)", "torch has no such function"),
         ("rows = str(top.item())", "becomes text"),

@@ -46,7 +46,8 @@ _STORAGE = frozenset({"set_", "resize_"})  # they exchange the memory itself
 _LATER = "do that when the loop is over"
 _APART = "do that in a function of its own, before this one or after it"
 _BY_HAND = (
-    "if it only computes on the device, decorate the function by hand, with a decorator of perflint.runtime.graphs"
+    "if it only computes on the device, decorate the function by hand, with `cuda_graph` of perflint.runtime.graphs, "
+    "or a training step with `graphed_step`"
 )
 _REFUSED = {
     "torch.distributions": "checks its arguments on the host: compute it by functions of torch",
