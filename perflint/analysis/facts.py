@@ -222,11 +222,6 @@ class Program(Module, ABC):
         self.asked.firsts.update(self.targets(node))
         return bool(found := [*self.summaries(node)]) and all(each.drops for each in found)
 
-    def moves_elsewhere(self, node: ast.Call) -> bool:
-        """Does a call run a function of another file that only takes its first argument to the device?"""
-        self.asked.firsts.update(self.targets(node))
-        return bool(found := [*self.summaries(node)]) and all(each.moves for each in found)
-
     def counts_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a method of another file that only adds up what it is given in attributes of its object?"""
         self.asked.effects.update(self.targets(node))

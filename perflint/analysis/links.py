@@ -124,8 +124,8 @@ class Summary:
     `differentiates`: a call takes gradients, or asks for some; POSSIBLE where it may, or would notice that there are
     none; None where nobody asked. `computes`: a call does nothing but compute on the device, so that a CUDA graph may
     hold it. `records`: it runs modules, and switches gradients off for none of them. `drops`: it lets go of the graph
-    of its first argument, and does nothing else with that; `moves`: it takes that to the device, and gives it back.
-    `counts`: it only adds up what it is given in attributes of its object, which nothing else sets.
+    of its first argument, and does nothing else with that. `counts`: it only adds up what it is given in attributes of
+    its object, which nothing else sets.
     """
 
     target: str
@@ -139,7 +139,6 @@ class Summary:
     computes: bool = False
     records: bool = False
     drops: bool = False
-    moves: bool = False
     counts: bool = False
     repeats: bool = False
     evaluates: bool = False
@@ -147,11 +146,7 @@ class Summary:
     @property
     def is_empty(self) -> bool:
         steps = self.trains or self.draws or self.repeats or self.evaluates
-        return not (self.returns or steps or self.starts_processes or self.tells_effects or self.tells_of_first)
-
-    @property
-    def tells_of_first(self) -> bool:
-        return self.drops or self.moves
+        return not (self.returns or steps or self.starts_processes or self.tells_effects or self.drops)
 
     @property
     def tells_effects(self) -> bool:
@@ -161,7 +156,7 @@ class Summary:
     def without_effects(self) -> Summary:
         """The summary for who doesn't ask for effects."""
         told = self.target, self.returns, self.trains, self.draws, self.starts, self.loads
-        return Summary(*told, drops=self.drops, moves=self.moves, repeats=self.repeats, evaluates=self.evaluates)
+        return Summary(*told, drops=self.drops, repeats=self.repeats, evaluates=self.evaluates)
 
     @property
     def starts_processes(self) -> bool:

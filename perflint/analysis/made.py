@@ -50,7 +50,7 @@ def moved_made(program: Program, call: ast.Call) -> tuple[Move, Made] | None:
     if moved is None and (len(call.args) != 1 or call.keywords or not _may_only_move(program, call)):
         return None
     made = made_on_host(program, call.args[0] if moved is None else moved.tensor, call)
-    if made is None or (moved is None and program.callee(call) is None and not program.moves_elsewhere(call)):
+    if made is None:
         return None
     return moved or Move(call, call.args[0]), made
 
@@ -61,7 +61,7 @@ def _may_only_move(program: Program, call: ast.Call) -> bool:
     if given.kind is not Kind.TENSOR or given.place is Place.DEVICE:
         return False
     if callee is None:
-        return bool(program.targets(call))
+        return False
     return program.receiver(call.args[0], call, callee) is not None and moves_first(program, callee)
 
 

@@ -28,7 +28,7 @@ from perflint.project.cache import Outline
 from perflint.project.modules import NAMESAKES, Modules, last
 from perflint.syntax.walk import reachable
 
-_CERTAIN = ("trains", "draws", "computes", "records", "drops", "moves", "counts", "repeats", "evaluates")
+_CERTAIN = ("trains", "draws", "computes", "records", "drops", "counts", "repeats", "evaluates")
 _LIKELY = "d"  # the guess itself, which answers no query about it
 
 
@@ -186,7 +186,7 @@ def _tells(summary: Summary, target: str, asking: Links) -> bool:
         or summary.evaluates
         or summary.tells_effects
         or summary.returns == LOADERS
-        or (summary.tells_of_first and target in asking.first_queries)
+        or (summary.drops and target in asking.first_queries)
         or (summary.starts_processes and target in asking.start_queries)
         or (summary.returns_loader and target in asking.result_queries)
         or (summary.returns not in ("", _LIKELY) and target in asking.guess_queries)

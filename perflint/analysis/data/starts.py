@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perflint.analysis.data.iteration import Reason, Workers
-from perflint.analysis.data.loaders import Loaders, is_loader_class
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
@@ -24,7 +23,6 @@ from perflint.syntax.walk import (
     body_of,
     children,
     method_of,
-    own_nodes,
     receiver_of,
     returned_values,
 )
@@ -97,15 +95,6 @@ class Starts:
         reasons = map(self._workers.of_parts, returned_values(function))
         return max(map(_likelihood, reasons), default=Likelihood.NO)
 
-    def by_walking(self, node: ast.ClassDef) -> Likelihood:
-        constructor = method_of(node, "__init__") if any(map(self._is_loader, node.bases)) else None
-        loaders = self._program.get(Loaders).by_call
-        built = [loaders[each] for each in own_nodes(constructor) if each in loaders] if constructor else []
-        return max((_likelihood(self._workers.of_loader(loader)) for loader in built), default=Likelihood.NO)
-
-    def _is_loader(self, base: ast.expr) -> bool:
-        return is_loader_class(self._program.qualified(base))
-
     def _is_part_of_package(self) -> bool:
         return any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in self._program.tree.body)
 
@@ -160,7 +149,7 @@ class Starts:
             return next(filter(None, map(self._workers.of, call.args)), None)
         if (walked := receiver_of(call, "__iter__")) is not None:
             return self._workers.of(walked)
-        if _STARTS.fullmatch(name) or self._starts_from_context(call):
+        if _STARTS.fullmatch(name):
             return Reason(Likelihood.CERTAIN, f"{name.rpartition('.')[2] or 'it'}() starts processes")
         if self._gives_work(call):
             return Reason(Likelihood.CERTAIN, "an executor starts processes")
@@ -177,11 +166,6 @@ class Starts:
             self._functions[function] = None  # while it is being computed: functions may call each other
             self._functions[function] = self._reason_in(body_of(function))
         return self._functions[function]
-
-    def _starts_from_context(self, call: ast.Call) -> bool:
-        """Is it `multiprocessing.get_context("spawn").Pool()`?"""
-        context = receiver_of(call, "Pool", "Manager")
-        return any(name.endswith("multiprocessing.get_context") for name in self._makers(context))
 
     def _gives_work(self, call: ast.Call) -> bool:
         return any(map(_EXECUTOR.fullmatch, self._makers(receiver_of(call, "submit", "map"))))

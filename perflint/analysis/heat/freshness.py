@@ -77,17 +77,7 @@ def _computes(program: Program, node: ast.Call) -> bool:
 
 
 def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> frozenset[str]:
-    fresh = seeds | {name for node in nodes if isinstance(node, ast.Call) for name in _redrawn(program, node)}
-    return computed_of(nodes, fresh, partial(_is_drawn, program))
-
-
-def _redrawn(program: Program, node: ast.Call) -> set[str]:
-    """The names in `noise.normal_()` and the like, which fills a tensor with new random numbers."""
-    if not isinstance(node.func, ast.Attribute) or program.value(node.func.value).kind is not Kind.TENSOR:
-        return set()
-    entry = torch_ops.of_method(node.func.attr)
-    is_draw = entry is not None and "random" in entry.traits and entry.in_place
-    return variables_in(node.func.value) if is_draw else set()
+    return computed_of(nodes, seeds, partial(_is_drawn, program))
 
 
 def _target_names(loop: Loop) -> set[str]:
@@ -141,27 +131,14 @@ def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
         return any(_runs_model(program, node) for node in nodes)
     if not any(_brings_home(program, node) for node in nodes):
         return False
-    if _counts_batches(program, loop.iter) or any(_fetches(program, node) for node in nodes):
-        return any(_runs_model(program, node) or _may_run_model(program, node) for node in nodes)
+    if _counts_batches(program, loop.iter):
+        return any(_runs_model(program, node) for node in nodes)
     return any(_takes_item(program, node, loop.target) and _runs_model(program, node) for node in nodes)
-
-
-def evaluates_each(program: Program, comprehension: ast.AST, generator: ast.comprehension) -> bool:
-    """Does a comprehension run a model on each batch, by the name of it?"""
-    return _names_batch(program, generator.target) and any(
-        _runs_model(program, node) for node in ast.walk(comprehension)
-    )
 
 
 def _names_batch(program: Program, target: ast.expr) -> bool:
     names = [node for node in ast.walk(target) if isinstance(node, ast.Name) and _BATCH.search(node.id)]
     return any(program.value(name).kind is not Kind.NUMBER for name in names)
-
-
-def _fetches(program: Program, node: ast.AST) -> bool:
-    """Is it `next(batches)`, of an iterator that goes on where it was the last time?"""
-    call = program.call_of(node, "builtins.next")
-    return call is not None and isinstance(next(iter(call.args), None), ast.Name | ast.Attribute)
 
 
 def _passed_on(program: Program, iterated: ast.expr) -> ast.expr:
@@ -198,14 +175,6 @@ def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
 
 def _runs_model(program: Program, node: ast.AST) -> bool:
     return program.get(CallGraph).has(node, runs_module)
-
-
-def _may_run_model(program: Program, node: ast.AST) -> bool:
-    """Does a function that is not known give a tensor on the device?"""
-    if not isinstance(node, ast.Call) or not program.value(node).on_device:
-        return False
-    callee = program.value(node.func)
-    return callee.kind is Kind.UNKNOWN or bool(program.targets(node))
 
 
 def _brings_home(program: Program, node: ast.AST) -> bool:

@@ -13,7 +13,7 @@ from perflint.analysis.call_graph import callers, loops_around
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
-from perflint.analysis.heat.freshness import evaluates_each, steps_an_environment
+from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.rarity import is_escape, is_mostly_true, is_periodic, makes_rare
 from perflint.analysis.links import HotPlace
 from perflint.analysis.loops.flow import LoopKind
@@ -96,8 +96,6 @@ class Heats:
                 return _Hot(Heat.STEP, parent)
             if isinstance(parent, LOOPS) and (child in parent.body or child is getattr(parent, "test", None)):
                 if escaping is None:
-                    if _feeds(program, parent):
-                        return _Hot(Heat.STEP, parent)
                     kind = program.loop_kind(parent)
                     if kind is not LoopKind.OTHER:
                         return _Hot(Heat.TIME if kind is LoopKind.TIME else Heat.STEP, parent)
@@ -118,7 +116,7 @@ class Heats:
         generators: list[ast.comprehension] = comprehension.generators  # type: ignore[attr-defined]
         first = generators[0]
         is_loader = self._program.value(first.iter).kind is Kind.LOADER
-        if not is_loader and not evaluates_each(self._program, comprehension, first):
+        if not is_loader:
             return False
         return child is not first or not any(each is node for each in ast.walk(first.iter))
 
@@ -150,7 +148,7 @@ class Heats:
     def _of_itself(self, function: Function) -> _Hot:
         """How often the body of `function` runs whatever calls it in this file."""
         call = self._program.call_from_outside(function)
-        if self._is_hot_by_convention(function) or _is_kept_by_module(self._program, function):
+        if self._is_hot_by_convention(function):
             return _Hot(Heat.STEP, function)
         return _COLD if call is None else _Hot(Heat(call.heat), call.by)
 
@@ -176,23 +174,6 @@ class Heats:
 
 
 _INITIALISING = re.compile(r"(^|_)init(iali[sz]\w*)?(_|$)")
-
-
-def _is_kept_by_module(program: Program, function: Function) -> bool:
-    """Is it a module's method that is kept with some of its arguments, so that a `forward` can call it?
-
-    What is handed on at once, as to `apply`, or by its name initialises, is called where the module is made.
-    """
-    owner = program.class_of(function)
-    if owner is None or _INITIALISING.search(getattr(function, "name", "")) or not owner.is_a("module"):
-        return False
-    sites = (each for each in program.call_sites(function) if program.qualified(each.func) == "functools.partial")
-    return any(isinstance(program.parent(each), ast.Assign) for each in sites)
-
-
-def _feeds(program: Program, loop: Loop) -> bool:
-    is_endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
-    return is_endless and any(isinstance(each, ast.Yield) for part in loop.body for each in _unlooped(part))
 
 
 def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:

@@ -22,7 +22,6 @@ from perflint.analysis.loops.kinds import SWITCHES, Loops
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import SHARED, argument_code, class_name, named_functions, result_code
 from perflint.analysis.values.device_use import imported, rebinds_of
-from perflint.analysis.values.operations import moves_first
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 from perflint.analysis.values.values import ELSEWHERE, OR, Kind
 from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameters_of
@@ -54,7 +53,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     effects = tuple(sorted(program.asked.effects | told))
     drawing = {summary.target for summary in context.summaries if summary.draws}
     draws = tuple(sorted(program.asked.draws | drawing))
-    of_first = {summary.target for summary in context.summaries if summary.tells_of_first}
+    of_first = {summary.target for summary in context.summaries if summary.drops}
     firsts = tuple(sorted(program.asked.firsts | of_first))
     imports, says = _membership(program)
     return Links(
@@ -86,15 +85,13 @@ def _summary(
         trains,
         draws=name in context.drawing and program.get(CallGraph).reaches(function, draws_data),
         drops=drops_graph(program, function),
-        moves=moves_first(program, function),
         repeats=not trains and program.get(Loops).trains_repeatedly(function),
         evaluates=not trains and program.get(Loops).evaluates_once(function),
     )
     if name in context.asked:
-        effects = program.get(Effects)
         summary = replace(summary, memory=program.get(Memory).exported(function))
         needs = needs_gradients(program, function)
-        summary = replace(summary, differentiates=needs, records=effects.records(function))
+        summary = replace(summary, differentiates=needs, records=program.get(Effects).records(function))
     if not program.get(_may_start):
         return summary
     starts = program.get(Starts)
@@ -110,11 +107,9 @@ def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def _loader_summaries(program: Program) -> Iterator[Summary]:
-    """A summary for each class of loaders that may have workers, or are built as torch's are."""
+    """A summary for each class of loaders that are built as torch's are."""
     for node in program.of_type(ast.ClassDef) if "Loader" in program.text else ():
         summary = Summary(node.name, LOADERS if program.get(Loaders).takes_options(node) else "")
-        if program.get(_may_start):
-            summary = replace(summary, loads=program.get(Starts).by_walking(node))
         if not summary.is_empty:
             yield summary
 

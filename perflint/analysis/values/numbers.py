@@ -10,7 +10,7 @@ from perflint.analysis.data.origins import Attributes, Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import own_nodes, path_of, variables_in
+from perflint.syntax.walk import own_nodes, path_of
 
 _CALLS = re.compile(r"(math\.(?!prod)|builtins\.(float|int|len)$|numpy\.sqrt$)")
 _LAYERS = re.compile(r"torch\.nn\.(modules\.\w+\.)?(Linear|Conv\dd|LayerNorm|Embedding)$")
@@ -103,11 +103,6 @@ def numbers(program: Program, data: ast.expr) -> Numbers | None:
         joined = [numbers(program, each) for each in (data.left, data.right)]
         if not any(each is None or each.is_scalar for each in joined):
             return Numbers(None, None)
-    if isinstance(data, ast.ListComp):
-        counted = Numbers(None, None) if _counts_out(program, data, frozenset()) else None
-        return (_of_comprehension(program, data) if len(data.generators) == 1 else None) or counted
-    if isinstance(data, ast.Name) and (listed := _made_for(program, data)) is not None:
-        return numbers(program, listed)
     if (made := program.call_of(data, "builtins.list", "builtins.range")) is not None and made.args:
         inner = _of_range(program, made if program.call_of(made, "builtins.range") else made.args[0])
         return Numbers(None, inner, is_range=True) if inner is not None else None
@@ -163,39 +158,15 @@ def _is_computed(program: Program, node: ast.expr) -> bool:
 
 
 def _is_constant(program: Program, data: ast.expr) -> bool:
-    """Is it a name for a tuple of numbers, or a list that the module makes, of which all callers are in sight?
-
-    Or what the methods of a class keep, such as the default of a parameter, and only read.
-    """
-    sources = program.get(Origins).of(data) if isinstance(data, ast.Name | ast.Attribute) else []
-    defaults = [program.default(each) if isinstance(each, ast.arg) else each for each in sources]
-    if isinstance(data, ast.Attribute):
-        attributes = program.get(Attributes)
-        is_flat = not any(isinstance(each, ast.List) for table in defaults for each in getattr(table, "elts", ()))
-        if not attributes.is_own(data):
-            return False
-        if not all(_is_read(program, each, is_flat=is_flat) for each in attributes.readers(data)):
-            return False
-    return bool(defaults) and all(
+    """Is it a name for a tuple of numbers, or for a list of them that the module makes?"""
+    sources = program.get(Origins).of(data) if isinstance(data, ast.Name) else []
+    made = [program.default(each) if isinstance(each, ast.arg) else each for each in sources]
+    return bool(made) and all(
         isinstance(each, ast.Tuple | ast.List)
         and _is_fixed(program, each)
-        and (isinstance(each, ast.Tuple) or isinstance(data, ast.Attribute) or program.function_of(each) is None)
-        for each in defaults
+        and (isinstance(each, ast.Tuple) or program.function_of(each) is None)
+        for each in made
     )
-
-
-def _is_read(program: Program, node: ast.Attribute, *, is_flat: bool) -> bool:
-    """Is what the attribute holds only read: by a function of a library, for an item or two, or in a loop?
-
-    Of what `is_flat` the items are numbers; others may be lists, which are filled by another name.
-    """
-    around = program.parent(node)
-    if isinstance(around, ast.Call):
-        name = program.qualified(around.func)
-        is_library = name.partition(".")[0] in ("torch", "numpy", "builtins") and not name.startswith("numpy.random.")
-        return is_library and (is_flat or not name.startswith("builtins."))
-    is_walked = isinstance(around, ast.For | ast.comprehension)
-    return is_flat and (is_walked or (isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Load)))
 
 
 def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
@@ -204,34 +175,6 @@ def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
         return None
     is_same = len({ast.dump(each) for each in elements}) == 1 and not isinstance(elements[0], ast.List | ast.Tuple)
     return Numbers(elements[0] if is_same else None, ast.Constant(len(elements)))
-
-
-def _of_comprehension(program: Program, data: ast.ListComp) -> Numbers | None:
-    (generator,) = data.generators
-    names = variables_in(generator.target)
-    own = any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(data.elt))
-    if own or generator.ifs or not isinstance(data.elt, ast.Name | ast.Attribute | ast.Constant):
-        return None
-    return Numbers(data.elt, _of_range(program, generator.iter)) if _may_be_number(program, data.elt) else None
-
-
-def _counts_out(program: Program, data: ast.ListComp, counters: frozenset[str]) -> bool:
-    """Is it calculated of `counters` alone, and of those that it counts itself, by ranges?"""
-    if any(program.call_of(each.iter, "builtins.range") is None or each.ifs for each in data.generators):
-        return False
-    counters |= {name for each in data.generators for name in variables_in(each.target)}
-    if isinstance(data.elt, ast.ListComp):
-        return _counts_out(program, data.elt, counters)
-    parts = [*ast.walk(data.elt)]
-    names = {each.id for each in parts if isinstance(each, ast.Name)}
-    return names <= counters and all(isinstance(each, _FIXED) and not isinstance(each, ast.Attribute) for each in parts)
-
-
-def _made_for(program: Program, name: ast.Name) -> ast.ListComp | None:
-    flow = program.get(Flow)
-    made, bound = flow.assigned(name), flow.definitions(name)
-    is_alone = len(bound) == 1 and all([*flow.graph(name).uses.get(each, ())] == [name] for each in bound)
-    return made[0] if is_alone and len(made) == 1 and isinstance(made[0], ast.ListComp) else None
 
 
 def _of_range(program: Program, node: ast.expr) -> ast.expr | None:
