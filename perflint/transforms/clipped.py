@@ -16,9 +16,7 @@ from perflint.transforms.operations import ReplaceStatements, expression, same_c
 from perflint.transforms.rewrite import of_torch, rewrite
 
 
-def clipped(
-    program: Program, loop: ast.For, block: Sequence[ast.stmt], conditions: Sequence[ast.expr] | None
-) -> Fix | None:
+def clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt], conditions: Sequence[ast.expr]) -> Fix | None:
     """The fix of a loop whose `block` only clamps gradients to [-x, x]: one call; None for other loops.
 
     The call passes over parameters without a gradient; other `conditions` for the block it has no room for.
@@ -34,7 +32,7 @@ def clipped(
         return None
     is_free = isinstance(high, ast.Constant) or (path_of(high) and not _names(high, loop))
     there = expression("{param}.grad is not None", param=path_of(loop.target))
-    is_whole = conditions is not None and all(ast.unparse(each) == ast.unparse(there) for each in conditions)
+    is_whole = all(ast.unparse(each) == ast.unparse(there) for each in conditions)
     if not is_free or not is_whole or program.value(high).kind is Kind.TENSOR:
         return None
     function = of_torch(program, "nn.utils.clip_grad_value_", loop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from perflint.analysis.call_graph import handlers
 from perflint.analysis.data.origins import Origins
@@ -18,7 +19,7 @@ from perflint.syntax.walk import path_of, variables_in
 from perflint.transforms.averages import Lerp, lerp_of
 from perflint.transforms.clipped import clipped
 from perflint.transforms.gathered import Gathering
-from perflint.transforms.operations import expression, is_new, negated, new, statement
+from perflint.transforms.operations import ReplaceStatements, expression, is_new, negated, new, statement
 from perflint.transforms.rewrite import Blocked, of_torch, rewrite, taken_around
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
@@ -64,8 +65,8 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     if not all(map(lists.is_distinct, lists.written)):
         raise Blocked("it isn't known that each of the tensors is walked but once")
     leaves = dict(lists.lists.values())
-    gathering = Gathering(program, loop, block, conditions, leaves, lists.code, lists.taken)
-    change = rewrite(program, *gathering.operations())
+    gathering = Gathering(program, loop, conditions, leaves, lists.code, lists.taken)
+    change = rewrite(program, ReplaceStatements((loop,), tuple(gathering.written())))
     title = "launch each operation once for all parameters: torch._foreach_*"
     reason = "no two of the tensors share memory"
     if len({ast.unparse(_root(leaf)) for _, leaf in lists.lists.values()}) > 1:
@@ -77,25 +78,20 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     return Fix(f"{title}, if {reason}", Safety.BEHAVIOUR, change)
 
 
-def _updating_block(loop: ast.For) -> tuple[list[ast.stmt], list[ast.expr] | None]:
-    """The statements that update, in one block, with only guards before them; raises Blocked.
-
-    With them the conditions under which they run; None where an `assert` is among the guards.
-    """
+def _updating_block(loop: ast.For) -> tuple[list[ast.stmt], list[ast.expr]]:
+    """The statements that update, in one block, with only guards before them, and the conditions; raises Blocked."""
     block, conditions = loop.body, list[ast.expr]()
-    asserts = False
     while True:
         guards = [each for each in block if _is_guard(each)]
         rest = [each for each in block if each not in guards]
-        conditions += [negated(each.test) for each in guards if isinstance(each, ast.If)]
-        asserts |= any(isinstance(each, ast.Assert) for each in guards)
+        conditions += [negated(each.test) for each in guards]
         if len(rest) == 1 and isinstance(rest[0], ast.If):
             if rest[0].orelse:
                 raise Blocked("some of the tensors are updated otherwise", rest[0].orelse[0])
             conditions.append(rest[0].test)
             block = rest[0].body
         elif rest == block[len(block) - len(rest) :]:
-            return (rest if len(rest) < len(block) else block), None if asserts else conditions
+            return rest, conditions
         else:
             raise Blocked("guards stand between the updates")
 
@@ -113,10 +109,8 @@ def _inlined(block: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
     return [*block[:-2], new(ast.Expr(new(ast.Call(value.func, [made.value], value.keywords))))]
 
 
-def _is_guard(each: ast.stmt) -> bool:
-    if isinstance(each, ast.If):
-        return [type(inner) for inner in each.body] == [ast.Continue] and not each.orelse
-    return isinstance(each, ast.Assert)
+def _is_guard(each: ast.stmt) -> TypeGuard[ast.If]:
+    return isinstance(each, ast.If) and [type(inner) for inner in each.body] == [ast.Continue] and not each.orelse
 
 
 class _Lists:

@@ -12,10 +12,6 @@ from perflint.analysis.program import Program
 from perflint.syntax.walk import path_of, variables_in
 from perflint.transforms.operations import (
     FIT,
-    InsertAfter,
-    InsertBefore,
-    Operation,
-    ReplaceStatements,
     derived,
     expression,
     in_rows,
@@ -29,36 +25,18 @@ from perflint.transforms.rewrite import Taken
 
 @dataclass(frozen=True)
 class Gathering:
-    """What the lists of a loop are to hold, by name, and the `code` on them.
-
-    The `block` of the loop is reached where the `conditions` hold; they are None where more than that stands before it.
-    """
+    """What the lists of a loop are to hold, by name, and the `code` on them, reached where the `conditions` hold."""
 
     program: Program
     loop: ast.For
-    block: Sequence[ast.stmt]
-    conditions: Sequence[ast.expr] | None
+    conditions: Sequence[ast.expr]
     lists: Mapping[str, ast.expr]
     code: Sequence[ast.stmt]
     taken: Taken
 
-    def operations(self) -> tuple[Operation, ...]:
-        if self.conditions is None:
-            return self._collecting(self.block)
-        written = self._alone() or self._in_step() or self._in_pairs()
-        return (ReplaceStatements((self.loop,), (standing_for(written[0], self.loop), *written[1:])),)
-
-    def _collecting(self, block: Sequence[ast.stmt]) -> tuple[Operation, ...]:
-        """The loop collects what its statements, guards left out, updated."""
-        appends = [statement("{name}.append({leaf})", name=name, leaf=leaf) for name, leaf in self.lists.items()]
-        appends[0] = standing_for(appends[0], block[0])
-        empty = tuple(statement("{name} = []", name=name) for name in self.lists)
-        guarded = statement("if {name}:\n    {*code}", name=next(iter(self.lists)), code=self.code)
-        return (
-            InsertBefore(self.loop, empty),
-            ReplaceStatements(tuple(block), tuple(appends)),
-            InsertAfter(self.loop, (guarded,)),
-        )
+    def written(self) -> list[ast.stmt]:
+        made = self._alone() or self._in_step() or self._in_pairs()
+        return [standing_for(made[0], self.loop), *made[1:]]
 
     def _alone(self) -> list[ast.stmt]:
         """Every list is made of one that is walked, or of those of its parts for which the conditions hold."""
@@ -142,7 +120,7 @@ class Gathering:
         return sum(isinstance(node, ast.Name) and node.id == name for node in nodes)
 
     def _listed(self, leaf: ast.expr, target: ast.expr, walked: ast.expr) -> ast.expr:
-        return _listed(leaf, target, walked, self.conditions or ())
+        return _listed(leaf, target, walked, self.conditions)
 
 
 def _listed(leaf: ast.expr, target: ast.expr, walked: ast.expr, conditions: Sequence[ast.expr] = ()) -> ast.expr:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import itertools
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.data.origins import Origins
@@ -18,7 +15,7 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.codes import named_functions
-from perflint.analysis.values.dtypes import INTEGER, is_integer, number_kind
+from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.numbers import is_number
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of
@@ -253,7 +250,6 @@ def _may_be_of(program: Program, node: ast.Attribute, method: ast.FunctionDef) -
     return is_related or path_of(node.value) != "self"
 
 
-_ODD = (math.nan, math.inf, -math.inf, 0.0, -2.5, 1e308)  # numbers that functions of math raise for, if for any
 _WHOLE = re.compile(r"%[-+ #0-9.*]*[diouxXc]")  # which takes no NaN
 _DIVIDING = (ast.Div, ast.FloorDiv, ast.Mod)
 
@@ -286,11 +282,11 @@ def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator,
         return is_whole and not all(_is_whole(program, each) for each in given)
     if isinstance(op, ast.Pow):
         return not all(each.is_literal for each in values)
-    return isinstance(op, _DIVIDING) and not is_nonzero(program, right)
+    return isinstance(op, _DIVIDING) and not _never_zero(program, right)
 
 
-def is_nonzero(program: Program, node: ast.expr) -> bool:
-    """Is it surely not zero: a written number, a count plus one, or the size of a batch, or variables of such alone?"""
+def _never_zero(program: Program, node: ast.expr) -> bool:
+    """Is it surely not zero: a written number, or the size of a batch, or variables of such alone?"""
     values = program.get(Flow).graph(node).definitions(node) if isinstance(node, ast.Name) else ()
     given = [each.given if isinstance(each, Definition) else node for each in values] or [node]
     return all(each is not None and _is_nonzero(program, each) for each in given)
@@ -300,46 +296,18 @@ def _is_nonzero(program: Program, node: ast.expr) -> bool:
     literal = program.value(node).literal
     if isinstance(literal, int | float):
         return literal != 0
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        parts = (program.value(each).literal for each in (node.left, node.right))
-        return _counts(program, node) and any(isinstance(each, int) and each > 0 for each in parts)
     is_length = isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.len"
     return is_length or is_metadata(node) or (isinstance(node, ast.Subscript) and is_metadata(node.value))
-
-
-def _counts(program: Program, node: ast.BinOp) -> bool:
-    for each in (node.left, node.right):
-        values = program.get(Flow).graph(each).definitions(each) if isinstance(each, ast.Name) else ()
-        sources = [value.source for value in values if isinstance(value, Definition) and value.steps == ("each", 0)]
-        is_place = bool(values) and len(sources) == len(values) and all(_enumerates(program, one) for one in sources)
-        if not (is_place or is_integer(program, each)):
-            return False
-    return True
-
-
-def _enumerates(program: Program, node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.enumerate" and len(node.args) == 1
 
 
 def _is_whole(program: Program, node: ast.expr) -> bool:
     return number_kind(program, node) == INTEGER or program.value(node).kind is Kind.STRING
 
 
-@lru_cache
-def _is_total(name: str, arguments: int) -> bool:
-    try:
-        for numbers in itertools.product(_ODD, repeat=arguments):
-            getattr(math, name)(*numbers)
-    except (ArithmeticError, AttributeError, TypeError, ValueError):
-        return False
-    return True
-
-
 def _fails(program: Program, call: ast.Call) -> bool:
     head, _, name = program.qualified(call.func).rpartition(".")
     if head == "math":
-        is_known = all(program.value(each).is_literal for each in call.args)
-        return not (is_known or _is_total(name, len(call.args)))
+        return not all(program.value(each).is_literal for each in call.args)
     if head == "builtins" and name in ("int", "round"):
         return len(call.args) == 1 and not _is_whole(program, call.args[0])
     if head == "builtins" and name in ("max", "min"):
