@@ -1036,3 +1036,18 @@ def test_a_text_has_the_same_links_each_time() -> None:
     text = "import lib\n\n\ndef f(names):\n    model = lib.Model()\n    setattr(model, names.one, 1)\n"
     programs = [Program(text) for _ in range(2)]
     assert links_of(programs[0]) == links_of(programs[1])
+
+
+def test_calling_an_object_of_one_of_two_classes_builds_none(tmp_path: Path) -> None:
+    pool = (
+        "class {0}(torch.nn.Module):\n    def __init__(self, dim, heads):\n        super().__init__()\n"
+        "        assert dim % heads == 0\n\n    def forward(self, x):\n        return x.mean(1)\n\n\n"
+    )
+    model = (
+        "import torch\nfrom pools import First, Second\n\n\nclass Model(torch.nn.Module):\n"
+        "    def __init__(self, first):\n        super().__init__()\n"
+        "        if first:\n            self.pool = First(8, heads=2)\n        else:\n"
+        "            self.pool = Second(8, heads=2)\n\n    def forward(self, x):\n        return self.pool(x.cuda())\n"
+    )
+    write(tmp_path, pools="import torch\n\n\n" + pool.format("First") + pool.format("Second"), model=model)
+    assert lines(check(tmp_path, "sync-in-loop")) == []

@@ -19,7 +19,7 @@ from perflint.analysis.values.codes import named_functions, targets_of
 from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
-from perflint.analysis.values.values import ELSEWHERE, UNKNOWN, Kind, Place, Value
+from perflint.analysis.values.values import ELSEWHERE, OR, UNKNOWN, Kind, Place, Value
 from perflint.syntax.scopes import Bound, bind, defaults_of, is_of_class, is_static, parameters_of
 from perflint.syntax.source import Module, holds_tests, is_main_guard
 from perflint.syntax.walk import Function, Loop, name_called, own_nodes, path_of
@@ -196,8 +196,9 @@ class Program(Module, ABC):
             return ()
         owner = callee.owner.node if callee.owner is not None else None
         found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else (), node)
-        is_object = callee.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2] != name_called(node)
-        return tuple(each for each in found if not (is_object and each == callee.name))  # nobody builds it anew
+        classes = callee.name.split(OR) if callee.kind is Kind.UNKNOWN else []
+        is_object = all(each.rpartition(".")[2] != name_called(node) for each in classes)
+        return tuple(each for each in found if not (is_object and each in classes))  # nobody builds it anew
 
     def summaries(self, node: ast.Call, others: Iterable[str] = ()) -> Iterator[Summary]:
         """The summaries of the functions of other files that a call may reach, by its own targets and `others`."""
