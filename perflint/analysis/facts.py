@@ -84,9 +84,8 @@ class Program(Module, ABC):
 
     def seen_in(self, function: ast.AST | None) -> dict[str, Seen]:
         """What a run has seen in the variables of a function, or of the module."""
-        return {
-            each.name: each for each in self._context.seen if each.function == getattr(function, "name", "<module>")
-        }
+        name = getattr(function, "name", "<module>")
+        return {each.name: each for each in self._context.seen if each.function == name}
 
     # -- values
 
