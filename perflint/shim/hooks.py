@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -106,6 +107,26 @@ def after(function: Callable[..., Any], call: Callable[..., object]) -> Callable
         result = function(*args, **kwargs)
         call(result, *args, **kwargs)
         return result
+
+    return wrapped
+
+
+def outermost(function: Callable[..., Any], hooked: Callable[..., Any]) -> Callable[..., Any]:
+    """`hooked`, a `function` with hooks, in whose place `function` is called from inside of it.
+
+    torch calls a method of tensors by its name once more from inside, where the program has entered a mode.
+    """
+    inside = threading.local()
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if vars(inside).get("is_so"):
+            return function(*args, **kwargs)
+        inside.is_so = True
+        try:
+            return hooked(*args, **kwargs)
+        finally:
+            inside.is_so = False
 
     return wrapped
 

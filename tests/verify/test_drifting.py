@@ -9,6 +9,7 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.verify import recordings
+from perflint.verify.messages import BACKWARD
 from perflint.verify.protocol import Budget
 from perflint.verify.verdict import Grade
 from tests.verify.courses import Bench, bench
@@ -30,6 +31,12 @@ def averaging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 def test_a_batch_computed_in_two_parts_is_rounding_however_far_it_drifts(drifting: Bench) -> None:
     found = drifting.likeness("model(x)", "torch.cat([model(x[:31]), model(x[31:])])", Safety.ROUNDING)
+    assert found.grade is Grade.ROUNDING, found.evidence
+
+
+def test_so_it_is_where_steps_end_in_backward_passes(tmp_path: Path) -> None:
+    with bench("drifting.py", tmp_path, steps=20, unit=BACKWARD) as program:
+        found = program.likeness("model(x)", "torch.cat([model(x[:31]), model(x[31:])])", Safety.ROUNDING)
     assert found.grade is Grade.ROUNDING, found.evidence
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perflint.shim.hooks import after, before
+from perflint.shim.hooks import after, before, outermost
 from perflint.verify.agent import determinism
 from perflint.verify.agent.state import WEIGHT, Holders, State, Tensors, digest, sample, size, tensors_in, values_in
 from perflint.verify.agent.steps import Steps, is_ours, rank_and_ranks
@@ -102,7 +102,8 @@ class Recorder:
         self._save = torch.save
         self._holders.watch()
         atexit.register(self._write_rest, os.getpid())
-        torch.Tensor.backward = before(torch.Tensor.backward, self._note_loss)
+        backward = torch.Tensor.backward
+        torch.Tensor.backward = outermost(backward, before(backward, self._note_loss))
         logging.Logger.handle = before(logging.Logger.handle, self._note_log)  # type: ignore[method-assign]
         if not self._orders.reference:
             torch.save = before(torch.save, self._note_save)

@@ -21,7 +21,7 @@ TRAINED = "parameter"  # which an optimizer steps
 WEIGHT = "weight"  # a parameter that no optimizer steps: it may be frozen, or a running average
 AVERAGE = "optimizer"  # what an optimizer keeps of its steps, averages of gradients as a rule
 DERIVED = (TRAINED, WEIGHT, AVERAGE, "buffer")  # computed from gradients or activations
-_NOT_RESTORED = (GRADIENT, OPTION)  # made anew by each step, and by a schedule
+_NOT_RESTORED = (OPTION,)  # made anew by a schedule
 _HOW = ("params", "foreach", "fused", "capturable", "differentiable")  # options that don't change what is computed
 Tensors = dict[str, Any]
 

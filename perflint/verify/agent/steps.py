@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from perflint.shim.hooks import after, before
+from perflint.shim.hooks import after, before, outermost
 from perflint.verify.agent.timeline import Observer
 from perflint.verify.messages import BACKWARD, BATCH, CALLS, EVALUATION, OPTIMIZER, Arrival, Leave, Platform
 
@@ -78,7 +78,8 @@ class Steps:
         register_optimizer_step_post_hook(self._stepped)
         iterator.__next__ = before(iterator.__next__, self._ask)  # type: ignore[method-assign]
         if self._unit in ("", BACKWARD, EVALUATION):
-            Tensor.backward = after(Tensor.backward, lambda *_, **__: self.happened(BACKWARD))  # type: ignore[method-assign]
+            counted = after(Tensor.backward, lambda *_, **__: self.happened(BACKWARD))
+            Tensor.backward = outermost(Tensor.backward, counted)  # type: ignore[method-assign]
 
     def watch_replays(self, module: Any) -> None:
         """After each replay of a step, count what had happened when it was captured."""
