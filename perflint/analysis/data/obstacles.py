@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 from itertools import chain
 
 from perflint import torch_ops
@@ -26,7 +27,6 @@ from perflint.syntax.walk import (
     method_of,
     name_called,
     own_nodes,
-    path_of,
     returned_values,
 )
 
@@ -191,11 +191,18 @@ class Pickling:
     def kept_by(self, node: ast.ClassDef, depth: int = 3) -> str:
         """What objects of a class keep, or that workers can't import the class itself."""
         lineage = self._program.lineage(node)
-        inits = filter(None, (method_of(each, "__init__") for each in lineage))
-        calls = (made for each in _kept(inits) for made in self._origins.calls(_whole(each)))
-        is_open = any(self._program.qualified(made.func) in _HANDLES for made in calls)
-        opened = f"{node.name} keeps an open file, which workers cannot share" if is_open else ""
-        return self._unknown_to_workers(node) or opened or self.within(_kept(lineage), depth)
+        inits = [method_of(each, "__init__") for each in lineage]
+        stores = ((self._program.value(target.value).node, value) for target, value in self._stores)
+        kept = [value for of, value in stores if of in lineage]
+        first = (_whole(each) for each in kept if self._program.function_of(each) in inits)
+        names = {self._program.qualified(made.func) for each in first for made in self._origins.calls(each)}
+        opened = f"{node.name} keeps an open file, which workers cannot share" if names & _HANDLES else ""
+        return self._unknown_to_workers(node) or opened or self.within(kept, depth)
+
+    @cached_property
+    def _stores(self) -> list[tuple[ast.Attribute, ast.expr]]:
+        pairs = (pair for each in self._program.of_type(ast.Assign, ast.AnnAssign) for pair in bindings_of(each))
+        return [(target, value) for target, value in pairs if isinstance(target, ast.Attribute)]
 
     def within(self, nodes: Iterable[ast.AST], depth: int = 3) -> str:
         parts = (origin for node in nodes for origin in self._origins.of(node))
@@ -220,12 +227,6 @@ class Pickling:
         is_guarded = any(map(is_main_guard, self._program.ancestors(node)))
         where = "inside a function" if self._program.function_of(node) else "under the main guard" if is_guarded else ""
         return f"{node.name} is defined {where}, so that workers cannot unpickle it" if where else ""
-
-
-def _kept(nodes: Iterable[ast.AST]) -> list[ast.expr]:
-    """What is assigned to attributes of self somewhere in the nodes."""
-    pairs = (pair for node in nodes for each in ast.walk(node) for pair in bindings_of(each))
-    return [value for target, value in pairs if path_of(target).startswith("self.")]
 
 
 def _whole(node: ast.expr) -> ast.expr:
