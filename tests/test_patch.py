@@ -201,6 +201,30 @@ def test_what_the_patch_of_one_file_makes_due_in_another_is_patched_at_once(tmp_
     assert not any(patch.changed for patch in patch_files(discover([tmp_path], settings), settings))
 
 
+CLASS = """\
+import torchvision
+from torch.utils.data import DataLoader
+
+
+class Loader(DataLoader):
+    def __init__(self, root):
+        super().__init__(torchvision.datasets.CIFAR10(root), batch_size=64, shuffle=True{workers})
+"""
+
+
+@pytest.mark.parametrize("workers", ["", ", num_workers=4, pin_memory=True"])
+def test_a_file_that_asks_others_for_less_once_it_is_patched_stays_patched(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "perflint.toml").touch()
+    (tmp_path / "data.py").write_text(CLASS.format(workers=workers))
+    (tmp_path / "train.py").write_text(TRAIN.replace("get_loader", "Loader"))
+    rules = ("dataloader-defaults", "missing-main-guard", "optimizer-not-fused")
+    settings = load(tmp_path, overrides={"unsafe": True, "cache": False, "select": rules}).settings
+    loader, train = patch_files(discover([tmp_path], settings), settings)
+    assert "num_workers=" in loader.after or not loader.changed
+    assert 'if __name__ == "__main__":' in train.after and "fused=True" in train.after
+    assert {each.finding.rule for each in train.applied} == {"missing-main-guard", "optimizer-not-fused"}
+
+
 def test_rules_that_are_wrong_change_nothing_and_are_reported() -> None:
     endless = patch_of("import torch\ngrowing\nold()\n")
     assert endless.problem is not None

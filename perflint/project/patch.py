@@ -32,7 +32,7 @@ Place = tuple[str, int, str]  # a rule, the line of a finding in the file as it 
 
 _CITED = re.compile(r"\bline (\d+)\b(?! of )")  # of the same file
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")  # a line as git counts them
-_ROUNDS = 5  # of patches of files that tell each other more
+_ROUNDS = 5  # as many as runs, each of which patches what the one before has left
 _FEW = 8  # files that are patched before other processes would have started
 
 Progress = Callable[[int, int], None]
@@ -87,9 +87,14 @@ def patch_document(
     unsafe: bool = False,
     context: Context = ALONE,
     wanted: Set[Place] | None = None,
+    begun: Patch | None = None,
 ) -> Patch:
-    """The patch of `document`, by those fixes alone that are `wanted`. What prevents it is the patch's `problem`."""
+    """The patch of `document`, by those fixes alone that are `wanted`. What prevents it is the patch's `problem`.
+
+    A patch that was `begun` in another context is gone on with.
+    """
     text = document.text
+    now, applied = (begun.after, begun.applied) if begun and begun.changed else (text, ())
 
     def accept(now: str, finding: Finding, fix: Fix) -> str:
         if wanted is not None and _place(now, finding, fix, text).isdisjoint(wanted):
@@ -98,12 +103,12 @@ def patch_document(
         return f"its fix cannot be written: {refusal}" if refusal else ""
 
     try:
-        result = fix_text(text, rules, options, unsafe=unsafe, accept=accept, context=context)
+        result = fix_text(now, rules, options, unsafe=unsafe, accept=accept, context=context)
     except DefectError as error:
         return _unpatched(document, Problem(f"is left as it is, because of a bug: {error}", traceback=""))
     except (RuleCrash, *FILE_FAULTS) as error:
         return _unpatched(document, problem_of(error, text))
-    return _patched(document, result)
+    return _patched(document, replace(result, applied=(*applied, *result.applied)))
 
 
 def _place(now: str, finding: Finding, fix: Fix, before: str) -> set[Place]:
@@ -206,8 +211,8 @@ def patch_files(
 ) -> tuple[Patch, ...]:
     """The patch of each file that was found, sorted by path, of what is `wanted` alone if asked; nothing is written.
 
-    What is `held` stands for the content of these files on disk. A patched file may tell others more than it did:
-    these are patched anew, until nobody is told anything new, so that the patched project needs no second run.
+    What is `held` stands for the content of these files on disk. A patched file may tell others more than it did, and
+    ask for less: as a second run would, patching goes on from there, until nobody is told anything new.
     """
     rules = RulesByFile(settings)
     contexts: Mapping[str, Context] = with_seen(
@@ -228,6 +233,7 @@ def patch_files(
                 contexts.get(str(path), ALONE),
                 places.get(str(path), frozenset()) if wanted else None,
                 held.get(path),
+                patches.get(str(path)),
             )
             for path in todo
         ]
@@ -278,6 +284,7 @@ class _Task:
     context: Context
     wanted: frozenset[Place] | None
     held: bytes | None
+    begun: Patch | None
 
 
 @dataclass(frozen=True)
@@ -296,6 +303,7 @@ class _Patcher:
                 unsafe=self.unsafe or task.wanted is not None,
                 context=task.context,
                 wanted=task.wanted,
+                begun=task.begun,
             )
         except Unreadable as error:
             return Patch(str(task.path), problem=error.problem)

@@ -207,7 +207,7 @@ class Contest:
             added = _without(chosen, self._with_needed(fix))
             if rival := self._rival(added, chosen):
                 self._note(fix, reason=f"another candidate is faster: {rival.title}")
-            elif not self._has_time(budget, _PAIR, _PAIR):
+            elif added and not self._has_time(budget, _PAIR, _PAIR):
                 self._note(fix, reason="there was no time to race it on top of the fastest")
             elif added and self._join(chosen, {more(fix.name): added}, budget.left / (len(rest) - number + 1)) is None:
                 return []

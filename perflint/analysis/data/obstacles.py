@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 from itertools import chain
 
 from perflint import torch_ops
@@ -26,7 +27,6 @@ from perflint.syntax.walk import (
     method_of,
     name_called,
     own_nodes,
-    path_of,
     returned_values,
 )
 
@@ -178,7 +178,7 @@ _HANDLES = frozenset(
 )
 
 
-_HOLDING = re.compile(r"torchvision\.transforms\b.*|collections\.defaultdict|functools\.partial")  # what it is given
+_HOLDING = re.compile(r"[A-Z]\w*|defaultdict|partial")  # makes an object, which may keep what it is given
 
 
 class Pickling:
@@ -188,14 +188,21 @@ class Pickling:
         self._program = program
         self._origins = program.get(Origins)
 
-    def kept_by(self, node: ast.ClassDef) -> str:
-        """What the constructor of a class keeps, or that workers can't import the class itself."""
-        init = method_of(node, "__init__")
-        bindings = [pair for each in ast.walk(init) for pair in bindings_of(each)] if init is not None else []
-        kept = [value for target, value in bindings if path_of(target).startswith("self.")]
-        names = {self._program.qualified(made.func) for each in kept for made in self._origins.calls(_whole(each))}
+    def kept_by(self, node: ast.ClassDef, depth: int = 3) -> str:
+        """What objects of a class keep, or that workers can't import the class itself."""
+        lineage = self._program.lineage(node)
+        inits = [method_of(each, "__init__") for each in lineage]
+        stores = ((self._program.value(target.value).node, value) for target, value in self._stores)
+        kept = [value for of, value in stores if of in lineage]
+        first = (_whole(each) for each in kept if self._program.function_of(each) in inits)
+        names = {self._program.qualified(made.func) for each in first for made in self._origins.calls(each)}
         opened = f"{node.name} keeps an open file, which workers cannot share" if names & _HANDLES else ""
-        return self._unknown_to_workers(node) or opened or self.within(kept)
+        return self._unknown_to_workers(node) or opened or self.within(kept, depth)
+
+    @cached_property
+    def _stores(self) -> list[tuple[ast.Attribute, ast.expr]]:
+        pairs = (pair for each in self._program.of_type(ast.Assign, ast.AnnAssign) for pair in bindings_of(each))
+        return [(target, value) for target, value in pairs if isinstance(target, ast.Attribute)]
 
     def within(self, nodes: Iterable[ast.AST], depth: int = 3) -> str:
         parts = (origin for node in nodes for origin in self._origins.of(node))
@@ -204,13 +211,16 @@ class Pickling:
     def _of_origin(self, origin: ast.AST, depth: int) -> str:
         if isinstance(origin, ast.Lambda):
             return "a lambda cannot be pickled for workers"
-        made = self._program.value(origin.func).node if isinstance(origin, ast.Call) else origin
-        if isinstance(made, ast.ClassDef | ast.FunctionDef) and (reason := self._unknown_to_workers(made)):
-            return reason
-        holds = isinstance(origin, ast.Call) and _HOLDING.fullmatch(self._program.qualified(origin.func))
-        is_display = isinstance(origin, ast.List | ast.Tuple | ast.Dict | ast.Set | ast.IfExp)
-        parts = arguments_of(origin) if holds and isinstance(origin, ast.Call) else []
-        parts += [each for each in ast.iter_child_nodes(origin) if isinstance(each, ast.expr)] if is_display else []
+        if isinstance(origin, ast.ClassDef | ast.FunctionDef):
+            return self._unknown_to_workers(origin)
+        parts = list[ast.expr]()
+        if isinstance(origin, ast.Call):
+            made = self._program.value(origin.func).node
+            if isinstance(made, ast.ClassDef) and depth and (reason := self.kept_by(made, depth - 1)):
+                return reason
+            parts = arguments_of(origin) if _HOLDING.fullmatch(name_called(origin)) else []
+        elif isinstance(origin, ast.List | ast.Tuple | ast.Dict | ast.Set):
+            parts = [each for each in ast.iter_child_nodes(origin) if isinstance(each, ast.expr)]
         return self.within(parts, depth - 1) if depth else ""
 
     def _unknown_to_workers(self, node: ast.ClassDef | ast.FunctionDef) -> str:

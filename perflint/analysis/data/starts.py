@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perflint.analysis.data.iteration import Reason, Workers
+from perflint.analysis.data.loaders import Loaders, is_loader_class
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
@@ -23,6 +24,7 @@ from perflint.syntax.walk import (
     body_of,
     children,
     method_of,
+    own_nodes,
     receiver_of,
     returned_values,
 )
@@ -94,6 +96,14 @@ class Starts:
     def by_iterating(self, function: Function) -> Likelihood:
         reasons = map(self._workers.of_parts, returned_values(function))
         return max(map(_likelihood, reasons), default=Likelihood.NO)
+
+    def by_walking(self, node: ast.ClassDef) -> Likelihood:
+        """Would a loop over an object of this class of loaders start processes?"""
+        is_loader = any(is_loader_class(self._program.qualified(each)) for each in node.bases)
+        constructor = method_of(node, "__init__") if is_loader else None
+        loaders = self._program.get(Loaders).by_call
+        built = [loaders[each] for each in own_nodes(constructor) if each in loaders] if constructor else []
+        return max((_likelihood(self._workers.of_loader(loader)) for loader in built), default=Likelihood.NO)
 
     def _is_part_of_package(self) -> bool:
         return any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in self._program.tree.body)

@@ -173,9 +173,6 @@ class Heats:
         return any(steps_optimizer(self._program, each) for loop in loops for each in ast.walk(loop))
 
 
-_INITIALISING = re.compile(r"(^|_)init(iali[sz]\w*)?(_|$)")
-
-
 def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
     """The parameter that `guard` tests, if the function never reassigns it, with the value for which `part` runs."""
     if not isinstance(guard, ast.If) or part is guard.test:

@@ -107,9 +107,11 @@ def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def _loader_summaries(program: Program) -> Iterator[Summary]:
-    """A summary for each class of loaders that are built as torch's are."""
+    """A summary for each class of loaders that may have workers, or are built as torch's are."""
     for node in program.of_type(ast.ClassDef) if "Loader" in program.text else ():
         summary = Summary(node.name, LOADERS if program.get(Loaders).takes_options(node) else "")
+        if program.get(_may_start):
+            summary = replace(summary, loads=program.get(Starts).by_walking(node))
         if not summary.is_empty:
             yield summary
 

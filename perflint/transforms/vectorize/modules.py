@@ -67,10 +67,6 @@ class Module:
     def is_function(self, program: Program) -> bool:
         return (self.is_pointwise and not self.is_in_place) or self.reads_last_axis(program)
 
-    @property
-    def is_dropout(self) -> bool:
-        return self.name in ("Dropout", "AlphaDropout")
-
 
 def module_of(program: Program, function: ast.expr) -> Module | None:
     """The module of torch that `function` surely is; None where it is not known how it was built."""
