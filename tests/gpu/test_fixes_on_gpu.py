@@ -22,6 +22,13 @@ def test_a_fixed_program_computes_the_same_on_the_gpu(path: Path) -> None:
     expected = load(path, text).run()
     result = fix(text, exact=isinstance(expected, str))  # the text of rounded numbers is another one
     assert result.applied
+    if "lerp_" in result.text and "lerp_" not in text:  # which rounds otherwise: a deep network makes much of it
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert difference(load(path, text).run(), load(path, result.text).run()) < 1e-9
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return
     actual = load(path, result.text).run()
     if tolerance := max(TOLERANCES.get(each.fix.safety, 0.0) for each in result.applied):
         assert difference(expected, actual) < tolerance
