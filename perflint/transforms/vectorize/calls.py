@@ -32,7 +32,6 @@ _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "devic
 
 _OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
 _OLD_REDUCTION = frozenset({"reduce", "size_average"})
-_SHAPING = frozenset({"view", "reshape", "squeeze", "unsqueeze"})
 
 
 def lift_call(scope: Scope, node: ast.Call, module: Module | None) -> Value:
@@ -72,10 +71,11 @@ def _check(scope: Scope, operation: TorchCall) -> None:
 
 
 def _of_one(scope: Scope, operation: TorchCall) -> Value:
-    if operation.tensor is None or operation.name not in _SHAPING:
+    sets_shape, changes_axis = operation.name in ("view", "reshape"), operation.name in ("squeeze", "unsqueeze")
+    if operation.tensor is None or not (sets_shape or changes_axis):
         raise no_rule(operation)
     value = scope.tensor(operation.tensor)
-    if isinstance(value, Batched) and operation.name in ("view", "reshape"):
+    if sets_shape and isinstance(value, Batched):
         return reshaped(scope, operation, value)
     return with_axis(operation, _alone(scope, operation, value))
 
