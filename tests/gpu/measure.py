@@ -7,7 +7,7 @@ import datetime
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,14 +29,14 @@ def load(path: Path, text: str) -> ModuleType:
     return module
 
 
-def fixed(text: str) -> str:
-    """What `perflint fix --unsafe` makes of a program."""
-    return fix(text).text
+def fixed(text: str, select: Collection[str] = ()) -> str:
+    """What `perflint fix --unsafe` makes of a program, by the selected rules if there are any."""
+    return fix(text, select=select).text
 
 
-def fix(text: str, *, exact: bool = False) -> FixResult:
+def fix(text: str, *, exact: bool = False, select: Collection[str] = ()) -> FixResult:
     """The same with the fixes that made it, or what the `exact` ones alone make."""
-    rules = all_rules()
+    rules = [rule for rule in all_rules() if not select or rule.name in select]
     options = {rule.name: {name: option.default for name, option in rule.options.items()} for rule in rules}
 
     def accept(_text: str, _finding: Finding, fix: Fix) -> str:
@@ -68,10 +68,10 @@ def peak_megabytes(run: Callable[[], object]) -> float:
     return torch.cuda.max_memory_allocated() / 2**20
 
 
-def measure(path: Path, pairs: int) -> dict[str, Any]:
+def measure(path: Path, pairs: int, select: Collection[str] = ()) -> dict[str, Any]:
     """Original and fixed program in turn: medians in milliseconds, the ratio of pairs, whether results are equal."""
     text = path.read_text(encoding="utf-8")
-    patched = fixed(text)
+    patched = fixed(text, select)
     assert patched != text, f"{path.name}: nothing to fix"
     runs = [load(path, text).run, load(path, patched).run]
     expert = BY_HAND / path.name
@@ -130,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("programs", nargs="*", help="The names of programs; all where none is given.")
     parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--select", nargs="+", default=(), help="the rules whose fixes are measured; all by default")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
@@ -138,7 +139,7 @@ def main() -> None:
     for path in sorted(PROGRAMS.glob("*.py")):
         if options.programs and path.stem not in options.programs:
             continue
-        result = measure(path, options.pairs if "loader" not in path.stem else 3)
+        result = measure(path, options.pairs if "loader" not in path.stem else 3, options.select)
         results.append(result)
         print(
             f"{path.stem:22s} {result['before_ms']:9.2f} ms -> {result['after_ms']:9.2f} ms  {result['ratio']:5.2f}x"
