@@ -36,7 +36,7 @@ _SLOW, _SLOW_EVENTS = 3, 8  # times as long at most for a program of slow steps,
 _FEW_CORES, _SLOW_START = 2, 4.0  # cores, and seconds
 _PERIODS = 4  # of steps
 _CLEAR = 2.0  # seconds are enough of the steps of an optimizer, which count before all others, and of known calls
-_FULL = os.strerror(errno.ENOSPC)  # says what ends of it
+_FULL = os.strerror(errno.ENOSPC)  # in the last words of a program that found no room
 _FEW, _MANY = 3, 8  # runs that are recorded side by side on few cores, and at most
 
 Job = tuple[Variant, Recording]  # what is to be recorded, and how

@@ -224,6 +224,7 @@ def _within(value: float, freedom: int) -> float:
 
 
 def are_decided(samples: Samples, variants: Sequence[str]) -> bool:
+    """Whether more rounds would tell nothing new, against the original and, if the first is a patch, against that."""
     pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in variants]
     if variants[0] in (KEPT, PATCHED):
         pairs += [([variants[0]], name) for name in variants[1:]]

@@ -20,9 +20,8 @@ einops. What is expanded in one statement and moved or cast in another is report
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), that no count is
 negative, which `repeat` refuses and `expand` takes for the size that the axis has (unless the function handles that
-error: then it is not fixed), and that nothing but the function in
-sight writes to the source while the copy is in use. A function which no code in the file calls is taken to be called
-often, unless it sets something up.
+error: then it is not fixed), and that nothing but the function in sight writes to the source while the copy is in use.
+A function which no code in the file calls is taken to be called often, unless it sets something up.
 
 ## Why it is slow
 

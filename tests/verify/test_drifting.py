@@ -34,7 +34,7 @@ def test_a_batch_computed_in_two_parts_is_rounding_however_far_it_drifts(driftin
     assert found.grade is Grade.ROUNDING, found.evidence
 
 
-def test_so_it_is_where_steps_end_in_backward_passes(tmp_path: Path) -> None:
+def test_rounding_is_told_from_a_wrong_result_where_steps_end_in_backward_passes(tmp_path: Path) -> None:
     with bench("drifting.py", tmp_path, steps=20, unit=BACKWARD) as program:
         found = program.likeness("model(x)", "torch.cat([model(x[:31]), model(x[31:])])", Safety.ROUNDING)
     assert found.grade is Grade.ROUNDING, found.evidence

@@ -21,7 +21,6 @@ TRAINED = "parameter"  # which an optimizer steps
 WEIGHT = "weight"  # a parameter that no optimizer steps: it may be frozen, or a running average
 AVERAGE = "optimizer"  # what an optimizer keeps of its steps, averages of gradients as a rule
 DERIVED = (TRAINED, WEIGHT, AVERAGE, "buffer")  # computed from gradients or activations
-_NOT_RESTORED = (OPTION,)  # made anew by a schedule
 _HOW = ("params", "foreach", "fused", "capturable", "differentiable")  # options that don't change what is computed
 Tensors = dict[str, Any]
 
@@ -90,7 +89,7 @@ class State:
         with torch.no_grad():
             for name, tensor in self._named():
                 known = tensors.get(name)
-                if name.startswith(_NOT_RESTORED) or _is_expanded(tensor):
+                if name.startswith(OPTION) or _is_expanded(tensor):  # a schedule makes options anew
                     continue
                 if known is not None and known.shape == tensor.shape:
                     tensor.data.copy_(known)  # unseen by a graph that has saved it: some may be alive
