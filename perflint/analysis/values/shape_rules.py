@@ -158,7 +158,7 @@ class ShapeRules(ABC):
         return Shape(None, tuple(map(self.size, front)), tuple(map(self.size, behind)), len(sizes) - len(stars))
 
     def repeated(self, shape: Shape, counts: list[ast.expr]) -> Shape:
-        """A count other than 1 gives the symbol of that count with a cross in front: its multiple, of whatever size."""
+        """A count gives its own symbol to an axis of size 1, else that with a cross in front: its multiple, of any size."""
         given = _listed(counts)
         if any(isinstance(each, ast.Starred) for each in given) or (
             len(given) == 1 and given is counts and integer(given[0]) is None
@@ -168,7 +168,8 @@ class ShapeRules(ABC):
         sizes = []
         for position, count in enumerate(given):
             size = shape.size(position - len(given)) or (shape.size(position) if full else "")
-            sizes.append(size if integer(count) == 1 else f"x{self.size(count)}")
+            multiple = self.size(count) if size == "1" else f"x{self.size(count)}"
+            sizes.append(size if integer(count) == 1 else multiple)
         return known(tuple(sizes))
 
 
