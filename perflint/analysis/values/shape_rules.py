@@ -158,7 +158,7 @@ class ShapeRules(ABC):
         return Shape(None, tuple(map(self.size, front)), tuple(map(self.size, behind)), len(sizes) - len(stars))
 
     def repeated(self, shape: Shape, counts: list[ast.expr]) -> Shape:
-        """A count gives its own symbol to an axis of size 1, else that with a cross in front: its multiple, of any size."""
+        """An axis of size 1 gets its count as size; any other the count with a cross in front: an unknown multiple."""
         given = _listed(counts)
         if any(isinstance(each, ast.Starred) for each in given) or (
             len(given) == 1 and given is counts and integer(given[0]) is None
