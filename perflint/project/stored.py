@@ -60,16 +60,15 @@ def load(file: Path, version: int, name: str, kind: Any) -> tuple[Any, ...]:
     return tuple(map(reader(kind), content[name]))
 
 
-def store(file: Path, version: int, name: str, records: Iterable[object], indent: int | None = None) -> None:
+def store(file: Path, version: int, name: str, records: Iterable[object]) -> None:
     """Write what `load` reads; raises OSError."""
     from perflint.documents.disk import write_text  # a start does without it
 
-    write_text(file, as_json({"version": version, name: tuple(records)}, indent))
+    write_text(file, as_json({"version": version, name: tuple(records)}))
 
 
-def as_json(value: object, indent: int | None = None) -> str:
-    separators = (",", ":") if indent is None else None
-    return json.dumps(encoded(value), allow_nan=False, indent=indent, separators=separators) + "\n"
+def as_json(value: object) -> str:
+    return json.dumps(encoded(value), allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def encoded(value: object) -> Any:
