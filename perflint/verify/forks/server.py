@@ -20,7 +20,7 @@ import socket  # noqa: E402
 import struct  # noqa: E402
 import weakref  # noqa: E402
 from collections import defaultdict  # noqa: E402
-from collections.abc import Mapping, Sequence  # noqa: E402
+from collections.abc import Collection, Container, Mapping, Sequence  # noqa: E402
 from contextlib import suppress  # noqa: E402
 from importlib import import_module  # noqa: E402
 from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder  # noqa: E402
@@ -59,6 +59,8 @@ class Loaded:
         self._kinds = {name: type(module) for name, module in self._modules.items()}
         specs = {name: getattr(module, "__spec__", None) for name, module in self._modules.items()}
         self._found = {name: (spec, spec and spec.loader) for name, spec in specs.items()}
+        usual = (name for name in libraries if name in self._modules)
+        self._all_asked = {name: {each: self._modules[each] for each in self._new(name, ())} for name in usual}
 
     def hide(self) -> None:
         """Leave here what is the same for all forks, which would copy each page that they change."""
@@ -118,16 +120,25 @@ class Loaded:
             object.__setattr__(module, "__class__", self._kinds[name])
         self._bring(name)
 
-    def _bring(self, name: str) -> None:
+    def _new(self, name: str, loaded: Container[str]) -> dict[str, None]:
         new: dict[str, None] = {}
         pending = [name]
         for module in pending:
             asked = (each for each in self._asked.get(module, ()) if each in self._modules)
-            pending += (found := [each for each in asked if each not in sys.modules and each not in new])
+            pending += (found := [each for each in asked if each not in loaded and each not in new])
             new.update(dict.fromkeys(found))
+        return new
+
+    def _bring(self, name: str) -> None:
+        known = self._all_asked.get(name, {})
+        is_usual = known and all(sys.modules.get(each, module) is module for each, module in known.items())
+        new: Collection[str] = [each for each in known if each not in sys.modules and each in self._modules]
+        if not is_usual:
+            new = self._new(name, sys.modules)
         sys.modules.update({each: self._modules[each] for each in new})
         for finder in sys.meta_path[: sys.meta_path.index(self)]:
-            for each in new:
+            watched = getattr(finder, "watched", new)  # of ours, which leaves all others alone
+            for each in (each for each in new if each in watched):
                 spec = finder.find_spec(each, [])
                 if spec is not None and spec.loader is not None and not isinstance(spec.loader, Handed):
                     spec.loader.exec_module(self.begun(each))
