@@ -208,7 +208,8 @@ def serve(address: str) -> tuple[Order, list[int]]:
         listener.listen(64)
         with suppress(BrokenPipeError):  # whoever has started this is gone, and so its input has ended
             os.write(1, b"!")  # ready
-        while {listener, bell} & {*(ready := select.select([listener, bell, 0], [], [])[0])}:
+        waits: list[Any] = [listener, bell, 0]
+        while {listener, bell} & {*(ready := select.select(waits, [], [])[0])}:
             if bell in ready:
                 os.read(bell, _LONGEST)
                 _tell(customers)
