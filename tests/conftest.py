@@ -10,12 +10,13 @@ import os
 import sys
 from collections.abc import Hashable
 
-import pytest
-from hypothesis import HealthCheck, settings
-
 os.environ["OMP_NUM_THREADS"] = "1"  # each worker of xdist has one core
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False  # a thousand processes import perflint
+sys.dont_write_bytecode = False  # a thousand processes import perflint, and pytest compiles hypothesis itself
+
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
 gc.set_threshold(20_000, *gc.get_threshold()[1:])  # trees are no garbage: a fifth of the time goes into looking for it
 
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

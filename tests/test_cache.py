@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perflint.project import CACHE
-from perflint.project.cache import KEEP_DAYS, Cache, keys_for, source_digest
+from perflint.project.cache import KEEP_DAYS, Cache, keys_for, source_digest, source_folders
 from tests.stub_rules import CRASH, EVAL
 
 KEY, OTHER = b"k" * 16, b"o" * 16
@@ -196,9 +196,9 @@ def test_the_digest_of_the_code_follows_every_file_of_it(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(str(tmp_path))
     from pack.deep.defect import Defect  # type: ignore[import-not-found]
 
-    seen = {source_digest([]), source_digest([Defect()])}
+    seen = {source_digest(source_folders([])), source_digest(source_folders([Defect()]))}
     for name in ("pack/helper.py", "pack/data.json", "pack/deep/defect.py"):
         (tmp_path / name).write_text("[]")
-        seen.add(source_digest([Defect()]))
+        seen.add(source_digest(source_folders([Defect()])))
     assert len(seen) == 5
-    assert source_digest([Defect()]) in seen
+    assert source_digest(source_folders([Defect()])) in seen

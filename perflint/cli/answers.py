@@ -53,8 +53,10 @@ def asked(session: Session, config: Path | None) -> Question | None:
         session.rules.selected, settings, folders, discovery.passed_over, [*above], map(Path.absolute, named)
     )
     look = basis.look()
-    is_whole = {os.path.realpath(each) for each in discovery.files} <= {os.path.realpath(each) for each in look.paths}
-    return Question(_place(cache), basis, look) if is_whole else None
+    others = {str(Path.cwd() / each) for each in discovery.files} - look.paths
+    if others and not {*map(os.path.realpath, others)} <= {*map(os.path.realpath, look.paths)}:
+        return None
+    return Question(_place(cache), basis, look)
 
 
 def keep(question: Question, text: str, took: str, code: int, *, is_for_humans: bool) -> None:

@@ -213,16 +213,17 @@ def _marks(batch: Sequence[bytes]) -> str:
     return ",".join("?" * len(batch))
 
 
-def source_digest(rules: Sequence[Rule]) -> bytes:
-    """A digest of every source file of perflint and of the packages that `rules` come from."""
+def source_digest(folders: Iterable[str]) -> bytes:
+    """A digest of every source file in `folders`."""
     digest = blake2b(digest_size=16)
-    for file in sorted(set(_files(source_folders(rules)))):
+    for file in sorted(set(_files(folders))):
         digest.update(f"\0{Path(file).name}\0".encode())
         digest.update(Path(file).read_bytes())
     return digest.digest()
 
 
 def source_folders(rules: Sequence[Rule]) -> set[str]:
+    """The folders of perflint and of the packages that `rules` come from."""
     folders = {str(Path(__file__).parents[1])}
     for rule in rules:
         module = sys.modules[type(rule).__module__]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
@@ -26,6 +27,7 @@ from perflint.project.cache import (
     in_context,
     keys_for,
     source_digest,
+    source_folders,
 )
 from perflint.project.figures import ByFile, seen_in, with_seen
 from perflint.project.files import Discovery, RulesByFile
@@ -269,10 +271,16 @@ def _plan(
     }
     keys: tuple[Keys, ...] = ()
     if settings.cache:
-        source = source_digest(rules_of.selected)
+        source = _own_source(frozenset(source_folders(rules_of.selected)))
         keys = tuple(keys_for(rules, settings.rules, source, edits=edits) for rules in numbers)
     linker = Linker(keys_for((), {}, source) if settings.cache else None)
     return Checker(tuple(numbers), settings.rules, keys, edits), linker, tasks
+
+
+@cache
+def _own_source(folders: frozenset[str]) -> bytes:
+    """The digest of the code that this process runs: not of what becomes of its files in the meantime."""
+    return source_digest(folders)
 
 
 def _paths(seen: Mapping[str, _Seen]) -> dict[str, str]:

@@ -59,7 +59,7 @@ class Finder:
     """
 
     def __init__(self, swap: Callable[[ModuleSpec], None], watched: Mapping[str, AfterImport]) -> None:
-        self._swap, self._watched = swap, watched
+        self._swap, self.watched = swap, watched
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -70,8 +70,8 @@ class Finder:
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is None:
             return None
-        if fullname in self._watched and hasattr(spec.loader, "exec_module"):  # frozen ones, too, as runpy is
-            spec.loader = _Watched(spec.loader, self._watched[fullname])  # type: ignore[assignment,arg-type]
+        if fullname in self.watched and hasattr(spec.loader, "exec_module"):  # frozen ones, too, as runpy is
+            spec.loader = _Watched(spec.loader, self.watched[fullname])  # type: ignore[assignment,arg-type]
         self._swap(spec)
         return spec
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,10 +127,20 @@ def exports(module: str) -> frozenset[str]:
     known = table()
     if module not in known["exports"]:
         return frozenset()
-    entries = (each.rpartition(".") for section in ("functions", "classes") for each in known[section])
-    listed = {name for head, _, name in entries if head == module and name[0] != "_"}
     others = known["exports"][module]
-    return frozenset(name for name in listed.union(others) if name[0] != "-" and f"-{name}" not in others)
+    listed = {*_members().get(module, ()), *others}
+    return frozenset(name for name in listed if name[0] != "-" and f"-{name}" not in others)
+
+
+@functools.cache
+def _members() -> Mapping[str, Collection[str]]:
+    members: dict[str, list[str]] = {}
+    for section in ("functions", "classes"):
+        for each in table()[section]:
+            module, _, name = each.rpartition(".")
+            if name[0] != "_":
+                members.setdefault(module, []).append(name)
+    return members
 
 
 def is_exported(name: str) -> bool:

@@ -1,7 +1,6 @@
 """The processes of programs that run: how they start, what they use, and how they end with all their children.
 
-Processes are known by a variable of their environment, whoever started them. As `python -m perflint.verify.processes
-FOLDER` this is the guardian: it waits until the verifier is gone, and cleans up.
+Processes are known by a variable of their environment, whoever started them.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ from pathlib import Path
 import psutil
 
 from perflint.shim.session import RUN
-from perflint.verify.agent.cover import remove
-from perflint.verify.agent.journal import put_back
 from perflint.verify.verdict import QUIET, Reading, Stranger
 
 _COMMAND = "nvidia-smi"
@@ -169,7 +166,7 @@ _GONE = (psutil.NoSuchProcess, psutil.AccessDenied)
 _STILL = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
 _SIZES = ("pss", "uss", "rss")  # the first that the system reports
 _PATIENCE = 10.0  # seconds that processes have to react to signals
-_JOURNAL = "journal"
+_JOURNAL, _GUARDIAN = "journal", f"{__package__}.guardian"
 _LONGEST = 60  # characters of a folder: the paths of sockets in it have 104 at most
 
 
@@ -258,7 +255,7 @@ class Guardian:
         usual = tempfile.gettempdir()
         self.folder = Path(usual if len(usual) <= _LONGEST else "/tmp") / f"perflint-{secrets.token_hex(6)}"
         self.journal = self.folder / _JOURNAL
-        command = [sys.executable, "-m", __spec__.name, str(self.folder)]
+        command = [sys.executable, "-m", _GUARDIAN, str(self.folder), str(self.journal)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, text=True)
         self.folder.mkdir(mode=0o700)  # after the guardian has started, which removes it
         self.journal.mkdir()
@@ -272,18 +269,3 @@ class Guardian:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
-
-
-def main(folder: str) -> None:
-    """Wait until the verifier is gone, then kill its runs, restore files and remove folders."""
-    runs = [line.rstrip("\n") for line in sys.stdin]
-    for run in runs:
-        if Path(run).exists():  # else it has been killed
-            kill(run)
-    put_back(Path(folder) / _JOURNAL)
-    for each in (*runs, folder):
-        remove(each)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

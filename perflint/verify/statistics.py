@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from math import atan, cos, exp, inf, log, pi, sin, sqrt
 from statistics import fmean, median, variance
 
@@ -67,6 +67,11 @@ class Window:
 @dataclass(frozen=True)
 class Samples:
     windows: tuple[Window, ...] = ()
+
+    @cached_property
+    def logs(self) -> Mapping[tuple[str, int, int], float]:
+        """Of the seconds of a step, by variant, round and number."""
+        return {(each.variant, each.round, each.number): log(each.seconds / each.steps) for each in self.windows}
 
     def then(self, later: Samples) -> Samples:
         rounds = 1 + max((window.round for window in self.windows), default=-1)
@@ -139,7 +144,7 @@ def _reach(values: Sequence[float], noise: Sequence[float]) -> float:
 
 def pair_ratios(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Mapping[int, list[float]]:
     """For each round how much faster `after` was in each of its pairs of windows."""
-    times = {(each.variant, each.round, each.number): log(each.seconds / each.steps) for each in samples.windows}
+    times = samples.logs
     rounds: dict[int, list[float]] = {}
     for round_, number in dict.fromkeys((window.round, window.number) for window in samples.windows):
         if all((variant, round_, number) in times for variant in (*before, *after)):

@@ -211,7 +211,7 @@ def covering() -> Iterator[Case]:
         aliases = ALIASES[kind] if kind is Kind.TENSOR else ALIASES[kind][number::3]
         places = PLACES if kind is Kind.TENSOR else ()
         for part in (*aliases, *EFFECTS[kind], *places):
-            plain = _plain(kind, random.Random(f"{kind.value} {part.name}"))
+            plain = random.Random(f"{kind.value} {part.name}").choice(_plain(kind))
             if part in aliases:
                 yield settled(replace(plain, aliases=(part,)))
             elif part in places:
@@ -220,14 +220,14 @@ def covering() -> Iterator[Case]:
                 yield settled(replace(plain, effect=part))
 
 
-def _plain(kind: Kind, rng: random.Random) -> Case:
-    choices = [
+@cache
+def _plain(kind: Kind) -> list[Case]:
+    return [
         Case(template, target, kind, ALIASES[kind][:1], EFFECTS[kind][0], HERE, slot.name, slot.name)
         for template in templates()
         for slot, (target, found) in template.sensitive
         if found is kind and not template.is_slow
     ]
-    return rng.choice(choices)
 
 
 def simpler(case: Case) -> Iterator[Case]:

@@ -214,6 +214,7 @@ def test_every_entry_is_in_the_vocabulary() -> None:
                 assert each.result in (*torch_ops.RESULTS, UNKNOWN), name
 
 
+@pytest.mark.first
 def test_the_generator_writes_this_table() -> None:
     torch = pytest.importorskip("torch")
     version = torch.__version__.partition("+")[0]

@@ -117,12 +117,7 @@ def ticking(folder: Path, function: str) -> subprocess.CompletedProcess[str]:
     """A program is verified by a clock of its own: on it, a copy takes two thirds of a step."""
     copied(PROGRAMS / "repeats.py", folder)
     copied(PROGRAMS / "ticks.py", folder)
-    within = (
-        "--budget",
-        "60s",
-        "--warm-up",
-        "6",
-    )  # a twentieth goes into looking further, and as long into each variant
+    within = ("--budget", "30s", "--warm-up", "6")  # a twentieth goes into looking further, and into each variant
     return verify(folder, *QUICK, *within, "--select", "repeat-not-broadcast", "--call", f"ticks:{function}")
 
 

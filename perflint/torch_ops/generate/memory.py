@@ -105,7 +105,7 @@ def _of_class(torch: Any, cls: Any) -> Memory:
     for module in _modules(cls, built):
 
         def call(value: Any, training: bool = True, module: Any = module) -> Any:
-            return module.train(training)(value)
+            return (module if module.training is training else module.train(training))(value)
 
         named = Parameter(given[0].name, "tensor", True, False), Parameter("training", "true", False, False)
         _read_calls(torch, call, [Overload(named, "tensor")], places, memory)
@@ -252,13 +252,15 @@ def _watch(torch: Any, function: Callable[..., Any], parameters: Sequence[tuple[
     if len(required) > _MOST_REQUIRED:
         return seen
     numbers = _INTEGERS if any(kind != "Tensor" for _, kind in required) else _INTEGERS[:1]
-    worlds = itertools.product(_SHAPES, dtypes, numbers, (False, True), [{}, *flags])
-    for shape, dtype, integer, turned, flag in worlds:
-        try:
-            given = {name: _value(torch, name, kind, shape, dtype, integer, turned) for name, kind in required}
-        except KeyError:
-            break
-        _call(torch, function, given, flag, variadic, seen)
+    layouts = [(shape, turned) for shape in _SHAPES for turned in (False, True) if len(shape) > 1 or not turned]
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        for (shape, turned), dtype, integer, flag in itertools.product(layouts, dtypes, numbers, [{}, *flags]):
+            try:
+                given = {name: _value(torch, name, kind, shape, dtype, integer, turned) for name, kind in required}
+            except KeyError:
+                break
+            _call(torch, function, given, flag, variadic, seen)
     return seen
 
 
@@ -272,9 +274,7 @@ def _call(
     before = {name: [each._version for each in values] for name, values in tensors.items()}
     positional = [each for name, value in given.items() for each in (value if name == variadic else [value])]
     try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            result = function(*positional, **flag)
+        result = function(*positional, **flag)
     except Exception:  # no call that the function takes
         return
     places = {each.untyped_storage().data_ptr() for each in _tensors(torch, result)} - {0}
@@ -315,4 +315,4 @@ def _tensor(torch: Any, name: str, shape: tuple[int, ...], dtype: str, turned: b
     if name in INDICES:
         dtype, shape = "int64", shape[-1:]
     made = torch.ones(shape, dtype=getattr(torch, dtype))
-    return made.transpose(0, -1) if turned and len(shape) > 1 else made
+    return made.transpose(0, -1) if turned and made.dim() > 1 else made

@@ -21,7 +21,8 @@ from perflint.torch_ops.generate.signatures import Overload, of_schema
 
 _SHAPES = ((4, 4), (2, 4, 4), (1, 2, 4, 4), (4,), (1,), (1, 2, 4, 4, 4))
 _DTYPES = ("float32", "int32", "bool")
-_NUMBERS = (1, 1.5)
+_NUMBERS, _INTEGERS = (1, 1.5), (1, 0, 2)
+_FRACTIONAL, _WHOLE = frozenset(("float", "number", "List[float]")), frozenset(("int", "List[int]"))
 _NEUTRAL = frozenset(
     f"aten::{name}"
     for name in ("_to_copy", "alias", "clone", "detach", "empty", "empty_like", "lift_fresh", "scalar_tensor")
@@ -64,8 +65,12 @@ def tagged_as_waiting(packet: Any) -> bool:
 def observe(torch: Any, function: Callable[..., Any], parameters: Iterable[tuple[str, str]]) -> Observation | None:
     """Call with arguments for parameters given as (name, type in the language of schemas); None if no call worked."""
     named = list(parameters)
-    worlds = itertools.product(_DTYPES, _NUMBERS)
-    calls = [call for dtype, number in worlds if (call := _first(torch, function, named, dtype, number))]
+    kinds = {kind for _, kind in named}
+    numbers = _NUMBERS if kinds & _FRACTIONAL else _NUMBERS[:1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        worlds = itertools.product(_DTYPES, numbers)
+        calls = [call for dtype, number in worlds if (call := _first(torch, function, named, dtype, number))]
     if not calls:
         return None
     operators = {operator for call in calls for operator in call.operators}
@@ -93,7 +98,8 @@ def _first(
     torch: Any, function: Callable[..., Any], named: list[tuple[str, str]], dtype: str, number: float
 ) -> _Call | None:
     """The first call that works, over shapes and integers."""
-    for shape, integer in itertools.product(_SHAPES, (1, 0, 2)):
+    integers = _INTEGERS if any(kind in _WHOLE for _, kind in named) else _INTEGERS[:1]
+    for shape, integer in itertools.product(_SHAPES, integers):
         try:
             arguments = {name: _argument(torch, name, kind, shape, dtype, integer, number) for name, kind in named}
         except KeyError:
@@ -106,8 +112,7 @@ def _first(
 def _watch(torch: Any, function: Callable[..., Any], arguments: dict[str, Any], shape: tuple[int, ...]) -> _Call:
     watching = _recorder()()
     watching.seen, watching.masked = [], []
-    with warnings.catch_warnings(), watching:
-        warnings.simplefilter("ignore")
+    with watching:
         result = function(**arguments)
     tensor = isinstance(result, torch.Tensor)
     keeps_shape = tensor and tuple(result.shape) == shape
@@ -126,7 +131,9 @@ def _recorder() -> Any:
 
     torch_bool = importlib.import_module("torch").bool
     base = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
-    return type("Recorder", (base,), {"__torch_dispatch__": dispatch})
+    recorder: Any = type("Recorder", (base,), {"__torch_dispatch__": dispatch})
+    recorder.__torch_dispatch__ = dispatch  # without what torch lays around it for compiled code
+    return recorder
 
 
 def _argument(torch: Any, name: str, kind: str, shape: tuple[int, ...], dtype: str, integer: int, number: float) -> Any:

@@ -100,7 +100,7 @@ class Popen(subprocess.Popen[Any]):
         assert self._status is not None
         self._status.settimeout(timeout)
         try:
-            self.returncode = int(self._status.recv(64) or -signal.SIGKILL)  # nobody is left to tell
+            self.returncode = int(self._status.recv(64)[1:] or -signal.SIGKILL)  # nobody is left to tell
         except (BlockingIOError, TimeoutError):
             return None
         self._status.close()

@@ -17,9 +17,10 @@ import shutil  # noqa: E402
 import signal  # noqa: E402
 import site  # noqa: E402
 import socket  # noqa: E402
+import struct  # noqa: E402
 import weakref  # noqa: E402
 from collections import defaultdict  # noqa: E402
-from collections.abc import Mapping, Sequence  # noqa: E402
+from collections.abc import Collection, Container, Mapping, Sequence  # noqa: E402
 from contextlib import suppress  # noqa: E402
 from importlib import import_module  # noqa: E402
 from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder  # noqa: E402
@@ -58,16 +59,25 @@ class Loaded:
         self._kinds = {name: type(module) for name, module in self._modules.items()}
         specs = {name: getattr(module, "__spec__", None) for name, module in self._modules.items()}
         self._found = {name: (spec, spec and spec.loader) for name, spec in specs.items()}
+        usual = (name for name in libraries if name in self._modules)
+        self._all_asked = {name: {each: self._modules[each] for each in self._new(name, ())} for name in usual}
 
-    def begin(self, program: str) -> None:
-        """Hand out all from now on, but for the module that is run as the program: Python finds that itself."""
+    def hide(self) -> None:
+        """Leave here what is the same for all forks, which would copy each page that they change."""
         for name in self._modules:
             del sys.modules[name]
-        is_package = hasattr(self._modules.get(program), "__path__")
-        self._modules.pop(f"{program}.__main__" if is_package else program, None)
         for each in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
             each.atexit = False  # what libraries take apart at their end is no fork's, and takes half of its time
         sys.path_importer_cache.clear()
+
+    def begin(self, program: str) -> None:
+        """Hand out all from now on, but for the module that is run as the program: Python finds that itself."""
+        if torch := self._modules.get("torch"):
+            torch.default_generator.seed()
+        if random := self._modules.get("numpy.random"):
+            random.seed()
+        is_package = hasattr(self._modules.get(program), "__path__")
+        self._modules.pop(f"{program}.__main__" if is_package else program, None)
         sys.meta_path.insert(0, self)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._modules))
         c = ctypes.CDLL(None)
@@ -110,16 +120,25 @@ class Loaded:
             object.__setattr__(module, "__class__", self._kinds[name])
         self._bring(name)
 
-    def _bring(self, name: str) -> None:
+    def _new(self, name: str, loaded: Container[str]) -> dict[str, None]:
         new: dict[str, None] = {}
         pending = [name]
         for module in pending:
             asked = (each for each in self._asked.get(module, ()) if each in self._modules)
-            pending += (found := [each for each in asked if each not in sys.modules and each not in new])
+            pending += (found := [each for each in asked if each not in loaded and each not in new])
             new.update(dict.fromkeys(found))
+        return new
+
+    def _bring(self, name: str) -> None:
+        known = self._all_asked.get(name, {})
+        is_usual = known and all(sys.modules.get(each, module) is module for each, module in known.items())
+        new: Collection[str] = [each for each in known if each not in sys.modules and each in self._modules]
+        if not is_usual:
+            new = self._new(name, sys.modules)
         sys.modules.update({each: self._modules[each] for each in new})
         for finder in sys.meta_path[: sys.meta_path.index(self)]:
-            for each in new:
+            watched = getattr(finder, "watched", new)  # of ours, which leaves all others alone
+            for each in (each for each in new if each in watched):
                 spec = finder.find_spec(each, [])
                 if spec is not None and spec.loader is not None and not isinstance(spec.loader, Handed):
                     spec.loader.exec_module(self.begun(each))
@@ -179,42 +198,52 @@ class Handed:
 
 def serve(address: str) -> tuple[Order, list[int]]:
     """Fork for each order until the standard input ends; come back in the forks, with what they are to be."""
+    customers: dict[int, socket.socket] = {}  # who waits for the end of each fork
+    bell, ringing = os.pipe()
+    os.set_blocking(ringing, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(ringing)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address)
         listener.listen(64)
         with suppress(BrokenPipeError):  # whoever has started this is gone, and so its input has ended
             os.write(1, b"!")  # ready
-        waits: list[Any] = [listener, 0]
-        while listener in select.select(waits, [], [])[0]:
-            _reap()
-            customer, _ = listener.accept()
-            with customer:
-                if not os.fork():
-                    listener.close()
-                    return _kept(customer)
-    shutil.rmtree(Path(address).parent, ignore_errors=True)
-    _reap()
-    os._exit(0)
+        waits: list[Any] = [listener, bell, 0]
+        while {listener, bell} & {*(ready := select.select(waits, [], [])[0])}:
+            if bell in ready:
+                os.read(bell, _LONGEST)
+                _tell(customers)
+            if listener in ready:
+                customer, _ = listener.accept()
+                if not (fork := os.fork()):
+                    break
+                customers[fork] = customer
+        else:
+            shutil.rmtree(Path(address).parent, ignore_errors=True)
+            os._exit(0)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.close(bell)
+    os.close(ringing)
+    for each in customers.values():
+        each.close()
+    return _taken(customer)
 
 
-def _reap() -> None:
+def _tell(customers: dict[int, socket.socket]) -> None:
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if customer := customers.pop(ended[0], None):
+                with customer, suppress(OSError):  # nobody may wait for it any more
+                    customer.send(b"=%d" % os.waitstatus_to_exitcode(ended[1]))
 
 
-def _kept(customer: socket.socket) -> tuple[Order, list[int]]:
-    data, streams, _, _ = socket.recv_fds(customer, _LONGEST, 3)
-    program = os.fork()
-    if not program:
-        customer.close()
-        return Order(*json.loads(data)), streams
-    for each in streams:
-        os.close(each)
-    with suppress(BrokenPipeError):  # nobody waits for it any more
-        customer.send(str(program).encode())
-        customer.send(str(os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])).encode())
-    os._exit(0)
+def _taken(customer: socket.socket) -> tuple[Order, list[int]]:
+    with customer:
+        data, ((_, _, streams),), _, _ = customer.recvmsg(_LONGEST, socket.CMSG_LEN(3 * struct.calcsize("i")))
+        with suppress(BrokenPipeError):
+            customer.send(str(os.getpid()).encode())
+    return Order(*json.loads(data)), [*struct.unpack("3i", streams)]
 
 
 def become(order: Order, streams: Sequence[int]) -> None:
@@ -232,10 +261,6 @@ def become(order: Order, streams: Sequence[int]) -> None:
     sys.path[:] = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
     site.removeduppaths()
     sys.argv[:] = [order.arguments[0], *order.arguments[1 if order.arguments[0][0] != "-" else 2 :]]
-    if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.seed()
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
     gc.unfreeze()  # a collection takes the time that it takes in a process that has imported all of this itself
     LOADED.begin(order.arguments[1] if order.arguments[0] == "-m" else "")
     site.execsitecustomize()
@@ -285,6 +310,7 @@ if __name__ == "__main__":
             shutil.rmtree(Path(socket_path).parent, ignore_errors=True)
             sys.exit()
         os.execv(sys.executable, [sys.executable, __file__, socket_path, *wanted[:_USUAL]])
+    LOADED.hide()
     gc.freeze()  # and leave the pages as they are
     ordered, ends = serve(socket_path)
     become(ordered, ends)
