@@ -5,15 +5,29 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 from functools import lru_cache, reduce
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from enum import Enum as Constants
+else:
+
+    class Constants:
+        """An Enum whose members are found as fast as other attributes of a class, which Python's are from 3.12 on."""
+
+        def __init_subclass__(cls) -> None:
+            for name, value in [*vars(cls).items()]:
+                if name.isupper():
+                    member = cls()
+                    member.name, member.value = name, value
+                    setattr(cls, name, member)
+
+        def __repr__(self) -> str:
+            return f"{type(self).__name__}.{self.name}"
 
 
-class Kind(Enum):
+class Kind(Constants):
     """What a value is."""
-
-    __hash__ = object.__hash__  # Enum's own is a function of Python, and kinds are looked up all the time
 
     UNKNOWN = "unknown"
     NONE = "none"
@@ -36,7 +50,7 @@ class Kind(Enum):
     OTHER = "other"  # known to be none of these
 
 
-class Place(Enum):
+class Place(Constants):
     """Where a tensor lives."""
 
     UNKNOWN = "unknown"
