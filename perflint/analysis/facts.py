@@ -15,7 +15,7 @@ from perflint.analysis.found import Effect, GradMode, GraphUse, Heat
 from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
-from perflint.analysis.values.codes import named_functions, targets_of
+from perflint.analysis.values.codes import PINNED, named_functions, targets_of
 from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
@@ -86,6 +86,12 @@ class Program(Module, ABC):
         """What a run has seen in the variables of a function, or of the module."""
         name = getattr(function, "name", "<module>")
         return {each.name: each for each in self._context.seen if each.function == name}
+
+    @property
+    def is_given_pinned(self) -> bool:
+        """Do other files give its functions, or does it get from theirs, loaders whose batches lie in pinned memory?"""
+        given = (code for call in self._context.calls for code in (call.positional, *dict(call.keywords).values()))
+        return any(PINNED in code for code in (*given, *(each.returns for each in self._context.summaries)))
 
     # -- values
 

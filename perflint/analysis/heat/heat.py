@@ -14,7 +14,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
-from perflint.analysis.heat.rarity import is_escape, is_mostly_true, is_periodic, makes_rare
+from perflint.analysis.heat.rarity import RARE, is_escape, is_mostly_true, is_periodic, makes_rare
 from perflint.analysis.links import HotPlace
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.operations import computes_loss
@@ -36,6 +36,8 @@ from perflint.syntax.walk import (
     stores,
 )
 
+# The expressions around another that don't tell how often it runs.
+_PLAIN = {*ast.expr.__subclasses__(), ast.keyword, ast.comprehension} - {*FUNCTIONS, *COMPREHENSIONS, *RARE}
 _STEPPING = frozenset({"step", "optimize", "optimize_parameters"})  # unlike `update`, which many call once a rollout
 
 
@@ -86,6 +88,9 @@ class Heats:
         switches: list[Switch] = []
         child = node
         for parent in program.ancestors(node):
+            if parent.__class__ in _PLAIN:
+                child = parent
+                continue
             if isinstance(child, ast.stmt):
                 escaping = escaping or is_escape(program, child, parent)
             if makes_rare(program, parent, child):

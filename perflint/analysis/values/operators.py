@@ -261,7 +261,8 @@ def moved_by_choice(
 ) -> dict[str, Value]:
     """The tensors that a branch moves, as in `if use_cuda: x = x.cuda()`: on the device, wherever one is used."""
     moved: dict[str, Value] = {}
-    for name, value in before.items():
+    assigns = any(each.__class__ is ast.Assign for block in (node.body, node.orelse) for each in block)
+    for name, value in before.items() if assigns else ():
         a, b = then.get(name, value), other.get(name, value)
         if a is b:
             continue
