@@ -149,7 +149,7 @@ class Program(Module, ABC):
             default_device_set=self.starts_on_device,
         )
         executor.usages = usages(self)
-        executor.roles = roles(self.of_type(ast.Attribute), self.of_type(ast.Call), self.of_type(ast.Assign))
+        executor.roles = roles(self)
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls
         executor.rebound = self._context.rebound

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -137,6 +137,19 @@ class Walk:
         return parent
 
     @cached_property
+    def called(self) -> Mapping[ast.Call, str]:
+        """The calls, in source order, each with the path of what it calls."""
+        return {call: path_of(call.func) for call in self.of_type(ast.Call)}
+
+    @cached_property
+    def names(self) -> Mapping[str, Sequence[ast.Name]]:
+        """The variables wherever they stand, in source order, by what they are called."""
+        found: defaultdict[str, list[ast.Name]] = defaultdict(list)
+        for node in self.of_type(ast.Name):
+            found[node.id].append(node)
+        return dict(found)
+
+    @cached_property
     def _calls(self) -> Mapping[ast.AST | None, Sequence[ast.Call]]:
         found: defaultdict[ast.AST | None, list[ast.Call]] = defaultdict(list)
         for call in self.of_type(ast.Call):
@@ -166,11 +179,11 @@ class Walk:
         return [statement]
 
 
-def _is_mixed(node: ast.AST) -> bool:
+def _is_mixed(node: Any) -> bool:
     """Do the parts of `node`, of a class that allows it, stand in another order than by its fields?"""
-    if isinstance(node, ast.Call):
-        return bool(node.keywords and node.args) and isinstance(node.args[-1], ast.Starred)
-    return not isinstance(node, ast.arguments) or bool(node.defaults or node.kwonlyargs or node.kwarg)
+    if node.__class__ is ast.Call:
+        return bool(node.keywords and node.args) and node.args[-1].__class__ is ast.Starred
+    return node.__class__ is not ast.arguments or bool(node.defaults or node.kwonlyargs or node.kwarg)
 
 
 def own_nodes(root: ast.AST) -> Sequence[ast.AST]:

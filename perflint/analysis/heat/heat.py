@@ -29,6 +29,7 @@ from perflint.syntax.walk import (
     Loop,
     children,
     integer,
+    nodes_below,
     own_nodes,
     path_of,
     reachable,
@@ -175,7 +176,7 @@ class Heats:
         loops = [each for each in own_nodes(function) if isinstance(each, LOOPS)]
         if any(self._program.value(each.iter).kind is Kind.LOADER for each in loops if isinstance(each, ast.For)):
             return True
-        return any(steps_optimizer(self._program, each) for loop in loops for each in ast.walk(loop))
+        return any(steps_optimizer(self._program, each) for loop in loops for each in nodes_below(loop))
 
 
 def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:

@@ -27,7 +27,7 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.scopes import is_of_class, is_static, matched
-from perflint.syntax.walk import Function, path_of
+from perflint.syntax.walk import Function, nodes_below, path_of
 
 _MODULO = Value(Kind.NUMBER, name="modulo")
 _UNEQUAL = (Kind.SEQUENCE, Kind.STRING, Kind.NONE)  # to any tensor, whatever is in it
@@ -282,7 +282,7 @@ def chosen(node: ast.IfExp, a: Value, b: Value) -> Value:
     """One of two values: `x.cuda() if use_cuda else x` is on the device, wherever one is used."""
     moved, other = (node.body, node.orelse) if a.on_device else (node.orelse, node.body)
     is_choice = a.kind is b.kind is Kind.TENSOR and a.on_device is not b.on_device and (name := path_of(other))
-    remakes = is_choice and any(path_of(part) == name for part in ast.walk(moved))
+    remakes = is_choice and any(path_of(part) == name for part in nodes_below(moved))
     return join(a, b)._replace(place=Place.DEVICE) if remakes else join(a, b)
 
 
@@ -294,6 +294,6 @@ def _moved_alone(before: Value, a: Value, b: Value) -> Value | None:
 
 def _remakes(block: Sequence[ast.stmt], name: str) -> bool:
     return any(
-        isinstance(statement, ast.Assign) and any(path_of(part) == name for part in ast.walk(statement.value))
+        isinstance(statement, ast.Assign) and any(path_of(part) == name for part in nodes_below(statement.value))
         for statement in block
     )

@@ -6,24 +6,9 @@ import ast
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from enum import Enum as Constants
-else:
-
-    class Constants:
-        """An Enum whose members are found as fast as other attributes of a class, which Python's are from 3.12 on."""
-
-        def __init_subclass__(cls) -> None:
-            for name, value in [*vars(cls).items()]:
-                if name.isupper():
-                    member = cls()
-                    member.name, member.value = name, value
-                    setattr(cls, name, member)
-
-        def __repr__(self) -> str:
-            return f"{type(self).__name__}.{self.name}"
+from perflint.analysis.constants import Constants
 
 
 class Kind(Constants):
