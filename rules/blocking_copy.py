@@ -85,7 +85,7 @@ def _says_so(program: Program) -> bool:
 
 
 def _is_given_pinned(program: Program) -> bool:
-    kinds: tuple[type[ast.AST], ...] = (ast.Name, ast.Attribute)
+    kinds: tuple[type[ast.AST], ...] = (ast.Name, ast.Attribute) if program.is_given_pinned else ()
     return any(program.value(each).pinned for kind in kinds for each in program.of_type(kind))
 
 

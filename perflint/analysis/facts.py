@@ -15,7 +15,7 @@ from perflint.analysis.found import Effect, GradMode, GraphUse, Heat
 from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
-from perflint.analysis.values.codes import named_functions, targets_of
+from perflint.analysis.values.codes import PINNED, named_functions, targets_of
 from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
@@ -87,6 +87,12 @@ class Program(Module, ABC):
         name = getattr(function, "name", "<module>")
         return {each.name: each for each in self._context.seen if each.function == name}
 
+    @property
+    def is_given_pinned(self) -> bool:
+        """Do other files give its functions, or does it get from theirs, loaders whose batches lie in pinned memory?"""
+        given = (code for call in self._context.calls for code in (call.positional, *dict(call.keywords).values()))
+        return any(PINNED in code for code in (*given, *(each.returns for each in self._context.summaries)))
+
     # -- values
 
     @cached_property
@@ -143,7 +149,7 @@ class Program(Module, ABC):
             default_device_set=self.starts_on_device,
         )
         executor.usages = usages(self)
-        executor.roles = roles(self.of_type(ast.Attribute), self.of_type(ast.Call), self.of_type(ast.Assign))
+        executor.roles = roles(self)
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls
         executor.rebound = self._context.rebound

@@ -42,10 +42,13 @@ def update_of(program: Program, loop: ParameterLoop) -> str:
 
 def _kind(program: Program, loop: ParameterLoop) -> str:
     if not isinstance(loop, ast.For):
-        calls = [each for each in nodes_below(loop.elt) if isinstance(each, ast.Call)]
+        nodes = nodes_below(loop.elt)
+        if not any("grad" in vars(each).values() for each in nodes):
+            return ""
+        calls = [each for each in nodes if isinstance(each, ast.Call)]
         names = {getattr(each.func, "attr", "") for each in calls if program.qualified(each.func) not in _HARMLESS}
         text = ast.dump(loop.elt) if names <= _HARMLESS | {"abs", "max"} else ""
-        return "norm" if _NORM.search(text) and "'grad'" in text else ""
+        return "norm" if _NORM.search(text) else ""
     own = variables_in(loop.target)
     updates, computes = set[str](), False
     for node in (each for part in loop.body for each in nodes_below(part)):

@@ -46,7 +46,8 @@ def _is_of_others(text: str) -> bool:
 def can_fire(rules: Sequence[Rule], text: str) -> tuple[Rule, ...]:
     if not _may_use_torch(text):
         return ()
-    return tuple(rule for rule in rules if not rule.triggers or any(trigger in text for trigger in rule.triggers))
+    found = {word for word in {word for rule in rules for word in rule.triggers} if word in text}
+    return tuple(rule for rule in rules if not (rule.triggers and found.isdisjoint(rule.triggers)))
 
 
 _TOO_OLD = "`volatile=` is of torch before 0.4, which may not know what the fix needs: take it out"

@@ -186,6 +186,10 @@ class Module(Walk):
     def is_script(self) -> bool:
         return _is_script(self.tree)
 
+    @cached_property
+    def imports_test_framework(self) -> bool:
+        return _imports_framework(self.tree)
+
 
 def _listed(part: object) -> list[object]:
     return part if isinstance(part, list) else [part]
@@ -203,7 +207,7 @@ def holds_tests(tree: ast.Module, *, is_script: bool) -> bool:
     tests = list(_tests(tree))
     if not tests:
         return False
-    if imports_framework(tree):
+    if _imports_framework(tree):
         return True
     return not is_script and not any(test.args.args[is_method:] for test, is_method in tests)
 
@@ -224,7 +228,7 @@ def _is_test_class(node: ast.ClassDef) -> bool:
     return bool(_TEST_CLASS.match(node.name)) or any(path_of(base).endswith("TestCase") for base in node.bases)
 
 
-def imports_framework(tree: ast.Module) -> bool:
+def _imports_framework(tree: ast.Module) -> bool:
     """Does the file import a test framework?"""
     for statement in tree.body:
         if isinstance(statement, ast.Import):

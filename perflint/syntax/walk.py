@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -30,40 +30,34 @@ _LEAVES = frozenset(
 )
 
 
-class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
-    """The fields of each node class which may hold further expressions or statements; filled as classes are met."""
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """Some fields of each node class, filled as classes are met."""
+
+    def __init__(self, pick: Callable[[type[ast.AST]], Sequence[str]], known: Iterable[type[ast.AST]] = ()) -> None:
+        super().__init__(dict.fromkeys(known, ()))
+        self._pick = pick
 
     def __missing__(self, cls: type[ast.AST]) -> tuple[str, ...]:
-        fields = self[cls] = tuple(field for field in cls._fields if field not in _LEAVES)
+        fields = self[cls] = tuple(self._pick(cls))
         return fields
 
 
-class _LastFirst(dict[type[ast.AST], tuple[str, ...]]):
-    """The same from the last in the source to the first, as a stack takes them; filled as classes are met."""
-
-    def __missing__(self, cls: type[ast.AST]) -> tuple[str, ...]:
-        first = [field for field in _AHEAD.get(cls, ()) if field in cls._fields]
-        fields = self[cls] = (*first, *(field for field in _FIELDS[cls] if field not in first))[::-1]
-        return fields
+def _last_first(cls: type[ast.AST]) -> list[str]:
+    first = [field for field in _AHEAD.get(cls, ()) if field in cls._fields]
+    return [*first, *(field for field in _FIELDS[cls] if field not in first)][::-1]
 
 
-class _OwnLastFirst(dict[type[ast.AST], tuple[str, ...]]):
-    """Those that hold a function's or class's own nodes, from the last to the first; filled as classes are met."""
-
-    def __missing__(self, cls: type[ast.AST]) -> tuple[str, ...]:
-        fields = self[cls] = _FIELDS[cls][::-1]
-        return fields
-
-
-_FIELDS = _ChildFields({ast.Constant: (), ast.MatchSingleton: ()})  # whose value is no expression
+# Those that may hold further expressions or statements; but the value of a constant is none.
+_FIELDS = _Fields(lambda cls: [each for each in cls._fields if each not in _LEAVES], (ast.Constant, ast.MatchSingleton))
 _AHEAD: dict[type[ast.AST], tuple[str, ...]] = {  # the fields that stand in front of others in the source, but not here
     **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), ("decorator_list", "type_params", "args", "returns")),
     ast.ClassDef: ("decorator_list", "type_params"),
     ast.IfExp: ("body",),
 }
 _MIXED = frozenset({ast.Dict, ast.arguments, ast.Call, ast.MatchMapping})  # whose fields may interleave
-_LAST_FIRST = _LastFirst()
-_OWN_LAST_FIRST = _OwnLastFirst(dict.fromkeys(DEFINITIONS, ()))
+_LAST_FIRST = _Fields(_last_first)  # from the last in the source to the first, as a stack takes them
+_OWN_LAST_FIRST = _Fields(lambda cls: _FIELDS[cls][::-1], DEFINITIONS)  # a function's or class's own nodes, so
+_BLOCKS = _Fields(lambda cls: [each for each in (*BLOCKS, "handlers", "cases") if each in cls._fields])
 
 
 class Walk:
@@ -92,10 +86,10 @@ class Walk:
             for field in fields[cls]:
                 child = getattr(node, field)
                 if child.__class__ is list:
-                    for each in reversed(child):
-                        if each is not None:
+                    if child:
+                        for each in child:
                             parents[each] = node
-                            stack.append(each)
+                        stack += child[::-1]
                 elif child is not None:
                     parents[child] = node
                     stack.append(child)
@@ -142,6 +136,30 @@ class Walk:
             parent = parents.get(parent)
         return parent
 
+    @cached_property
+    def called(self) -> Mapping[ast.Call, str]:
+        """The calls, in source order, each with the path of what it calls."""
+        return {call: path_of(call.func) for call in self.of_type(ast.Call)}
+
+    @cached_property
+    def names(self) -> Mapping[str, Sequence[ast.Name]]:
+        """The variables wherever they stand, in source order, by what they are called."""
+        found: defaultdict[str, list[ast.Name]] = defaultdict(list)
+        for node in self.of_type(ast.Name):
+            found[node.id].append(node)
+        return dict(found)
+
+    @cached_property
+    def _calls(self) -> Mapping[ast.AST | None, Sequence[ast.Call]]:
+        found: defaultdict[ast.AST | None, list[ast.Call]] = defaultdict(list)
+        for call in self.of_type(ast.Call):
+            found[self.definition_around(call)].append(call)
+        return found
+
+    def calls_in(self, function: ast.AST) -> Sequence[ast.Call]:
+        """The calls among the own nodes of a function, in source order."""
+        return self._calls.get(function, ())
+
     def class_around(self, node: ast.AST) -> ast.ClassDef | None:
         return next((each for each in self.ancestors(node) if isinstance(each, ast.ClassDef)), None)
 
@@ -161,11 +179,11 @@ class Walk:
         return [statement]
 
 
-def _is_mixed(node: ast.AST) -> bool:
+def _is_mixed(node: Any) -> bool:
     """Do the parts of `node`, of a class that allows it, stand in another order than by its fields?"""
-    if isinstance(node, ast.Call):
-        return bool(node.keywords and node.args) and isinstance(node.args[-1], ast.Starred)
-    return not isinstance(node, ast.arguments) or bool(node.defaults or node.kwonlyargs or node.kwarg)
+    if node.__class__ is ast.Call:
+        return bool(node.keywords and node.args) and node.args[-1].__class__ is ast.Starred
+    return node.__class__ is not ast.arguments or bool(node.defaults or node.kwonlyargs or node.kwarg)
 
 
 def own_nodes(root: ast.AST) -> Sequence[ast.AST]:
@@ -184,7 +202,8 @@ def _own_nodes(root: ast.AST) -> list[ast.AST]:
         for field in _OWN_LAST_FIRST[node.__class__]:
             child = getattr(node, field)
             if child.__class__ is list:
-                stack += child[::-1]
+                if child:
+                    stack += child[::-1]
             elif child is not None:
                 stack.append(child)
     return found
@@ -205,8 +224,8 @@ def statements_of(node: ast.AST) -> Iterator[ast.stmt]:
         node = pending.pop()
         if isinstance(node, ast.stmt):
             yield node
-        for name in (*BLOCKS, "handlers", "cases"):
-            block = getattr(node, name, ())
+        for name in _BLOCKS[node.__class__]:
+            block = getattr(node, name)
             if block.__class__ is list:  # a lambda's is an expression
                 pending += block
 
@@ -233,7 +252,7 @@ def returned_values(function: ast.AST | None) -> list[ast.expr]:
     return [each.value for each in returns if each.value is not None]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _remembered(root: ast.AST) -> Sequence[ast.AST]:
     return _own_nodes(root)
 
@@ -302,11 +321,12 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 def path_of(node: ast.AST) -> str:
     """The dotted path of a name or a chain of attributes, such as `self.net.rnn`; empty for anything else."""
-    path = ""
+    if node.__class__ is not ast.Attribute:
+        return node.id if node.__class__ is ast.Name else ""
+    path, node = node.attr, node.value
     while node.__class__ is ast.Attribute:
-        path = f".{node.attr}{path}"
-        node = node.value
-    return node.id + path if node.__class__ is ast.Name else ""
+        path, node = f"{node.attr}.{path}", node.value
+    return f"{node.id}.{path}" if node.__class__ is ast.Name else ""
 
 
 def whole_of(node: ast.expr) -> str:

@@ -89,8 +89,9 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
                 is_cut = run not in found and (_leads_to(program, cut.value, run) or cuts(program, run))
                 if is_cut and _is_dead(program, run):
                     found[run] = UnusedGraph(run, cut)
-    for call in program.of_type(ast.Call):
-        if _may_be_helper(program, call) and program.drops_elsewhere(call) and _may_have_graph(program, call.args[0]):
+    for call, path in program.called.items():
+        is_helper = _may_be_helper(program, call, path) and program.drops_elsewhere(call)
+        if is_helper and _may_have_graph(program, call.args[0]):
             for run in _runs(program, call.args[0]):
                 if run not in found and cuts(program, run) and _is_dead(program, run):
                     found[run] = UnusedGraph(run, call)
@@ -101,8 +102,8 @@ def unused_graphs(program: Program) -> list[UnusedGraph]:
     return sorted(found.values(), key=lambda each: (each.run.lineno, each.run.col_offset))
 
 
-def _may_be_helper(program: Program, call: ast.Call) -> bool:
-    name, _, last = path_of(call.func).rpartition(".") if call.args else ("", "", "")
+def _may_be_helper(program: Program, call: ast.Call, path: str) -> bool:
+    name, _, last = path.rpartition(".") if call.args else ("", "", "")
     if not last[:1].islower() or name.startswith("self") or program.callee(call) is not None:
         return False
     return not program.qualified(call.func).startswith(_LIBRARIES)

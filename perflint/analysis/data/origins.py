@@ -183,8 +183,8 @@ class Attributes:
         for node in program.of_type(ast.Attribute):
             self._named[node.attr].append(node)
         self._bound: defaultdict[str, list[ast.expr]] = defaultdict(list)  # the objects, by what is bound of them
-        for call in program.of_type(ast.Call):
-            last = path_of(call.func).rpartition(".")[2]
+        for call, path in program.called.items():
+            last = path.rpartition(".")[2]
             if last in _BINDING and len(call.args) > 1:
                 self._bound[_word(call.args[1])].append(call.args[0])
             elif last in _REGISTERING and isinstance(call.func, ast.Attribute) and call.args:

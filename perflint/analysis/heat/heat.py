@@ -14,7 +14,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
-from perflint.analysis.heat.rarity import is_escape, is_mostly_true, is_periodic, makes_rare
+from perflint.analysis.heat.rarity import RARE, is_escape, is_mostly_true, is_periodic, makes_rare
 from perflint.analysis.links import HotPlace
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.operations import computes_loss
@@ -29,6 +29,7 @@ from perflint.syntax.walk import (
     Loop,
     children,
     integer,
+    nodes_below,
     own_nodes,
     path_of,
     reachable,
@@ -36,6 +37,8 @@ from perflint.syntax.walk import (
     stores,
 )
 
+# The expressions around another that don't tell how often it runs.
+_PLAIN = {*ast.expr.__subclasses__(), ast.keyword, ast.comprehension} - {*FUNCTIONS, *COMPREHENSIONS, *RARE}
 _STEPPING = frozenset({"step", "optimize", "optimize_parameters"})  # unlike `update`, which many call once a rollout
 
 
@@ -86,6 +89,9 @@ class Heats:
         switches: list[Switch] = []
         child = node
         for parent in program.ancestors(node):
+            if parent.__class__ in _PLAIN:
+                child = parent
+                continue
             if isinstance(child, ast.stmt):
                 escaping = escaping or is_escape(program, child, parent)
             if makes_rare(program, parent, child):
@@ -170,7 +176,7 @@ class Heats:
         loops = [each for each in own_nodes(function) if isinstance(each, LOOPS)]
         if any(self._program.value(each.iter).kind is Kind.LOADER for each in loops if isinstance(each, ast.For)):
             return True
-        return any(steps_optimizer(self._program, each) for loop in loops for each in ast.walk(loop))
+        return any(steps_optimizer(self._program, each) for loop in loops for each in nodes_below(loop))
 
 
 def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:

@@ -32,7 +32,7 @@ _COMPILING = frozenset(
     {"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export", "torchvision._is_tracing"}
 )
 _BRANCHES = frozenset({ast.If, ast.IfExp, ast.BoolOp, ast.Assert, ast.ExceptHandler, ast.Raise})
-_MAY_MAKE_RARE = _BRANCHES | {*FUNCTIONS, *LOOPS, ast.With}
+RARE = _BRANCHES | {*FUNCTIONS, *LOOPS, ast.With}  # what may run its parts only now and then
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 CLOCKS = frozenset(f"time.{name}{unit}" for name in _CLOCKS for unit in ("", "_ns"))
 CLOCKS |= {"timeit.default_timer", "datetime.datetime.now"}
@@ -41,7 +41,7 @@ _EXITS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
 
 def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
     """Does `parent` run its part `child` only now and then?"""
-    if parent.__class__ not in _MAY_MAKE_RARE:
+    if parent.__class__ not in RARE:
         return False
     if isinstance(parent, ast.If):
         if child in parent.body:

@@ -15,7 +15,6 @@ from perflint.analysis.loops.calls import sort_of
 from perflint.analysis.loops.flow import Element, Header
 from perflint.analysis.values.values import Kind, element_of
 from perflint.syntax.scopes import Bound, bind
-from perflint.syntax.source import imports_framework
 from perflint.syntax.walk import (
     Function,
     Loop,
@@ -288,7 +287,7 @@ _SETUP = frozenset({"__init__", "__getitem__"})
 def never_over_time(program: Program, loop: Loop, header: Header) -> bool:
     """Does the loop train, differentiate or step an environment, or stand in setup code or a test?"""
     function = program.function_of(loop)
-    if imports_framework(program.tree) or (function is not None and _is_setup(program, function)):
+    if program.imports_test_framework or (function is not None and _is_setup(program, function)):
         return True
     return any(_has_another_end(program, node, header) for node in nodes_of_body(loop))
 

@@ -282,7 +282,7 @@ class Loops:
         """Does calling `function` train in a loop of steps, there or in what it calls?"""
         if self._may_train and function not in self._repeats:
             self._repeats[function] = False
-            calls = (each for each in own_nodes(function) if isinstance(each, ast.Call))
+            calls = self._program.calls_in(function)
             self._repeats[function] = self._has_steps(function) or any(map(self._repeats_in, calls))
         return self._repeats.get(function, False)
 
@@ -328,12 +328,11 @@ class Loops:
 
     def evaluates_once(self, function: Function) -> bool:
         """Does it run a model outside of loops, without gradients?"""
-        if not self._may_evaluate:
-            return False
-        nodes = own_nodes(function)
-        runs = [each for each in nodes if isinstance(each, ast.Call) and self._runs_model(each)]
-        looped = {each for loop in nodes if runs and isinstance(loop, LOOPS) for each in own_nodes(loop)}
-        return not looped.issuperset(runs)
+        runs = (
+            [each for each in self._program.calls_in(function) if self._runs_model(each)] if self._may_evaluate else []
+        )
+        loops = (each for each in own_nodes(function) if isinstance(each, LOOPS)) if runs else ()
+        return not {each for loop in loops for each in own_nodes(loop)}.issuperset(runs)
 
     def _may_be_model(self, node: ast.Call) -> bool:
         callee = self._program.value(node.func)

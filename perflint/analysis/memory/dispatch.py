@@ -217,7 +217,7 @@ class Modules:
 
     @cached_property
     def _set_names(self) -> set[str]:
-        calls = (each for each in self._program.of_type(ast.Call) if path_of(each.func).endswith("setattr"))
+        calls = (each for each, path in self._program.called.items() if path.endswith("setattr"))
         return {_pattern(each.args[1]) if len(each.args) > 1 else _FIELD for each in calls}
 
     def is_changed(self, function: ast.expr) -> bool:

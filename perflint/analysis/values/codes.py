@@ -27,6 +27,7 @@ from perflint.analysis.values.values import (
 )
 
 _UNKNOWN, _GUESS = "-", "g"
+PINNED = "p"  # a loader whose batches lie in pinned memory
 _DEPTH = 3  # of tuples in tuples
 _PARTS = 8  # of a tuple, beyond which it is no result that callers take apart
 _TENSORS = {
@@ -48,7 +49,7 @@ _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.it
     "m": Value(Kind.MODULE, sure=False),
     "l": LIKELY_LOADER,
     LOADERS: LIKELY_LOADER,
-    "p": LIKELY_LOADER._replace(pinned=True),
+    PINNED: LIKELY_LOADER._replace(pinned=True),
 }
 _AT_HOME = str.maketrans("DdBbTt", "HhHhHh")
 _TOLD = frozenset("DdBbHhTnsalp")  # what says more than a caller would guess
@@ -98,7 +99,7 @@ def _code(value: Value, depth: int) -> str:
     if value.kind is Kind.MAPPING and depth:
         return f"{{{_code(value.item or UNKNOWN, depth - 1)}}}"
     if value.kind is Kind.LOADER:
-        return "p" if value.pinned else "l"
+        return PINNED if value.pinned else "l"
     return _SIMPLE.get(value.kind, _UNKNOWN)
 
 

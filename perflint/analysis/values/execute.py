@@ -60,8 +60,7 @@ class Executor(Evaluator):
 
     # -- functions
 
-    def call(self, node: ast.Call) -> Value:
-        return call_value(self, node)
+    call = call_value
 
     def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.Call | None) -> Value:
         """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import lru_cache
 
 from perflint import torch_ops
@@ -56,6 +56,11 @@ def by_name(name: str) -> Value | None:
     return LIKELY_LOADER if _LOADER.match(name) else None
 
 
+@lru_cache(maxsize=4096)
+def _names_model(name: str) -> bool:
+    return _MODEL.match(name) is not None
+
+
 def usages(file: Walk) -> dict[ast.AST | None, Usage]:
     """Which attributes the body of each function takes of each name; as "[:, ]", slices in several axes.
 
@@ -68,7 +73,7 @@ def usages(file: Walk) -> dict[ast.AST | None, Usage]:
     for call in file.of_type(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "size":
             found[file.definition_around(call)][path_of(call.func.value)].add("size()")
-        if isinstance(call.func, ast.Name) and _MODEL.match(call.func.id):
+        if isinstance(call.func, ast.Name) and _names_model(call.func.id):
             found[file.definition_around(call)][call.func.id].add(_CALLED)
     for part in file.of_type(ast.Subscript):
         if part.value.__class__ is ast.Name and spans_an_axis(part.slice):
@@ -93,29 +98,31 @@ def kind_by_usage(name: str, attributes: Set[str]) -> Value:
     return by_name(name) or (tensor(Place.UNKNOWN) if any(map(is_tensor_only, attributes)) else UNKNOWN)
 
 
-def roles(
-    attributes: Sequence[ast.Attribute], calls: Sequence[ast.Call], assignments: Sequence[ast.Assign]
-) -> dict[str, Value]:
+def roles(file: Walk) -> dict[str, Value]:
     """What the names and paths of a file likely are, by what the file does with them: modules, optimizers, losses."""
+    attributes, called = file.of_type(ast.Attribute), {*file.called.values()}
     taken: defaultdict[str, set[str]] = defaultdict(set)
     for node in attributes:
         if node.attr in _TELLING and (path := path_of(node.value)):
             taken[path].add(node.attr)
-    called = {path_of(call.func) for call in calls}
     found = {path: role for path, names in taken.items() if (role := _role(names, path in called)) is not None}
     if any(role.kind is Kind.TENSOR for role in found.values()):
         objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
         found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
     modules_at = {path for path, role in found.items() if role.kind is Kind.MODULE}
-    bound = ((path_of(target), each.value) for each in (assignments if modules_at else ()) for target in each.targets)
+    bound = (
+        (path_of(target), each.value)
+        for each in (file.of_type(ast.Assign) if modules_at else ())
+        for target in each.targets
+    )
     made = {path: _innermost(value) for path, value in bound}
     modules = [call for path, call in made.items() if call and path in modules_at]
     names, makers = {path_of(each.func) for each in modules} - {""}, {_maker_of(each) for each in modules}
     others = ((path, call) for path, call in made.items() if call and path and path not in found)
     twins = (path for path, call in others if path_of(call.func) in names and _maker_of(call) in makers)
-    named = (path for path in called if _MODEL.match(path.rpartition(".")[2]))
+    named = (path for path in called if _names_model(path.rpartition(".")[2]))
     likely = dict.fromkeys((*twins, *named), Value(Kind.MODULE, sure=False))
-    return likely | found | dict.fromkeys(_trainers(calls), UNKNOWN)
+    return likely | found | dict.fromkeys(_trainers(file.called), UNKNOWN)
 
 
 def _innermost(node: ast.expr) -> ast.Call | None:

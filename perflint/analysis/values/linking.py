@@ -158,7 +158,7 @@ def _handed_on(program: Program) -> Iterator[tuple[str, str]]:
         each for each in program.tree.body if isinstance(each, ast.Assign) and path_of(each.targets[0]) == "__all__"
     )
     listed = {node for each in lists for node in ast.walk(each)}
-    used = {node.id for node in program.of_type(ast.Name) if node not in listed}
+    used = {name for name, nodes in program.names.items() if not listed.issuperset(nodes)}
     for node in program.of_type(ast.ImportFrom):
         module = "." * node.level + (node.module or "")
         for alias in node.names if module.partition(".")[0] not in ELSEWHERE else ():
@@ -225,8 +225,8 @@ def _manners(program: Program, reaching: Reaching, heats: Mapping[ast.Call, Heat
 def _handed_over(program: Program) -> Iterator[str]:
     statements: Sequence[ast.Import | ast.ImportFrom] = program.of_type(ast.Import, ast.ImportFrom)
     imported = {alias.asname or alias.name.partition(".")[0] for each in statements for alias in each.names}
-    for name in (each for each in program.of_type(ast.Name) if each.id in imported):
-        node: ast.AST = name
+    mentions: list[ast.AST] = [each for name in imported for each in program.names.get(name, ())]
+    for node in mentions:
         around = program.parent(node)
         while isinstance(around, ast.Attribute):
             node, around = around, program.parent(around)

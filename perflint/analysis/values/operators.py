@@ -27,7 +27,7 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.scopes import is_of_class, is_static, matched
-from perflint.syntax.walk import Function, path_of
+from perflint.syntax.walk import Function, nodes_below, path_of
 
 _MODULO = Value(Kind.NUMBER, name="modulo")
 _UNEQUAL = (Kind.SEQUENCE, Kind.STRING, Kind.NONE)  # to any tensor, whatever is in it
@@ -261,7 +261,8 @@ def moved_by_choice(
 ) -> dict[str, Value]:
     """The tensors that a branch moves, as in `if use_cuda: x = x.cuda()`: on the device, wherever one is used."""
     moved: dict[str, Value] = {}
-    for name, value in before.items():
+    assigns = any(each.__class__ is ast.Assign for block in (node.body, node.orelse) for each in block)
+    for name, value in before.items() if assigns else ():
         a, b = then.get(name, value), other.get(name, value)
         if a is b:
             continue
@@ -281,7 +282,7 @@ def chosen(node: ast.IfExp, a: Value, b: Value) -> Value:
     """One of two values: `x.cuda() if use_cuda else x` is on the device, wherever one is used."""
     moved, other = (node.body, node.orelse) if a.on_device else (node.orelse, node.body)
     is_choice = a.kind is b.kind is Kind.TENSOR and a.on_device is not b.on_device and (name := path_of(other))
-    remakes = is_choice and any(path_of(part) == name for part in ast.walk(moved))
+    remakes = is_choice and any(path_of(part) == name for part in nodes_below(moved))
     return join(a, b)._replace(place=Place.DEVICE) if remakes else join(a, b)
 
 
@@ -293,6 +294,6 @@ def _moved_alone(before: Value, a: Value, b: Value) -> Value | None:
 
 def _remakes(block: Sequence[ast.stmt], name: str) -> bool:
     return any(
-        isinstance(statement, ast.Assign) and any(path_of(part) == name for part in ast.walk(statement.value))
+        isinstance(statement, ast.Assign) and any(path_of(part) == name for part in nodes_below(statement.value))
         for statement in block
     )

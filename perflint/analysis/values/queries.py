@@ -20,6 +20,7 @@ from perflint.syntax.walk import (
     LOOPS,
     bindings_of,
     elements_of,
+    nodes_below,
     own_nodes,
     path_of,
     returned_values,
@@ -67,7 +68,8 @@ def _hot_reads(program: Program) -> Iterator[ast.expr]:
     """The expressions whose values hot code may read."""
     kinds: tuple[type[ast.AST], ...] = (ast.Call, ast.FormattedValue, ast.Subscript, *_BRANCHES)
     for node in (node for kind in kinds for node in program.of_type(kind)):  # in any order, which takes no sorting
-        read = [each for each in _read_by(program, node) if program.value(each).kind in _OPEN]
+        read = _read_by(program, node)
+        read = [each for each in read if program.value(each).kind in _OPEN] if read else read
         if read and program.heat(node) is not Heat.ONCE:
             yield from read
 
@@ -102,17 +104,17 @@ def _is_of_module(program: Program, node: ast.AST) -> bool:
 
 
 def _read_by(program: Program, node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and torch_ops.does(node.func.attr, "to_host"):
+            return [node.func.value]
+        return node.args if node.args and program.qualified(node.func) in _READING_FUNCTIONS else []
     if isinstance(node, ast.FormattedValue):
         return [node.value]
     if isinstance(node, ast.Subscript):  # what may be a mask
         parts = (each for each in elements_of(node.slice) if isinstance(each, ast.Name))
         return [each for each in parts if program.value(each).name == GUESSED]
-    if isinstance(node, _BRANCHES):
-        return [] if path_of(node.test).startswith("self.") else [node.test]  # which is a flag
-    assert isinstance(node, ast.Call)
-    if isinstance(node.func, ast.Attribute) and torch_ops.does(node.func.attr, "to_host"):
-        return [node.func.value]
-    return node.args if program.qualified(node.func) in _READING_FUNCTIONS else []
+    assert isinstance(node, _BRANCHES)
+    return [] if path_of(node.test).startswith("self.") else [node.test]  # which is a flag
 
 
 class _Sources:
@@ -131,7 +133,7 @@ class _Sources:
         for node in self._program.of_type(ast.Assign, ast.AugAssign, ast.For, ast.With, *COMPREHENSIONS):
             bindings: list[Any] = getattr(node, "generators", None) or getattr(node, "items", None) or [node]
             for target, value in (pair for binding in bindings for pair in bindings_of(binding)):
-                for part in [target] if isinstance(target, ast.Name) else ast.walk(target):
+                for part in nodes_below(target):
                     if isinstance(part, _VARIABLES):
                         found[self._key(part)].append(value)
         return found
