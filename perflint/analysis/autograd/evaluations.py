@@ -62,12 +62,14 @@ def _is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
     skipped = {node for each in own if isinstance(each, ast.If) for node in _skipped(each, told)}
     if not skipped or function is None or program.grad_mode(call) is not GradMode.ON:
         return False
-    ends = {each for each in own if isinstance(each, ast.Call) and program.effects(each, Effect.DIFFERENTIATES)}
+    calls = [each for each in own if isinstance(each, ast.Call)]
+    ends = {each for each in calls if program.effects(each, Effect.DIFFERENTIATES)}
     runs = [each for each in program.effects(function, Effect.RECORDS) if isinstance(each, ast.Call)]
     if any(each in skipped or program.is_frozen(each.func) for each in runs):
         return False
     is_bound = any(isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id in told for each in own)
-    if not (ends and ends <= skipped and runs) or is_bound:
+    is_run = any(each not in skipped and program.effects(each, Effect.RECORDS) for each in calls)
+    if not (ends and ends <= skipped and is_run) or is_bound:
         return False
     return not any(each.fate in (Fate.DIFFERENTIATED, Fate.KEPT) for each in program.graph_uses(call))
 
