@@ -68,21 +68,19 @@ class HeavyGetitem(Rule):
 
     group = "data"
     severity = Severity.ADVICE
-    triggers = ("def __getitem__", "collate")
+    triggers = ("__getitem__", "collate")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        for sample in () if program.is_test else api.samples(program):
+        is_other = program.is_test or not ("torch" in program.text or program.may_use_device)
+        for sample in () if is_other else api.samples(program):
             found: dict[str, ast.AST] = {}
             for node, made, place in sample.work:
                 found.setdefault(_kind(program, node, made, collates=sample.is_batch), place)
             for kind, node in found.items():
                 if kind and isinstance(node, ast.Call | ast.For | ast.ListComp):
-                    span = api.call_span(program, node) if isinstance(node, ast.Call) else _span(program, node)
+                    part = api.head_span(program, node) if isinstance(node, ast.For) else program.span(node)
+                    span = api.call_span(program, node) if isinstance(node, ast.Call) else part
                     yield self.finding(span, _MESSAGES[kind], kind=kind, blocked=_OBSTACLES.get(kind, _OBSTACLE))
-
-
-def _span(program: Program, node: ast.For | ast.ListComp) -> tuple[int, int]:
-    return api.head_span(program, node) if isinstance(node, ast.For) else program.span(node)
 
 
 def _kind(program: Program, node: ast.AST, made: frozenset[str], *, collates: bool) -> str:
