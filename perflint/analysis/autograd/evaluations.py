@@ -72,18 +72,19 @@ def _is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
 
 
 def _phases(program: Program, loop: ast.For) -> Iterator[ast.For]:
-    """The loops in `loop`, whose target is a constant in each iteration, that differentiate only for some of these."""
+    """The loops in `loop` that differentiate only for some values of its target."""
     target, phases = loop.target, program.value(loop.iter).items or ()
-    if not isinstance(target, ast.Name) or not phases or not all(each.is_literal for each in phases):
+    if not isinstance(target, ast.Name):
         return
+    others = [object()]  # than those that the loop asks for, where not all are known
+    values = [each.literal for each in phases] if all(each.is_literal for each in phases) and phases else others
     around = own_nodes(program.scope_of(loop))
     names = [each for each in around if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
     if [each for each in names if each.id == target.id] != [target] or program.grad_mode(loop) is not GradMode.ON:
         return
     for inner in (each for each in own_nodes(loop) if isinstance(each, ast.For) and each is not loop):
         is_step = program.loop_kind(inner) is LoopKind.STEP and program.grad_mode(inner.body[0]) is GradMode.ON
-        tolds: list[dict[str, object]] = [{target.id: each.literal} for each in phases] if is_step else []
-        is_told = any(_only_runs(program, inner, around, told) for told in tolds)
+        is_told = is_step and any(_only_runs(program, inner, around, {target.id: each}) for each in values)
         if is_told and not any(each.fate is Fate.KEPT for each in program.graph_uses(inner)):
             yield inner
 
