@@ -103,7 +103,7 @@ def _may_walk(program: Program, call: ast.Call) -> bool:
 
 
 def _is_for_training(program: Program, loader: LoaderCall) -> bool:
-    """Is it made for training: does it shuffle, drop a rest, is it called so, or made beside one, for validation?
+    """Is it made for training: does it shuffle, drop a rest, is it called so, or made beside or instead of such a one?
 
     What is called so but told to keep the order is likely walked for features.
     """
@@ -119,9 +119,11 @@ def _is_for_training(program: Program, loader: LoaderCall) -> bool:
     loaders = program.get(Loaders)
     others = [each for each in (*loaders.calls, *loaders.derived) if program.function_of(each.call) is function]
     others = [each for each in others if each.call is not loader.call and function is not None]
-    return _VALIDATION.search(name) is not None and any(
-        _shuffles(program, each) or _TRAINING.search(_name(program, each.call)) for each in others
-    )
+    shuffling = [each for each in others if _shuffles(program, each)]
+    if name and any(_name(program, each.call) == name for each in shuffling):
+        return True  # one or the other, for what the caller asks
+    is_beside = bool(shuffling) or any(_TRAINING.search(_name(program, each.call)) for each in others)
+    return _VALIDATION.search(name) is not None and is_beside
 
 
 def _is_unused(program: Program, made: ast.Call) -> bool:
