@@ -133,9 +133,11 @@ def _encodes(program: Program, made: ast.ListComp) -> bool:
         return False
     if isinstance(part, ast.Subscript):
         return api.path_of(part.value).startswith("self.") and api.path_of(part.slice) == target.id
-    given = part.args if isinstance(part, ast.Call) and program.qualified(part.func) in _NUMBERS else []
-    is_text = program.value(made.generators[0].iter).kind is Kind.STRING
-    return is_text and [api.path_of(each) for each in given] == [target.id]
+    given = [api.path_of(each) for each in part.args] if isinstance(part, ast.Call) else []
+    if isinstance(part, ast.Call) and re.fullmatch(r"self\..+\.get", api.path_of(part.func)):
+        return given[:1] == [target.id]
+    is_number = isinstance(part, ast.Call) and program.qualified(part.func) in _NUMBERS
+    return is_number and given == [target.id] and program.value(made.generators[0].iter).kind is Kind.STRING
 
 
 def _fills(loop: ast.For) -> bool:
