@@ -115,15 +115,22 @@ def _is_for_training(program: Program, loader: LoaderCall) -> bool:
     if _TRAINING.search(name):
         is_in_order = program.get(Loaders).setting(loader.call, "shuffle", loader.offset).state is State.OFF
         return not is_in_order or loader.argument("sampler") is not None
-    function = program.function_of(loader.call)
     loaders = program.get(Loaders)
-    others = [each for each in (*loaders.calls, *loaders.derived) if program.function_of(each.call) is function]
-    others = [each for each in others if each.call is not loader.call and function is not None]
+    here = _makers(program, loader.call)
+    others = [each for each in (*loaders.calls, *loaders.derived) if not here.isdisjoint(_makers(program, each.call))]
+    others = [each for each in others if each.call is not loader.call]
     shuffling = [each for each in others if _shuffles(program, each)]
     if name and any(_name(program, each.call) == name for each in shuffling):
         return True  # one or the other, for what the caller asks
     is_beside = bool(shuffling) or any(_TRAINING.search(_name(program, each.call)) for each in others)
     return _VALIDATION.search(name) is not None and is_beside
+
+
+def _makers(program: Program, made: ast.Call) -> set[ast.AST]:
+    """The function around it, and the class of which that is a method that Lightning asks for a loader."""
+    function = program.function_of(made)
+    gives = function is not None and getattr(function, "name", "").endswith("_dataloader")
+    return {each for each in (function, program.class_around(made) if gives else None) if each is not None}
 
 
 def _is_unused(program: Program, made: ast.Call) -> bool:
