@@ -17,7 +17,8 @@ from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import LOOPS, PlainLoop, own_nodes, path_of
 
 _EVALUATION = re.compile(
-    r"(^|_)(eval|val(?!u)|test|infer|predict|score|extract|sampl|generat|decod|visuali|render)", re.IGNORECASE
+    r"(^|_)(eval|val(?!u)|test|infer|predict|score|extract|sampl|generat|decod|translat|transcri|visuali|render)",
+    re.IGNORECASE,
 )
 _INHERITED = frozenset({"forward", "__call__", "__init__", "__getitem__", "loss", "step"})
 _OPEN = frozenset({Fate.DIFFERENTIATED, Fate.KEPT, Fate.RETURNED, Fate.LOST})
