@@ -57,6 +57,16 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, ast.stmt]]:
             yield statement, statement
 
 
+def evaluated(program: Program) -> set[ast.AST]:
+    """The nodes of all that evaluates, and of functions inside of others that are called there alone."""
+    found = {node for _, place in evaluations(program) for node in ast.walk(place)}
+    for function in program.of_type(ast.FunctionDef) if found else ():
+        sites = program.call_sites(function) if program.function_of(function) is not None else ()
+        if sites and found.issuperset(sites):
+            found.update(ast.walk(function))
+    return found
+
+
 def _is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
     """Does the function differentiate what models compute, but for the constants that this call gives it, or leaves?"""
     function = program.callee(call)
