@@ -120,7 +120,8 @@ def _is_for_training(program: Program, loader: LoaderCall) -> bool:
     others = [each for each in (*loaders.calls, *loaders.derived) if not here.isdisjoint(_makers(program, each.call))]
     others = [each for each in others if each.call is not loader.call]
     shuffling = [each for each in others if _shuffles(program, each)]
-    if name and any(_name(program, each.call) == name for each in shuffling):
+    is_plain = loader.argument("sampler") is None and loader.argument("batch_sampler") is None
+    if name and is_plain and any(_name(program, each.call) == name for each in shuffling):
         return True  # one or the other, for what the caller asks
     is_beside = bool(shuffling) or any(_TRAINING.search(_name(program, each.call)) for each in others)
     return _VALIDATION.search(name) is not None and is_beside
