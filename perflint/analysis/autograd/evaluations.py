@@ -90,7 +90,7 @@ def _phases(program: Program, loop: ast.For) -> Iterator[ast.For]:
     others = [object()]  # than those that the loop asks for, where not all are known
     values = [each.literal for each in phases] if all(each.is_literal for each in phases) and phases else others
     around = own_nodes(program.scope_of(loop))
-    names = [each for each in around if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    names = [each for each in own_nodes(loop) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
     if [each for each in names if each.id == target.id] != [target] or program.grad_mode(loop) is not GradMode.ON:
         return
     for inner in (each for each in own_nodes(loop) if isinstance(each, ast.For) and each is not loop):
