@@ -35,7 +35,7 @@ What is offered, by the question that a rule asks:
   parameter.
 - *Where is a module?* `placed` tells the `Place` of its parameters, with the call that moved them, as `Placed`;
   `optimized` whose parameters an optimizer is given, as `Optimized`. `evaluations` is the code that only evaluates a
-  model, though gradients are recorded.
+  model, though gradients are recorded, and `evaluated` the nodes of it.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
@@ -70,7 +70,7 @@ from types import ModuleType
 from typing import ParamSpec
 
 from perflint.analysis.autograd.effects import steps_optimizer
-from perflint.analysis.autograd.evaluations import evaluations
+from perflint.analysis.autograd.evaluations import evaluated, evaluations
 from perflint.analysis.autograd.unused import UnusedGraph, unused_graphs
 from perflint.analysis.call_graph import callers, handlers, loops_around
 from perflint.analysis.data.batches import (
@@ -175,7 +175,8 @@ __all__ = [
     "acting_steps", "acts_beside", "add_guard", "apart", "arguments_of", "asks_for_layout", "asks_for_setting",
     "assigned", "attentions", "batch", "bind", "bindings_of", "call_span", "callers", "carrying_loop",
     "changing", "comments", "computes_for_callers", "converts", "dataset", "dependents", "derived_loaders",
-    "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention",
+    "evaluated", "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name",
+    "fused_attention",
     "handlers", "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer",
     "is_integer", "is_main_guard", "is_notebook", "is_number", "is_part_of_step", "is_view",
     "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",

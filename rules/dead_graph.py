@@ -64,7 +64,7 @@ class DeadGraph(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         places = [] if program.is_test else [e for e in api.unused_graphs(program) if _runs_often(program, e.run)]
-        evaluated = {node for _, place in (api.evaluations(program) if places else ()) for node in ast.walk(place)}
+        evaluated = api.evaluated(program) if places else set()
         dead = [each for each in places if each.run not in evaluated]
         for each in dead:
             fixes, blocked = api.tried(_fix, program, each, dead)

@@ -6,7 +6,8 @@ Reports, where gradients are recorded and nobody differentiates the results,
 
 - loops that run a model in evaluation mode, which is set there, by all known callers, or by an object as it is made,
 - functions that do, or whose name says so (`predict`, `sample_images`),
-- calls of a function that trains, with arguments that tell it not to (`run_epoch(loader, train=False)`, no optimizer).
+- calls of a function that trains, with arguments that tell it not to (`run_epoch(loader, train=False)`, no optimizer),
+- loops that train in some phases only (`for phase in ["train", "val"]`).
 
 Left alone is what trains or differentiates, itself or in what it calls or runs (adversarial examples and forces, too);
 functions that somebody calls without gradients, or that hand results with a graph to other files; hooks that a
@@ -109,6 +110,10 @@ class EvalWithoutNoGrad(Rule):
 def _fix(program: Program, place: ast.stmt) -> Fix:
     if not isinstance(place, ast.FunctionDef | ast.For | ast.While):
         raise Blocked("the function trains when it is told to: write `with torch.no_grad():` around this call")
+    if trains := program.effects(place, Effect.DIFFERENTIATES):
+        test = next((each.test for each in program.ancestors(trains[0]) if isinstance(each, ast.If)), None)
+        told = "..." if test is None else program.segment(test.values[0] if isinstance(test, ast.BoolOp) else test)
+        raise Blocked(f"it trains, too: write `with torch.set_grad_enabled({told}):` around this loop", trains[0])
     uses = program.graph_uses(place)
     for use in uses:
         if use.fate in _WHY:

@@ -68,21 +68,19 @@ class HeavyGetitem(Rule):
 
     group = "data"
     severity = Severity.ADVICE
-    triggers = ("def __getitem__", "collate")
+    triggers = ("__getitem__", "collate")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        for sample in () if program.is_test else api.samples(program):
+        is_other = program.is_test or not ("torch" in program.text or program.may_use_device)
+        for sample in () if is_other else api.samples(program):
             found: dict[str, ast.AST] = {}
             for node, made, place in sample.work:
                 found.setdefault(_kind(program, node, made, collates=sample.is_batch), place)
             for kind, node in found.items():
                 if kind and isinstance(node, ast.Call | ast.For | ast.ListComp):
-                    span = api.call_span(program, node) if isinstance(node, ast.Call) else _span(program, node)
+                    part = api.head_span(program, node) if isinstance(node, ast.For) else program.span(node)
+                    span = api.call_span(program, node) if isinstance(node, ast.Call) else part
                     yield self.finding(span, _MESSAGES[kind], kind=kind, blocked=_OBSTACLES.get(kind, _OBSTACLE))
-
-
-def _span(program: Program, node: ast.For | ast.ListComp) -> tuple[int, int]:
-    return api.head_span(program, node) if isinstance(node, ast.For) else program.span(node)
 
 
 def _kind(program: Program, node: ast.AST, made: frozenset[str], *, collates: bool) -> str:
@@ -135,9 +133,11 @@ def _encodes(program: Program, made: ast.ListComp) -> bool:
         return False
     if isinstance(part, ast.Subscript):
         return api.path_of(part.value).startswith("self.") and api.path_of(part.slice) == target.id
-    given = part.args if isinstance(part, ast.Call) and program.qualified(part.func) in _NUMBERS else []
-    is_text = program.value(made.generators[0].iter).kind is Kind.STRING
-    return is_text and [api.path_of(each) for each in given] == [target.id]
+    given = [api.path_of(each) for each in part.args] if isinstance(part, ast.Call) else []
+    if isinstance(part, ast.Call) and re.fullmatch(r"self\..+\.get", api.path_of(part.func)):
+        return given[:1] == [target.id]
+    is_number = isinstance(part, ast.Call) and program.qualified(part.func) in _NUMBERS
+    return is_number and given == [target.id] and program.value(made.generators[0].iter).kind is Kind.STRING
 
 
 def _fills(loop: ast.For) -> bool:

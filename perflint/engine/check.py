@@ -35,7 +35,8 @@ _OTHERS = re.compile(r"^\s*(import|from) (chainer|jax|jittor|keras|mindspore|mxn
 
 
 def _may_use_torch(text: str) -> bool:
-    return any(mark in text for mark in TORCH_MARKS) and not _is_of_others(text)
+    is_dataset = "__getitem__" in text and "def __len__(" in text  # which torch's loaders take as it is
+    return (is_dataset or any(mark in text for mark in TORCH_MARKS)) and not _is_of_others(text)
 
 
 def _is_of_others(text: str) -> bool:

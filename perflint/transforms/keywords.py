@@ -34,7 +34,8 @@ def with_keywords(trees: Trees, old: cst.Call, call: cst.Call, given: Given) -> 
         if front[-1].keyword is not None and not rest and _is_commented(trees, old):  # of the last argument, mostly
             between = above.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
             return call.with_changes(args=[*front[:-1], *_parted(fresh, between), front[-1]])
-        return call.with_changes(args=[*_behind(front, fresh, above), *rest])
+        fits = _is_filled(front) and not rest and _inline(trees, old, place - 1, given) is _BLANK
+        return call.with_changes(args=[*_behind(front, fresh, _BLANK if fits else above), *rest])
     first = _inline(trees, old, place - 1, given)
     if first is not _BLANK and _is_hung(trees, old):
         bare = [each.with_changes(whitespace_after_arg=_NOTHING) for each in (*front, *fresh, *rest)]
@@ -58,6 +59,14 @@ def _is_commented(trees: Trees, call: cst.Call) -> bool:
     end = trees.spans[call][1]
     is_last = "\n" not in trees.text[trees.spans[call.args[-1]][1] : end]
     return is_last and trees.text[end:].partition("\n")[0].lstrip(f"{_CLOSE},: ").startswith("#")
+
+
+def _is_filled(arguments: Sequence[cst.Arg]) -> bool:
+    """Do some share a line, and the bracket the last one's?"""
+    gaps = [each.comma.whitespace_after for each in arguments[:-1] if isinstance(each.comma, cst.Comma)]
+    last = arguments[-1]
+    is_closed = not isinstance(last.comma, cst.Comma) and isinstance(last.whitespace_after_arg, cst.SimpleWhitespace)
+    return is_closed and not all(isinstance(each, cst.ParenthesizedWhitespace) for each in gaps)
 
 
 def _is_hung(trees: Trees, call: cst.Call) -> bool:
@@ -132,8 +141,9 @@ def _inline(trees: Trees, call: cst.Call, at: int, given: Given) -> cst.BasePare
         if isinstance(broken, cst.ParenthesizedWhitespace):  # as its other lines are
             return broken.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
     aligned = trees.spans[call.args[0]][0]
-    indent = aligned - text.rfind("\n", 0, aligned) - 1
-    return cst.ParenthesizedWhitespace(indent=False, last_line=cst.SimpleWhitespace(" " * indent))
+    line = text[text.rfind("\n", 0, aligned) + 1 : aligned]
+    indent = line[: len(line) - len(line.lstrip())].ljust(len(line))
+    return cst.ParenthesizedWhitespace(indent=False, last_line=cst.SimpleWhitespace(indent))
 
 
 def _is_held(trees: Trees, call: cst.Call) -> bool:

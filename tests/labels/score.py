@@ -71,10 +71,13 @@ def main() -> None:
         at[label.repo, label.path, label.rule].append(label)
     rules = {label.rule for label in known}
     paths, only = collections.defaultdict(list), dict[tuple[str, str], set[str]]()
-    for row in read("files.jsonl"):
+    rows = read("files.jsonl")
+    whole = {row["repo"] for row in rows if "rules" not in row}  # those that were read for all rules of the time
+    then = {label.rule for label in known if label.repo in whole}
+    for row in rows:
         paths[str(row["repo"])].append(str(row["path"]))
         told = row.get("rules")
-        only[str(row["repo"]), str(row["path"])] = set(told) if isinstance(told, list) else rules
+        only[str(row["repo"]), str(row["path"])] = set(told) if isinstance(told, list) else then
     missing = [repo for repo in sorted(paths) if not (args.dir / repo.replace("/", "+")).is_dir()]
     for repo in missing:
         print(f"not in {args.dir}: {repo}")

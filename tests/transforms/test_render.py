@@ -52,6 +52,11 @@ def first(tree: ast.AST, kind: type[ast.expr]) -> ast.expr:
         (f"f({'a' * 70},\n     b, {'c' * 70})", f"f({'a' * 70},\n     b, {'c' * 70},\n     n=4, p=True)"),
         ("f(\n    a,\n    b,  # c\n)", "f(\n    a,\n    b,  # c\n    n=4,\n    p=True,\n)"),
         ("f(\n    a,\n    b  # c\n)", "f(\n    a,\n    b,  # c\n    n=4,\n    p=True\n)"),
+        ("f(a, b,\n  c)", "f(a, b,\n  c, n=4, p=True)"),
+        (
+            f"if x:\n\tf({'a' * 70}, {'b' * 50})\n",
+            f"if x:\n\tf({'a' * 70}, {'b' * 50},\n\t  n=4, p=True)\n",
+        ),
         ("f(a,\n  b, **k)", "f(a,\n  b,\n  n=4,\n  p=True, **k)"),
         ("f(\r\n\ta,\r\n)", "f(\r\n\ta,\r\n\tn=4,\r\n\tp=True,\r\n)"),
         ("f(a,\n  b=c) # why", "f(a,\n  n=4,\n  p=True,\n  b=c) # why"),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from perflint.analysis.autograd.modes import TrainingModes
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, Fate, GradMode
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.links import Manner
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import Kind
@@ -16,7 +17,8 @@ from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import LOOPS, PlainLoop, own_nodes, path_of
 
 _EVALUATION = re.compile(
-    r"(^|_)(eval|val(?!u)|test|infer|predict|score|extract|sampl|generat|decod|visuali|render)", re.IGNORECASE
+    r"(^|_)(eval|val(?!u)|test|infer|predict|score|extract|sampl|generat|decod|translat|transcri|visuali|render)",
+    re.IGNORECASE,
 )
 _INHERITED = frozenset({"forward", "__call__", "__init__", "__getitem__", "loss", "step"})
 _OPEN = frozenset({Fate.DIFFERENTIATED, Fate.KEPT, Fate.RETURNED, Fate.LOST})
@@ -26,7 +28,8 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, ast.stmt]]:
     """The code that evaluates where gradients are recorded, each with what to switch them off for.
 
     First loops over batches, with the function around where that does nothing else; then functions; then other loops,
-    and statements that call what trains with arguments that tell it not to.
+    those that train only in some phases of a loop around them, and statements that call what trains with arguments that
+    tell it not to.
     """
     loops: Sequence[ast.For] = program.of_type(ast.For)
     for loop in loops:
@@ -46,10 +49,22 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, ast.stmt]]:
     for other in others if sets_modes else ():
         if _modes(program, other) == {False} and _evaluates(program, other):
             yield other, other
+    for inner in (each for loop in loops for each in _phases(program, loop)) if trains else ():
+        yield inner, inner
     for call in program.of_type(ast.Call) if trains else ():
         if _is_told_to_evaluate(program, call):
             statement = program.statement_of(call)
             yield statement, statement
+
+
+def evaluated(program: Program) -> set[ast.AST]:
+    """The nodes of all that evaluates, and of functions inside of others that are called there alone."""
+    found = {node for _, place in evaluations(program) for node in ast.walk(place)}
+    for function in program.of_type(ast.FunctionDef) if found else ():
+        sites = program.call_sites(function) if program.function_of(function) is not None else ()
+        if sites and found.issuperset(sites):
+            found.update(ast.walk(function))
+    return found
 
 
 def _is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
@@ -58,35 +73,64 @@ def _is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
     bound = program.arguments(call, function) if function is not None else None
     given = {**defaults_of(function), **bound.given} if function and bound and not bound.is_open else {}
     told = {name: each.value for name, each in given.items() if isinstance(each, ast.Constant)}
-    own = [*own_nodes(function)] if told and function is not None else []
-    skipped = {node for each in own if isinstance(each, ast.If) for node in _skipped(each, told)}
-    if not skipped or function is None or program.grad_mode(call) is not GradMode.ON:
+    if not told or function is None or program.grad_mode(call) is not GradMode.ON:
         return False
-    ends = {each for each in own if isinstance(each, ast.Call) and program.effects(each, Effect.DIFFERENTIATES)}
-    runs = [each for each in program.effects(function, Effect.RECORDS) if isinstance(each, ast.Call)]
-    if any(each in skipped or program.is_frozen(each.func) for each in runs):
-        return False
+    own = own_nodes(function)
     is_bound = any(isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id in told for each in own)
-    if not (ends and ends <= skipped and runs) or is_bound:
+    if is_bound or not _only_runs(program, function, own, told):
         return False
     return not any(each.fate in (Fate.DIFFERENTIATED, Fate.KEPT) for each in program.graph_uses(call))
 
 
-def _skipped(branch: ast.If, told: Mapping[str, object]) -> Iterator[ast.AST]:
-    """What the statement doesn't run if parameters have the values that are `told`."""
-    outcome = _outcome(branch.test, told)
+def _phases(program: Program, loop: ast.For) -> Iterator[ast.For]:
+    """The loops in `loop` that differentiate only for some values of its target."""
+    target, phases = loop.target, program.value(loop.iter).items or ()
+    if not isinstance(target, ast.Name):
+        return
+    others = [object()]  # than those that the loop asks for, where not all are known
+    values = [each.literal for each in phases] if all(each.is_literal for each in phases) and phases else others
+    around = own_nodes(program.scope_of(loop))
+    names = [each for each in own_nodes(loop) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    if [each for each in names if each.id == target.id] != [target] or program.grad_mode(loop) is not GradMode.ON:
+        return
+    for inner in (each for each in own_nodes(loop) if isinstance(each, ast.For) and each is not loop):
+        is_step = program.loop_kind(inner) is LoopKind.STEP and program.grad_mode(inner.body[0]) is GradMode.ON
+        is_told = is_step and any(_only_runs(program, inner, around, {target.id: each}) for each in values)
+        if is_told and not any(each.fate is Fate.KEPT for each in program.graph_uses(inner)):
+            yield inner
+
+
+def _only_runs(program: Program, place: ast.AST, own: Sequence[ast.AST], told: Mapping[str, object]) -> bool:
+    """Does `place` run models, and its scope, `own`, differentiate nothing, if variables have the values `told`?"""
+    skipped = {node for each in own if isinstance(each, ast.If) for node in _skipped(program, each, told)}
+    calls = [each for each in own if isinstance(each, ast.Call)] if skipped else []
+    ends = {each for each in calls if program.effects(each, Effect.DIFFERENTIATES)}
+    runs = [each for each in program.effects(place, Effect.RECORDS) if isinstance(each, ast.Call)]
+    if not ends or not ends <= skipped or any(each in skipped or program.is_frozen(each.func) for each in runs):
+        return False
+    inside = {*own_nodes(place)}
+    return any(each in inside and each not in skipped and program.effects(each, Effect.RECORDS) for each in calls)
+
+
+def _skipped(program: Program, branch: ast.If, told: Mapping[str, object]) -> Iterator[ast.AST]:
+    """What the statement doesn't run if variables have the values that are `told`."""
+    outcome = _outcome(program, branch.test, told)
     unused = () if outcome is None else branch.orelse if outcome else branch.body
     return (node for each in unused for node in ast.walk(each))
 
 
-def _outcome(test: ast.expr, told: Mapping[str, object]) -> bool | None:
+def _outcome(program: Program, test: ast.expr, told: Mapping[str, object]) -> bool | None:
+    if isinstance(test, ast.Name) and test.id not in told:
+        assigned = program.get(Flow).assigned(test)
+        is_one = len(assigned) == 1 and isinstance(assigned[0], ast.Compare | ast.UnaryOp | ast.BoolOp)
+        return _outcome(program, assigned[0], told) if is_one else None
     if isinstance(test, ast.Name):
-        return bool(told[test.id]) if test.id in told else None
+        return bool(told[test.id])
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        outcome = _outcome(test.operand, told)
+        outcome = _outcome(program, test.operand, told)
         return None if outcome is None else not outcome
     if isinstance(test, ast.BoolOp):
-        found = {_outcome(each, told) for each in test.values}
+        found = {_outcome(program, each, told) for each in test.values}
         settling = isinstance(test.op, ast.Or)
         return settling if settling in found else None if None in found else not settling
     if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id in told:

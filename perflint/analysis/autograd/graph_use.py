@@ -12,6 +12,7 @@ from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Effect, Fate, GradMode, GraphUse
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Likelihood, Manner
 from perflint.analysis.memory.dispatch import may_be_hooked, registers_hooks
 from perflint.analysis.values.values import Kind, Value
@@ -129,6 +130,7 @@ class _Walk:
         self.cuts = list[ast.AST]()
         self._flow, self._modes = program.get(Flow), program.get(GradModes)
         self.seen: set[tuple[ast.AST, Calls]] = set()
+        self._stores = set[ast.AST]()  # definitions of containers whose other names have been followed
         self._depth, self._later = 0, list[tuple[ast.expr, Calls]]()
 
     def may_start(self, call: ast.Call) -> bool:
@@ -228,8 +230,9 @@ class _Walk:
         elif differentiates(self.program, call) or self._differentiates_inside(call):
             self._end(call, Fate.DIFFERENTIATED)
         elif isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
-            self._stored(call.func.value, calls)
-            if call.func.attr in _ALSO and self.program.value(call.func.value).kind not in _CONTAINERS:
+            may_count = call.func.attr in _ALSO and self.program.value(call.func.value).kind not in _CONTAINERS
+            self._stored(call.func.value, calls, others=not may_count)
+            if may_count:
                 self._end(call, Fate.OBSERVED)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "format":
             self._formatted(call, call.func.value)
@@ -284,8 +287,8 @@ class _Walk:
         else:
             self._stored(target, calls)
 
-    def _stored(self, target: ast.expr, calls: Calls) -> None:
-        """Go on with all that may find it in the container, or object, that `target` is a part of."""
+    def _stored(self, target: ast.expr, calls: Calls, *, others: bool = True) -> None:
+        """Go on with all that may find it in the container, or object, that `target` is a part of, by `others`, too."""
         root = root_of(target)
         definitions = self._flow.definitions(root) if isinstance(root, ast.Name) else ()
         is_outer = isinstance(target, ast.Attribute) or any(isinstance(each, ast.arg) for each in definitions)
@@ -296,6 +299,10 @@ class _Walk:
         for each in definitions:
             self.uses([use for use in graph.uses.get(each, ()) if use is not root], calls)
         self.uses(graph.captured.get(root.id, ()), calls)
+        for value in graph.definitions(root) if others else ():
+            for name in _others(value) if isinstance(value, Definition) and value.node not in self._stores else ():
+                self._stores.add(value.node)
+                self._stored(name, calls)
 
     def _returned(self, node: ast.AST, calls: Calls) -> None:
         function = node if isinstance(node, ast.Lambda) else self.program.function_of(node)
@@ -317,6 +324,20 @@ class _Walk:
         is_open = function is None or not sites or self.program.is_called(function, Manner.CALLED)
         if is_open and not calls:
             self._end(node, Fate.RETURNED)
+
+
+def _others(value: Definition) -> Iterator[ast.expr]:
+    """What else the container that a variable is given may be found by: variables, attributes, and their parts."""
+    pending = [value.source] if value.source is not None else []
+    for node in pending:
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            yield node
+        elif isinstance(node, ast.IfExp | ast.BoolOp):
+            pending += [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values
+        elif isinstance(node, ast.Tuple | ast.List) and value.steps:
+            pending += node.elts
+        elif isinstance(node, ast.Call) and (value.steps or path_of(node.func).endswith((".get", ".setdefault"))):
+            pending += [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
 
 
 def _compares_identity(node: ast.Compare) -> bool:

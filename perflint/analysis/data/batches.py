@@ -17,7 +17,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.occurrences import dependents
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import Function, method_of, name_called, own_nodes, receiver_of
+from perflint.syntax.walk import Function, assigned_values, method_of, name_called, own_nodes, path_of, receiver_of
 
 _INNER = (ast.For, ast.AsyncFor, ast.comprehension)
 
@@ -188,13 +188,22 @@ def _work(program: Program, function: ast.FunctionDef) -> Iterator[Work]:
                 pending.append(callee)
 
 
+_INDEX = re.compile(r"i|n|idx|ind|index|indice|item|(item|sample)_id|\w+_(idx|index)")
+_READS = re.compile(r"open|parse|imread|(\w+_)?load(_\w+|txt)?|(\w+_)?read(_\w+)?")
+
+
 def _gives_samples(program: Program, function: ast.FunctionDef) -> bool:
-    """Is it `__getitem__` of a dataset?"""
+    """Is it `__getitem__` of a dataset: of what is called so, or reads files by an index?"""
     around = program.class_around(function)
-    if function.name != "__getitem__" or around is None:
+    aliases = map(path_of, assigned_values(around, "__getitem__")) if around is not None else ()
+    if around is None or function.name not in ("__getitem__", *aliases) or method_of(around, "__len__") is None:
         return False
-    is_sized = method_of(around, "__len__") is not None
-    return is_sized and any(re.search("(?i)data|corpus", each) for each in (around.name, *program.base_names(around)))
+    if any(re.search("(?i)data|corpus", each) for each in (around.name, *program.base_names(around))):
+        return True
+    names = [each.arg for each in function.args.args]
+    calls = (each for each in own_nodes(function) if isinstance(each, ast.Call))
+    is_indexed = len(names) == 2 and _INDEX.fullmatch(names[1]) is not None
+    return is_indexed and any(_READS.fullmatch(name_called(each)) for each in calls)
 
 
 _DATASETS = re.compile(

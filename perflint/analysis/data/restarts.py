@@ -103,7 +103,7 @@ def _may_walk(program: Program, call: ast.Call) -> bool:
 
 
 def _is_for_training(program: Program, loader: LoaderCall) -> bool:
-    """Is it made for training: does it shuffle, drop a rest, is it called so, or made beside one, for validation?
+    """Is it made for training: does it shuffle, drop a rest, is it called so, or made beside or instead of such a one?
 
     What is called so but told to keep the order is likely walked for features.
     """
@@ -115,13 +115,23 @@ def _is_for_training(program: Program, loader: LoaderCall) -> bool:
     if _TRAINING.search(name):
         is_in_order = program.get(Loaders).setting(loader.call, "shuffle", loader.offset).state is State.OFF
         return not is_in_order or loader.argument("sampler") is not None
-    function = program.function_of(loader.call)
     loaders = program.get(Loaders)
-    others = [each for each in (*loaders.calls, *loaders.derived) if program.function_of(each.call) is function]
-    others = [each for each in others if each.call is not loader.call and function is not None]
-    return _VALIDATION.search(name) is not None and any(
-        _shuffles(program, each) or _TRAINING.search(_name(program, each.call)) for each in others
-    )
+    here = _makers(program, loader.call)
+    others = [each for each in (*loaders.calls, *loaders.derived) if not here.isdisjoint(_makers(program, each.call))]
+    others = [each for each in others if each.call is not loader.call]
+    shuffling = [each for each in others if _shuffles(program, each)]
+    is_plain = loader.argument("sampler") is None and loader.argument("batch_sampler") is None
+    if name and is_plain and any(_name(program, each.call) == name for each in shuffling):
+        return True  # one or the other, for what the caller asks
+    is_beside = bool(shuffling) or any(_TRAINING.search(_name(program, each.call)) for each in others)
+    return _VALIDATION.search(name) is not None and is_beside
+
+
+def _makers(program: Program, made: ast.Call) -> set[ast.AST]:
+    """The function around it, and the class of which that is a method that Lightning asks for a loader."""
+    function = program.function_of(made)
+    gives = function is not None and getattr(function, "name", "").endswith("_dataloader")
+    return {each for each in (function, program.class_around(made) if gives else None) if each is not None}
 
 
 def _is_unused(program: Program, made: ast.Call) -> bool:

@@ -187,9 +187,9 @@ def _is_read_elsewhere(program: Program, scores: list[ast.AST]) -> bool:
         for use in program.get(Flow).graph(bound).uses.get(bound, ()):
             parent = program.parent(use)
             call = program.parent(parent) if isinstance(parent, ast.Attribute) else parent
-            is_changed = (
-                isinstance(program.parent(call), ast.Expr) and isinstance(parent, ast.Attribute) if call else False
-            )
+            is_part = isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store) and parent.value is use
+            outer = program.parent(call) if call is not None else None
+            is_changed = is_part or (isinstance(parent, ast.Attribute) and isinstance(outer, ast.Expr))
             is_softened = isinstance(call, ast.Call) and (_softened(program, call) or [None])[0] is use
             if not (use in scores or is_changed or is_softened or _is_look(program, use)):
                 return True
