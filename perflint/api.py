@@ -103,6 +103,7 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import dependents, occurrences, reads, seen_elsewhere, variable_of
 from perflint.analysis.links import Likelihood, Says, Summary
+from perflint.analysis.loops.carried import carrying_loop, other_reads
 from perflint.analysis.loops.samples import walked_batch
 from perflint.analysis.made import Made, made_on_host, moved_made
 from perflint.analysis.memory.aliases import Memory
@@ -181,8 +182,8 @@ __all__ = [
     "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
     "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "moved_made", "number",
     "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
-    "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads", "restarts", "returned_values",
-    "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes",
+    "other_reads", "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads", "restarts",
+    "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes",
     "statement", "statements", "steps_an_environment", "steps_beside", "takes_keywords", "time_loop_remedy",
     "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried", "under_no_grad",
     "unused_graphs", "variable_of", "variables_in", "walked_batch", "walks_examples", "without_gradients",
@@ -224,14 +225,6 @@ def changing(program: Program, node: ast.expr, point: ast.AST) -> list[ast.AST]:
     writes = (*memory.writes_after(node, point), *memory.writes_of_callers(node, point))
     nodes = {write.node for write in writes if not steps_optimizer(program, write.node)}
     return sorted(nodes, key=lambda each: (getattr(each, "lineno", 0), getattr(each, "col_offset", 0)))
-
-
-def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:
-    """The innermost loop around both that carries what `definition` assigns to `use`, an iteration later, if any."""
-    if definition not in flow(program).definitions(use):
-        return None
-    around = [each for each in program.ancestors(definition) if isinstance(each, LOOPS)]
-    return next((each for each in program.ancestors(use) if isinstance(each, LOOPS) and each in around), None)
 
 
 # -- modules
