@@ -23,8 +23,8 @@ What is offered, by the question that a rule asks:
   `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
   writes to it; `handlers` may handle its errors;
-  `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
-  them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `variable_of` which that is;
+  `carrying_loop` and `other_reads` tell what a loop carries, `dependents` what is computed of variables, `reads`
+  who names them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `variable_of` which that is;
   `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in
   a `Role`; `shown_writes` asks the alias analysis for each `Write` that a view in the place of a copy would show, and
   `asks_for_layout` who relies on the order of a tensor in memory.
@@ -183,9 +183,10 @@ __all__ = [
     "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "moved_made", "number",
     "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
     "other_reads", "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads", "restarts",
-    "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes",
-    "statement", "statements", "steps_an_environment", "steps_beside", "takes_keywords", "time_loop_remedy",
-    "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried", "under_no_grad",
+    "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
+    "shapes", "shown_writes", "statement", "statements", "steps_an_environment", "steps_beside",
+    "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name",
+    "training_steps", "tried", "under_no_grad",
     "unused_graphs", "variable_of", "variables_in", "walked_batch", "walks_examples", "without_gradients",
     "written_after",
 ]  # fmt: skip
