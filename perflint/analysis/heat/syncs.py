@@ -85,6 +85,9 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
             yield from _implicit_all(program, arguments_of(call), "print")
         if func.attr == "set_postfix":
             yield from _of_postfix(program, call)
+        is_made = torch_ops.does(func.attr, "factory") or program.value(func.value).kind is Kind.TENSOR
+        for size in call.args if is_made and torch_ops.does(func.attr, "taking_sizes") else ():
+            yield from _implicit_all(program, elements_of(size), "index")
     name = program.qualified(func)
     if not name:
         return
