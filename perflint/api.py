@@ -41,8 +41,8 @@ What is offered, by the question that a rule asks:
   is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
   what runs as often as an optimizer, `runs_model_beside` as a model, `computes_for_callers` where whoever calls it
   does, `is_part_of_step` in what trains once a call, and `made_before_steps` what is made earlier; `loops_around` gives
-  the loops, those of `callers`, too, `walked_batch` what a loop walks sample by sample, `steps_an_environment` finds
-  `env.step(action)`, and `acts_beside` what a loop runs as often.
+  the loops, those of `callers`, too, `walked_batch` and `filled_mask` what a loop walks sample by sample,
+  `steps_an_environment` finds `env.step(action)`, and `acts_beside` what a loop runs as often.
 - *What of the data?* `loaders`, and `derived_loaders` of other classes, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
   something is a part; `samples` gives each `Sample` that a dataset makes, with the work that it is; `dataset` gives the
@@ -104,7 +104,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import dependents, occurrences, reads, seen_elsewhere, variable_of
 from perflint.analysis.links import Likelihood, Says, Summary
 from perflint.analysis.loops.carried import carrying_loop, other_reads
-from perflint.analysis.loops.samples import walked_batch
+from perflint.analysis.loops.samples import filled_mask, walked_batch
 from perflint.analysis.made import Made, made_on_host, moved_made
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
@@ -174,21 +174,20 @@ __all__ = [
     "Role", "Rule", "Safety", "Sample", "Says", "Setting", "Severity", "Shape", "Shapes", "Source", "Start",
     "State", "Summary", "Sync", "TorchCall", "TrainingStep", "Trait", "UnusedGraph", "Value", "Write",
     "acting_steps", "acts_beside", "add_guard", "apart", "arguments_of", "asks_for_layout", "asks_for_setting",
-    "assigned", "attentions", "batch", "bind", "bindings_of", "call_span", "callers", "carrying_loop",
-    "changing", "comments", "computes_for_callers", "converts", "dataset", "dependents", "derived_loaders",
-    "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name", "fused_attention",
-    "handlers", "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer",
-    "is_integer", "is_main_guard", "is_notebook", "is_number", "is_part_of_step", "is_view",
+    "assigned", "attentions", "batch", "bind", "bindings_of", "call_span", "callers", "carrying_loop", "changing",
+    "comments", "computes_for_callers", "converts", "dataset", "dependents", "derived_loaders", "evaluations",
+    "expression", "filled_mask", "filled_on_device", "first_process_start", "flow", "fresh_name",
+    "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset",
+    "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number", "is_part_of_step", "is_view",
     "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
     "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "moved_made", "number",
     "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
     "other_reads", "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads", "restarts",
     "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
-    "shapes", "shown_writes", "statement", "statements", "steps_an_environment", "steps_beside",
-    "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name",
-    "training_steps", "tried", "under_no_grad",
-    "unused_graphs", "variable_of", "variables_in", "walked_batch", "walks_examples", "without_gradients",
-    "written_after",
+    "shapes", "shown_writes", "statement", "statements", "steps_an_environment", "steps_beside", "takes_keywords",
+    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried",
+    "under_no_grad", "unused_graphs", "variable_of", "variables_in", "walked_batch", "walks_examples",
+    "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
