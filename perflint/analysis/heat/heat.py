@@ -90,8 +90,8 @@ class Heats:
         for parent in program.ancestors(node):
             if isinstance(child, ast.stmt):
                 escaping = escaping or is_escape(program, child, parent)
-            if makes_rare(program, parent, child):
-                return _COLD
+            if escaping is ast.Raise or makes_rare(program, parent, child):
+                return _COLD  # an error, or the end of the program
             if (found := _switch(program, parent, child)) is not None:
                 switches.append(found)
             if isinstance(parent, COMPREHENSIONS) and self._walks_batches(parent, child, node):

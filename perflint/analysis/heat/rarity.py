@@ -62,9 +62,9 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
 
 
 def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
-    """ast.Break or ast.Return where one ends the block of `statement`, so that a loop is left in this iteration.
+    """What ends the block of `statement`, so that a loop is left in this iteration: ast.Break, ast.Return or ast.Raise.
 
-    Also ast.Break where the block runs in but one of the loop's iterations.
+    Also ast.Break where the block runs in but one of the loop's iterations, and ast.Raise where the program ends.
     """
     if isinstance(parent, FUNCTIONS):
         return None
@@ -73,9 +73,9 @@ def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[as
     last = program.block_of(statement)[-1]
     if isinstance(last, ast.Break):
         return ast.Break
-    if isinstance(last, ast.Return | ast.Raise) or _exits(program, last):
-        return ast.Return
-    return None
+    if isinstance(last, ast.Raise) or _exits(program, last):
+        return ast.Raise
+    return ast.Return if isinstance(last, ast.Return) else None
 
 
 def _runs_once(program: Program, guard: ast.If) -> bool:
