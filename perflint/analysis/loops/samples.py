@@ -152,11 +152,17 @@ class _Walk:
         if isinstance(node, ast.Call):
             body = ast.walk(self._program.callee(node) or node.func)
             name = path_of(node.func).rpartition(".")[2]
-            is_other = name in _DIFFERING or torch_ops.does(name, "counting")
+            is_other = name in _DIFFERING or torch_ops.does(name, "counting") or self._is_of_own(node.func)
             return not is_other and not any(isinstance(each, (ast.If, *_BRANCHING[:4])) for each in body)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             return not self._is_carried(node) and (node.id != self._index or self._is_in_index(node))
         return True
+
+    def _is_of_own(self, function: ast.expr) -> bool:
+        """Is it an object that each sample has of its own, `heads[i]`, or a method of it that no tensor has?"""
+        is_method = isinstance(function, ast.Attribute) and torch_ops.of_method(function.attr) is None
+        owner = function.value if is_method and isinstance(function, ast.Attribute) else function
+        return isinstance(owner, ast.Subscript) and self._is_sample(owner)
 
     def _only_chooses(self, choice: ast.If) -> bool:
         """Does it only choose what is written to parts of the sample, as `torch.where` does?"""
