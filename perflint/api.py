@@ -23,8 +23,8 @@ What is offered, by the question that a rule asks:
   `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
   writes to it; `handlers` may handle its errors;
-  `carrying_loop` tells what a loop carries, `dependents` what is computed of variables, `reads` who names
-  them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `variable_of` which that is;
+  `carrying_loop` and `other_reads` tell what a loop carries, `dependents` what is computed of variables, `reads`
+  who names them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `variable_of` which that is;
   `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in
   a `Role`; `shown_writes` asks the alias analysis for each `Write` that a view in the place of a copy would show, and
   `asks_for_layout` who relies on the order of a tensor in memory.
@@ -41,8 +41,8 @@ What is offered, by the question that a rule asks:
   is kept, `makes_rare` tells what makes code rare, `asks_for_setting` what is the same in each step, `steps_beside`
   what runs as often as an optimizer, `runs_model_beside` as a model, `computes_for_callers` where whoever calls it
   does, `is_part_of_step` in what trains once a call, and `made_before_steps` what is made earlier; `loops_around` gives
-  the loops, those of `callers`, too, `walked_batch` what a loop walks sample by sample, `steps_an_environment` finds
-  `env.step(action)`, and `acts_beside` what a loop runs as often.
+  the loops, those of `callers`, too, `walked_batch` and `filled_mask` what a loop walks sample by sample,
+  `steps_an_environment` finds `env.step(action)`, and `acts_beside` what a loop runs as often.
 - *What of the data?* `loaders`, and `derived_loaders` of other classes, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
   something is a part; `samples` gives each `Sample` that a dataset makes, with the work that it is; `dataset` gives the
@@ -103,7 +103,8 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import dependents, occurrences, reads, seen_elsewhere, variable_of
 from perflint.analysis.links import Likelihood, Says, Summary
-from perflint.analysis.loops.samples import walked_batch
+from perflint.analysis.loops.carried import carrying_loop, other_reads
+from perflint.analysis.loops.samples import filled_mask, walked_batch
 from perflint.analysis.made import Made, made_on_host, moved_made
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
@@ -175,19 +176,19 @@ __all__ = [
     "acting_steps", "acts_beside", "add_guard", "apart", "arguments_of", "asks_for_layout", "asks_for_setting",
     "assigned", "attentions", "batch", "bind", "bindings_of", "call_span", "callers", "carrying_loop",
     "changing", "comments", "computes_for_callers", "converts", "dataset", "dependents", "derived_loaders",
-    "evaluated", "evaluations", "expression", "filled_on_device", "first_process_start", "flow", "fresh_name",
-    "fused_attention",
-    "handlers", "hands_out_own_items", "head_span", "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer",
-    "is_integer", "is_main_guard", "is_notebook", "is_number", "is_part_of_step", "is_view",
+    "evaluated", "evaluations", "expression", "filled_mask", "filled_on_device", "first_process_start", "flow",
+    "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
+    "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number",
+    "is_part_of_step", "is_view",
     "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
     "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "moved_made", "number",
     "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
-    "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads", "restarts", "returned_values",
-    "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes",
-    "statement", "statements", "steps_an_environment", "steps_beside", "takes_keywords", "time_loop_remedy",
-    "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried", "under_no_grad",
-    "unused_graphs", "variable_of", "variables_in", "walked_batch", "walks_examples", "without_gradients",
-    "written_after",
+    "other_reads", "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads", "restarts",
+    "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
+    "shapes", "shown_writes", "statement", "statements", "steps_an_environment", "steps_beside", "takes_keywords",
+    "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried",
+    "under_no_grad", "unused_graphs", "variable_of", "variables_in", "walked_batch", "walks_examples",
+    "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -225,14 +226,6 @@ def changing(program: Program, node: ast.expr, point: ast.AST) -> list[ast.AST]:
     writes = (*memory.writes_after(node, point), *memory.writes_of_callers(node, point))
     nodes = {write.node for write in writes if not steps_optimizer(program, write.node)}
     return sorted(nodes, key=lambda each: (getattr(each, "lineno", 0), getattr(each, "col_offset", 0)))
-
-
-def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:
-    """The innermost loop around both that carries what `definition` assigns to `use`, an iteration later, if any."""
-    if definition not in flow(program).definitions(use):
-        return None
-    around = [each for each in program.ancestors(definition) if isinstance(each, LOOPS)]
-    return next((each for each in program.ancestors(use) if isinstance(each, LOOPS) and each in around), None)
 
 
 # -- modules

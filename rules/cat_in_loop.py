@@ -3,7 +3,8 @@
 ## What it does
 
 Reports `out = torch.cat([out, part])`, and the like with `hstack`, `vstack`, `dstack` and `column_stack`, where each
-iteration of a loop reads back what the one before has put together. *collected*: nothing else in the loop reads it.
+iteration of a loop reads back what the one before has put together; also of slots, `kept[key]`, which an inner loop
+over the keys writes. *collected*: nothing else in the loop reads it.
 *fed-back* is advice: a loop that generates step by step, or acts in an environment, hands what it has so far to the
 model; in other loops such growth is what the computation is (dense blocks), and is left alone. So is what each
 iteration makes anew, a list that is joined after the loop, what grows once an epoch, loops over the layers or branches
@@ -73,45 +74,31 @@ class CatInLoop(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         for statement in () if program.is_test else program.of_type(ast.Assign):
             for growing, own in _growing(program, statement):
-                loop = _loop_around(program, statement, own)
+                loop = api.carrying_loop(program, own, statement.targets[0])
                 kind = _kind_of_growth(program, loop, statement, own) if loop is not None else ""
                 if not kind:
                     continue
                 fixes, blocked = api.tried(api.joined_behind, program, growing)
                 severity = Severity.ADVICE if kind == "fed-back" else Severity.WARNING
-                message = _MESSAGES[kind].format(api.variable_of(own))
+                message = _MESSAGES[kind].format(ast.unparse(own))
                 span = program.span(growing.call)
                 yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, severity=severity)
 
 
 def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCall, ast.expr]]:
     """The concatenations assigned by `statement` that the variable itself goes into, and where it does."""
-    path = api.variable_of(statement.targets[0])
-    value = statement.value
+    target, value = statement.targets[0], statement.value
     for node in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
-        parts = node.args[0] if path and isinstance(node, ast.Call) and node.args else None
+        parts = node.args[0] if isinstance(node, ast.Call) and node.args else None
         for own in parts.elts if isinstance(parts, ast.List | ast.Tuple) else ():
-            found = api.operation(program, node) if api.variable_of(own) == path else None
+            found = api.operation(program, node) if ast.unparse(own) == ast.unparse(target) else None
             if found is not None and "joining" in found.traits and found.name != "stack":
                 yield found, own
 
 
-def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop | None:
-    """The loop that carries the variable from one iteration to the next, if there is one."""
-    target = statement.targets[0]
-    if isinstance(own, ast.Name) and isinstance(target, ast.Name):
-        return api.carrying_loop(program, own, target)
-    loop = next((each for each in program.ancestors(statement) if isinstance(each, (*api.LOOPS, *api.FUNCTIONS))), None)
-    if not isinstance(loop, api.LOOPS):
-        return None
-    stores = [each for each in api.occurrences(loop, api.variable_of(target)) if isinstance(each.ctx, ast.Store)]
-    return loop if stores == [target] else None
-
-
 def _kind_of_growth(program: Program, loop: Loop, statement: ast.Assign, own: ast.expr) -> str:
     """What becomes of the growing tensor, `own` in the concatenation; empty where it is no defect."""
-    reads = (each for each in api.occurrences(loop, api.variable_of(own)) if isinstance(each.ctx, ast.Load))
-    others = [each for each in reads if each is not own]
+    others = api.other_reads(program, loop, own)
     if not all(_asks_for_none(program, each) or _is_returned(program, each) for each in others):
         acts = any(api.steps_an_environment(program, each) for each in api.own_nodes(loop))
         return "fed-back" if acts or program.loop_kind(loop) is LoopKind.TIME else ""

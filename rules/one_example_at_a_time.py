@@ -5,7 +5,7 @@
 Reports *map*, where `map` of a dataset calls a tokenizer for one example at a time; *pipeline* and *generate*, where a
 loop over examples runs a pipeline of transformers, or tokenizes one text and generates or runs a model; *tokenize*,
 where a list of tokenized texts is made one by one. Left alone are functions that don't tokenize, loops over texts that
-are written out or over batches, tokenizers that pad in a loop, and tests.
+are written out or over batches, texts that are sorted by what they are, tokenizers that pad in a loop, and tests.
 
 ## Why it is slow
 
@@ -89,7 +89,8 @@ def _kind(program: Program, call: ast.Call) -> str:
 
 def _kind_in_loop(program: Program, call: ast.Call, loop: ast.For, items: frozenset[str]) -> str:
     """Does `call` tokenize one example for a list, or run a model on one tokenized in the loop?"""
-    calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call)]
+    inner = list(ast.walk(loop))
+    calls = [each for each in inner if isinstance(each, ast.Call)]
     singles = [each for each in calls if _tokenizes(program, each) and _takes_one(each, items)]
     if not singles:
         return ""
@@ -100,7 +101,8 @@ def _kind_in_loop(program: Program, call: ast.Call, loop: ast.For, items: frozen
     tokenized = api.dependents(loop, named) - items | named
     kept = [each for each in calls if getattr(each.func, "attr", "") in ("append", "extend") and each.args]
     is_kept = any(api.reads(each.args[0], tokenized) or call in ast.walk(each) for each in kept)
-    return "tokenize" if call in singles and is_kept else ""
+    is_sorted = any(isinstance(each, ast.If) and each.orelse for each in program.ancestors(call) if each in inner)
+    return "tokenize" if call in singles and is_kept and not is_sorted else ""
 
 
 def _runs_model(program: Program, call: ast.Call) -> bool:

@@ -85,8 +85,11 @@ class ParamLoop(Rule):
             yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, hot_by=program.hot_by(loop))
 
 
-def _runs_each_step(program: Program, loop: ast.AST, kind: str) -> bool:
-    """Does each step run it, or is its function named for that? Copies alone may be how things are set up."""
+def _runs_each_step(program: Program, loop: _Loop, kind: str) -> bool:
+    """Does each step run it, or is its function named for that? Copies alone, but of gradients, may be a set-up."""
+    walked = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
+    if kind == "copy" and re.search("grads|gradients", ast.unparse(walked)):
+        return True
     is_hot, is_beside = api.runs_often(program, loop), api.steps_beside(program, loop)
     names = [getattr(each, "name", "") for each in (program.class_around(loop), program.function_of(loop))]
     return (is_hot and is_beside) if kind == "copy" else bool(is_hot or is_beside or _STEPS.search(".".join(names)))

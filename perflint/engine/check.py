@@ -27,7 +27,7 @@ TORCH_MARKS = (
     # A program that uses torch names it, or a library that wraps it, or does what is done to its modules and tensors.
     *("torch", "lightning", "accelerate", "transformers", "diffusers", "timm", "ignite", "fastai", "monai", "cuda"),
     *("backward", "zero_grad", "no_grad", "state_dict", "DataLoader", "dataloader", "num_workers", "detach", "nn."),
-    "train(",
+    *("train(", ".parameters()"),
 )
 
 

@@ -69,10 +69,11 @@ class ReportBody:
 
     def _arguments(self, call: ast.Call) -> None:
         codes = _codes(call.args[0]) if call.args and is_leveled(call) else []
+        codes = ["f"] if isinstance(call.func, ast.Attribute) and call.func.attr == "add_scalar" else codes
         for number, argument in enumerate(call.args):
             self._part(argument, is_number=0 < number <= len(codes) and codes[number - 1] in _NUMBERS)
         for each in call.keywords:
-            self._part(each.value)
+            self._part(each.value, is_number=each.arg == "scalar_value")
 
     def _part(self, node: ast.expr, *, is_number: bool = False) -> None:
         """Note what `node` reads; `is_number`: it is shown in the format of a number."""

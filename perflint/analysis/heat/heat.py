@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ from perflint.syntax.walk import (
 # The expressions around another that don't tell how often it runs.
 _PLAIN = {*ast.expr.__subclasses__(), ast.keyword, ast.comprehension} - {*FUNCTIONS, *COMPREHENSIONS, *RARE}
 _STEPPING = frozenset({"step", "optimize", "optimize_parameters"})  # unlike `update`, which many call once a rollout
+_ENGINE = re.compile(r"ignite\.engine\.(engine\.)?Engine")  # which calls what it is made of for each batch
 
 
 class Switch(NamedTuple):
@@ -94,8 +96,8 @@ class Heats:
                 continue
             if isinstance(child, ast.stmt):
                 escaping = escaping or is_escape(program, child, parent)
-            if makes_rare(program, parent, child):
-                return _COLD
+            if escaping is ast.Raise or makes_rare(program, parent, child):
+                return _COLD  # an error, or the end of the program
             if (found := _switch(program, parent, child)) is not None:
                 switches.append(found)
             if isinstance(parent, COMPREHENSIONS) and self._walks_batches(parent, child, node):
@@ -161,8 +163,8 @@ class Heats:
     def _is_hot_by_convention(self, function: Function) -> bool:
         owner = self._program.class_of(function)
         name = getattr(function, "name", "")
-        if owner is None:
-            return name == "train_step"
+        if owner is None or function in self._run_by_engines:
+            return name == "train_step" or function in self._run_by_engines
         if owner.is_a("optimizer"):
             return name == "step"
         if owner.is_a("differentiable"):
@@ -170,6 +172,12 @@ class Heats:
         if name in _STEPPING and not owner.is_a("module"):
             return self._program.trains_once(function)
         return name in STEP_METHODS and self._program.is_module(owner) and not self._has_steps(function)
+
+    @cached_property
+    def _run_by_engines(self) -> set[ast.AST | None]:
+        calls = self._program.of_type(ast.Call) if "ignite" in self._program.text else ()
+        engines = (each for each in calls if each.args and _ENGINE.fullmatch(self._program.qualified(each.func)))
+        return {self._program.value(each.args[0]).node for each in engines}
 
     def _has_steps(self, function: Function) -> bool:
         """Is it more than one step: does it walk a loader, or train in a loop?"""

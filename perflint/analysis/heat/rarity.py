@@ -62,9 +62,9 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
 
 
 def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
-    """ast.Break or ast.Return where one ends the block of `statement`, so that a loop is left in this iteration.
+    """What ends the block of `statement`, so that a loop is left in this iteration: ast.Break, ast.Return or ast.Raise.
 
-    Also ast.Break where the block runs in but one of the loop's iterations.
+    Also ast.Break where the block runs in but one of the loop's iterations, and ast.Raise where the program ends.
     """
     if isinstance(parent, FUNCTIONS):
         return None
@@ -73,9 +73,9 @@ def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[as
     last = program.block_of(statement)[-1]
     if isinstance(last, ast.Break):
         return ast.Break
-    if isinstance(last, ast.Return | ast.Raise) or _exits(program, last):
-        return ast.Return
-    return None
+    if isinstance(last, ast.Raise) or _exits(program, last):
+        return ast.Raise
+    return ast.Return if isinstance(last, ast.Return) else None
 
 
 def _runs_once(program: Program, guard: ast.If) -> bool:
@@ -215,8 +215,20 @@ def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
             return True
         if isinstance(op, ast.Gt | ast.GtE) and _is_length_walked(program, right) and _is_counter(program, left):
             return True  # at the last
-        return asks_clock(program, test)
+        return asks_clock(program, test) or (isinstance(op, ast.Gt | ast.GtE) and _is_since_last(program, test))
     return False
+
+
+def _is_since_last(program: Program, test: ast.Compare) -> bool:
+    """Is it `t - self.last >= n`, for which the branch sets the mark anew?"""
+    passed = test.left
+    while isinstance(passed, ast.BinOp) and isinstance(passed.op, ast.Div | ast.FloorDiv):
+        passed = passed.left
+    mark = path_of(passed.right) if isinstance(passed, ast.BinOp) and isinstance(passed.op, ast.Sub) else ""
+    guard = next((each for each in program.ancestors(test) if isinstance(each, ast.If)), None)
+    nodes = (each for part in guard.body for each in ast.walk(part)) if mark and guard is not None else ()
+    targets = (target for each in nodes if isinstance(each, ast.Assign) for target in each.targets)
+    return integer(test.comparators[0]) != 0 and any(path_of(each) == mark for each in targets)
 
 
 def asks_clock(program: Program, node: ast.AST) -> bool:

@@ -85,6 +85,11 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
             yield from _implicit_all(program, arguments_of(call), "print")
         if func.attr == "set_postfix":
             yield from _of_postfix(program, call)
+        if func.attr == "add_scalar":
+            yield from _implicit_all(program, arguments_of(call)[1:2], "log")
+        is_made = torch_ops.does(func.attr, "factory") or program.value(func.value).kind is Kind.TENSOR
+        for size in call.args if is_made and torch_ops.does(func.attr, "taking_sizes") else ():
+            yield from _implicit_all(program, elements_of(size), "index")
     name = program.qualified(func)
     if not name:
         return
@@ -205,7 +210,7 @@ def _is_copied(program: Program, call: ast.Call, owner: Value) -> bool:
     """Is it `x.cpu().numpy()` of an unknown x? It is a tensor, and on the device: why else should it say so?"""
     node: ast.AST | None = program.parent(call)
     while isinstance(node, ast.Attribute | ast.Call) and owner.is_blank and not program.is_host_only:
-        if isinstance(node, ast.Attribute) and _leaves_torch(node.attr):
+        if isinstance(node, ast.Attribute) and node.attr != "cpu" and torch_ops.does(node.attr, "to_host"):
             return True
         node = program.parent(node)
     return False
@@ -213,10 +218,6 @@ def _is_copied(program: Program, call: ast.Call, owner: Value) -> bool:
 
 def _keeps_value(name: str) -> bool:
     return torch_ops.does(name, "to_host") or name == "squeeze" or torch_ops.does(name, "same_shape")
-
-
-def _leaves_torch(name: str) -> bool:
-    return name != "cpu" and torch_ops.does(name, "to_host")
 
 
 def _waits(entry: torch_ops.Operation | None) -> bool:
@@ -309,7 +310,7 @@ def _conditions(test: ast.expr) -> Iterator[ast.expr]:
 
 
 _PARTIAL = frozenset(
-    {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print"}
+    {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print", "log"}
 )  # reads that leave no copy of the values behind
 LATER = "perflint.runtime.reports.later"
 _DEPTH = 5  # of assignments and calls through which an action or lengths are followed

@@ -315,7 +315,7 @@ class Loops:
         return self.trains_in(node) or self._runs_model(node)
 
     def _runs_model(self, node: ast.Call) -> bool:
-        return self._may_be_model(node) and self._program.grad_mode(node, callers=False) is GradMode.OFF
+        return self._may_be_model(node) and self._program.grad_mode(node) is GradMode.OFF
 
     def _is_evaluated(self, calls: Sequence[ast.Call]) -> bool:
         """Does a function evaluate a model, unless each iteration trains one first?"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from perflint import torch_ops
@@ -16,7 +16,7 @@ from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.loops.header import is_next
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import elements_of, path_of, variables_in
+from perflint.syntax.walk import elements_of, path_of, receiver_of, root_of, variables_in
 
 _DIFFERING = frozenset("tolist split nms checkpoint isinstance".split())
 _BRANCHING = (ast.IfExp, ast.For, ast.While, ast.Try, ast.Break, ast.Continue, ast.Return, ast.Yield)
@@ -152,11 +152,17 @@ class _Walk:
         if isinstance(node, ast.Call):
             body = ast.walk(self._program.callee(node) or node.func)
             name = path_of(node.func).rpartition(".")[2]
-            is_other = name in _DIFFERING or torch_ops.does(name, "counting")
+            is_other = name in _DIFFERING or torch_ops.does(name, "counting") or self._is_of_own(node.func)
             return not is_other and not any(isinstance(each, (ast.If, *_BRANCHING[:4])) for each in body)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             return not self._is_carried(node) and (node.id != self._index or self._is_in_index(node))
         return True
+
+    def _is_of_own(self, function: ast.expr) -> bool:
+        """Is it an object that each sample has of its own, `heads[i]`, or a method of it that no tensor has?"""
+        is_method = isinstance(function, ast.Attribute) and torch_ops.of_method(function.attr) is None
+        owner = function.value if is_method and isinstance(function, ast.Attribute) else function
+        return isinstance(owner, ast.Subscript) and self._is_sample(owner)
 
     def _only_chooses(self, choice: ast.If) -> bool:
         """Does it only choose what is written to parts of the sample, as `torch.where` does?"""
@@ -220,3 +226,62 @@ class _Walk:
 
 def _repeated(loop: ast.For | ast.ListComp) -> Sequence[ast.AST]:
     return loop.body if isinstance(loop, ast.For) else [loop.elt]
+
+
+def filled_mask(program: Program, loop: ast.For) -> ast.expr | None:
+    """The tensor of which `loop` fills a part of each row with a constant, up to or from a length of the row's own."""
+    counted = _enumerated(program, loop)
+    own = dependents(loop, variables_in(loop.target))
+    filled = [each for statement in loop.body for each in _fills(statement)]
+    root = root_of(filled[0]) if filled and counted else None
+    if not isinstance(root, ast.expr) or len({path_of(root_of(each)) for each in filled}) > 1:
+        return None
+    is_filled = all(_is_measured_row(each, counted, own) for each in filled)
+    is_all = all(any(_fills(each)) or _only_measures(program, each, own) for each in loop.body)
+    return root if is_filled and is_all and program.value(root).kind is Kind.TENSOR else None
+
+
+def _enumerated(program: Program, loop: ast.For) -> str:
+    """The variable that counts the rows."""
+    called = program.qualified(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""
+    targets = elements_of(loop.target)
+    is_counting = called == "builtins.range" if len(targets) == 1 else called == "builtins.enumerate"
+    return targets[0].id if is_counting and isinstance(targets[0], ast.Name) else ""
+
+
+def _fills(statement: ast.stmt) -> Iterator[ast.expr]:
+    """What a statement, or each under a test, fills with a constant."""
+    if isinstance(statement, ast.If) and not statement.orelse:
+        found = [list(_fills(each)) for each in statement.body]
+        yield from (each for parts in found for each in parts) if all(found) else ()
+    elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+        yield from (each for each in statement.targets if isinstance(each, ast.Subscript))
+    elif isinstance(statement, ast.Expr) and (filled := receiver_of(statement.value, "fill_")) is not None:
+        yield filled
+
+
+def _is_measured_row(part: ast.expr, index: str, own: frozenset[str]) -> bool:
+    """Is it `m[i, n:]`, `m[i][:n]` or `m[i].narrow(dim, n, size)`, with a length that depends on the row?"""
+    if isinstance(narrowed := receiver_of(part, "narrow"), ast.Subscript):
+        return path_of(narrowed.slice) == index and reads(part, own - {index})
+    if not isinstance(part, ast.Subscript):
+        return False
+    inner = part.value
+    rows = [*(elements_of(inner.slice) if isinstance(inner, ast.Subscript) else ()), *elements_of(part.slice)]
+    slices = [each for each in rows[1:] if isinstance(each, ast.Slice)]
+    bounds = [each for one in slices for each in (one.lower, one.upper) if each is not None and reads(each, own)]
+    is_measured = [any(isinstance(e, ast.Subscript) for e in ast.walk(b)) or reads(b, own - {index}) for b in bounds]
+    return path_of(rows[0]) == index and len(slices) == len(rows) - 1 and is_measured == [True]
+
+
+def _only_measures(program: Program, statement: ast.stmt, own: frozenset[str]) -> bool:
+    """Does it only name a number of the row: its length, by `int(n)` or `n.item()`?"""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return False
+    calls = [each for each in ast.walk(statement.value) if isinstance(each, ast.Call)]
+    is_plain = all(receiver_of(each, "item", "size") is not None or _is_count(program, each) for each in calls)
+    return is_plain and reads(statement.value, own)
+
+
+def _is_count(program: Program, call: ast.Call) -> bool:
+    return program.qualified(call.func) in _INTEGRAL

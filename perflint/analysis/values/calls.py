@@ -172,7 +172,8 @@ def _is_pinned(node: ast.Call, arguments: Arguments) -> bool:
     """Does the loader that is built here pin its batches where there is a device?"""
     given = keyword_of(node, "pin_memory")
     value = arguments.keywords.get("pin_memory", UNKNOWN)
-    return value.literal is True or (given is not None and re.search("(?i)cuda|gpu", ast.unparse(given)) is not None)
+    asks = given is not None and re.search("(?i)cuda|gpu|!= 'cpu'", ast.unparse(given)) is not None
+    return value.literal is True or asks
 
 
 def _torch_instance(evaluator: Evaluator, name: str, kind: str, node: ast.Call, arguments: Arguments) -> Value:

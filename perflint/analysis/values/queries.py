@@ -13,7 +13,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import GUESSED, Kind, Place
-from perflint.syntax.scopes import parameters_of
+from perflint.syntax.scopes import arguments_of, parameters_of
 from perflint.syntax.walk import (
     COMPREHENSIONS,
     FUNCTIONS,
@@ -84,7 +84,7 @@ def _walked(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
         value = program.value(loop.iter)
         if value.kind in (Kind.UNKNOWN, Kind.METHOD, Kind.LOADER) and not (value.sure and value.kind is Kind.LOADER):
             yield loop.iter
-    for given in (each for node, _ in reaching for each in node.args):
+    for given in (each for node, _ in reaching for each in arguments_of(node)):
         if (value := program.value(given)).kind is Kind.LOADER and not value.sure:
             yield given
     yield from (node for node, _ in reaching if any(each.arg == "num_workers" for each in node.keywords))
