@@ -27,6 +27,7 @@ from perflint.analysis.memory.locations import (
 )
 from perflint.analysis.memory.roles import NAMESPACES, OPERATORS
 from perflint.analysis.memory.special_methods import RUNNING
+from perflint.analysis.values.shapes import gathers
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names
 from perflint.syntax.walk import FUNCTIONS, Function, bindings_of, own_nodes
@@ -213,6 +214,8 @@ class PointsTo(ImplicitCalls):
         return found | self.read(node, base, node.attr, value)
 
     def _subscript(self, node: ast.Subscript) -> Locations:
+        if gathers(self.program, node):
+            return frozenset({made(node)})
         base = self.of(node.value)
         if (name := item(node.slice)) != ELEMENTS and not self.indexes:
             return self.cells.load(base, name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,10 +44,13 @@ def graphed_or_drawn(program: Program, loop: PlainLoop) -> Fix:
     """The fix that captures `loop`, or draws in front of it what keeps it from that; raises Blocked."""
     try:
         return graphed(program, loop)
-    except Blocked:
-        with suppress(Blocked):
-            return _drawn(program, loop)
-        raise
+    except Blocked as reason:
+        try:
+            made, own, operations = _drawn(program, loop)
+        except Blocked:
+            raise reason from None
+    fix, title = graphed(made, own), "draw in front of the loop which steps are forced, to capture it"
+    return replace(fix, title=title, change=rewrite(program, *operations))
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,11 @@ class _Choice:
     names: frozenset[str] = frozenset()
 
 
-def _drawn(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that draws the choices of all steps in front of the loop, in the same order; raises Blocked."""
+def _drawn(program: Program, loop: PlainLoop) -> tuple[Program, ast.For, Sequence[Operation]]:
+    """The program that draws the choices of all steps in front of the loop, in the same order, its loop, and the edits.
+
+    Raises Blocked.
+    """
     counter, first = _counter(program, loop)
     choice = _choice(program, loop)
     _check_test(program, loop, choice.test, counter)
@@ -112,9 +117,7 @@ def _drawn(program: Program, loop: PlainLoop) -> Fix:
     made = program.with_statements(loop, [located(assignment(name, drawn), loop), own])
     _check_tensors(made, choice)
     _check_unwritten(program, loop, choice)
-    found = graphed(made, own)
-    return replace(found, title="draw in front of the loop which steps are forced, to capture it",
-                   change=rewrite(program, *operations))  # fmt: skip
+    return made, own, operations
 
 
 def _around(program: Program, node: ast.AST, loop: PlainLoop) -> Iterator[ast.AST]:
