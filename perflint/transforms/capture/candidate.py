@@ -54,8 +54,8 @@ def graphed(program: Program, loop: PlainLoop) -> Fix:
 
 
 def _check_loop(program: Program, loop: PlainLoop) -> None:
-    quiet = program.grad_mode(loop, callers=False) is GradMode.OFF
-    Obstacles(program, quiet).check([loop], program.function_of(loop) or loop)
+    if (function := program.function_of(loop)) is not None:
+        Obstacles(program, program.grad_mode(loop, callers=False) is GradMode.OFF).check([loop], function)
 
 
 def _beside_others(program: Program, loop: PlainLoop) -> Fix:

@@ -46,10 +46,14 @@ def graphed_or_drawn(program: Program, loop: PlainLoop) -> Fix:
         return graphed(program, loop)
     except Blocked as reason:
         try:
-            made, own, operations = _drawn(program, loop)
+            made, (front, own), operations = _drawn(program, loop)
         except Blocked:
             raise reason from None
-    fix, title = graphed(made, own), "draw in front of the loop which steps are forced, to capture it"
+        try:
+            fix = graphed(made, own)
+        except Blocked as other:
+            raise (reason if other.node in {*ast.walk(front)} else other) from None
+    title = "draw in front of the loop which steps are forced, to capture it"
     return replace(fix, title=title, change=rewrite(program, *operations))
 
 
@@ -76,10 +80,10 @@ class _Choice:
     names: frozenset[str] = frozenset()
 
 
-def _drawn(program: Program, loop: PlainLoop) -> tuple[Program, ast.For, Sequence[Operation]]:
-    """The program that draws the choices of all steps in front of the loop, in the same order, its loop, and the edits.
+def _drawn(program: Program, loop: PlainLoop) -> tuple[Program, tuple[ast.stmt, PlainLoop], Sequence[Operation]]:
+    """The program that draws the choices of all steps in front of the loop, in the same order; that and the loop there.
 
-    Raises Blocked.
+    With them go the changes that make it. Raises Blocked.
     """
     counter, first = _counter(program, loop)
     choice = _choice(program, loop)
@@ -114,10 +118,11 @@ def _drawn(program: Program, loop: PlainLoop) -> tuple[Program, ast.For, Sequenc
         operations.append(ReplaceStatements((choice.made,), ()))
     own = _changed(loop, parts)
     assert isinstance(own, ast.For)
-    made = program.with_statements(loop, [located(assignment(name, drawn), loop), own])
+    front = located(assignment(name, drawn), loop)
+    made = program.with_statements(loop, [front, own])
     _check_tensors(made, choice)
     _check_unwritten(program, loop, choice)
-    return made, own, operations
+    return made, (front, own), operations
 
 
 def _around(program: Program, node: ast.AST, loop: PlainLoop) -> Iterator[ast.AST]:
