@@ -78,22 +78,28 @@ def runs(program: Program, around: Around, parts: Sequence[Part]) -> Iterator[li
 
 
 def _trimmed(program: Program, run: list[Part]) -> list[Part]:
-    while run and (run[0].is_early or run[0].is_late or not _works(run[0])):
+    while run and (run[0].is_early or run[0].is_late or not _works(program, run[0])):
         run = run[1:]
-    while run and (run[-1].is_early or run[-1].is_late or not _works(run[-1]) or _gives_none(program, run[-1])):
+    while run and (run[-1].is_early or run[-1].is_late or _gives_none(program, run[-1])):
         run = run[:-1]
     return run
 
 
 def _gives_none(program: Program, part: Part) -> bool:
+    if not _works(program, part):
+        return True
     targets = part.statement.targets if isinstance(part.statement, ast.Assign) else []
     kinds = {program.value(each).kind for each in targets if isinstance(each, ast.Name)}
     return bool(kinds) and kinds.isdisjoint({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD})
 
 
-def _works(part: Part) -> bool:
+def _works(program: Program, part: Part) -> bool:
     opaque = {node for each in part.fetched for node in own_nodes(each.value)}
     nodes = (node for node in own_nodes(part.statement) if node not in opaque)
+    targets = part.statement.targets if isinstance(part.statement, ast.Assign) else []
+    stores = (each.value for each in targets if isinstance(each, ast.Subscript))
+    if any(program.value(each).kind is Kind.TENSOR for each in stores):
+        return True
     is_shape = isinstance(part.statement, ast.Assign) and is_metadata(part.statement.value)
     return not is_shape and any(isinstance(node, ast.Call | ast.BinOp | ast.Compare | ast.AugAssign) for node in nodes)
 
