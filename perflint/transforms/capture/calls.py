@@ -242,6 +242,8 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
             raise Blocked(f"{shown(program, func.value)} {reason}", node)
         return
     entry = torch_ops.of_method(name)
+    if name == "flatten_parameters":
+        raise Blocked(f"{shown(program, func)} moves weights in memory: call it once, where the model is made", node)
     if (owner.kind is not Kind.TENSOR and not owner.is_blank) or entry is None:
         raise Blocked(f"it isn't known whether a graph can capture {shown(program, func)}: {_BY_HAND}", node)
     if entry.traits & {"move", "to_device", "to_host"} and not _stays(program, node, func, region):
