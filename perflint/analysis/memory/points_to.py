@@ -247,10 +247,10 @@ class PointsTo(ImplicitCalls):
         return frozenset().union(*map(self.of, parts))
 
     def _arithmetic(self, node: ast.BinOp) -> Locations:
-        """Something new, which may hold what its operands do: `[s] * 2`."""
-        own = frozenset({made(node)})
-        for each in (node.left, node.right):
-            self.cells.store(own, ELEMENTS, self.joined(each))
+        """Something new, which may hold what its operands do, unless one is a tensor: `[s] * 2`."""
+        own, values = frozenset({made(node)}), map(self.program.value, (node.left, node.right))
+        if not any(each.kind is Kind.TENSOR and each.sure for each in values):
+            self.cells.store(own, ELEMENTS, self.joined(node.left) | self.joined(node.right))
         return own
 
     def joined(self, operand: ast.expr) -> Locations:
