@@ -138,7 +138,8 @@ def regions_with(program: Program, inner: ast.stmt, around: Around, *, acts: boo
     recorded = program.grad_mode(inner) is not GradMode.OFF
     obstacles = StepObstacles(program, quiet=not recorded, trains=not recorded)
     parts = _parts(program, program.block_of(inner), around, [], obstacles)
-    run = next((each for each in runs(program, around, parts) if any(part.statement is inner for part in each)), None)
+    found = runs(program, around, parts, fills=True)
+    run = next((each for each in found if any(part.statement is inner for part in each)), None)
     if run is None:
         blocked = next((part.blocked for part in parts if part.statement is inner), None)
         raise blocked or Blocked("what is around it can't be captured", inner)
