@@ -157,6 +157,10 @@ WRITTEN = [
     "nn.ParameterList([s])[0].data.zero_()",
     "nn.Identity()(s).zero_()",
     "nn.Sequential(nn.Identity())(s).zero_()",
+    "s[torch.zeros((), dtype=torch.long)].zero_()",
+    "nn.Sequential(nn.Identity(), nn.Dropout())(s).zero_()",
+    "nn.Sequential(nn.Identity(), nn.ReLU(inplace=True), nn.Linear(4, 4))(s)",
+    "nn.Sequential(nn.Linear(4, 4), other.Block())(s)",
     "try:\n            pass\n        finally:\n            s.zero_()",
     "yield s",
     "def g(z=s): z.zero_()\n        g()",
@@ -168,6 +172,9 @@ WRITTEN += [
     "scaler.scale(s)",  # whoever that is
 ]
 LEFT_ALONE = [
+    "nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))(s)",
+    "nn.Sequential(nn.Linear(4, 4), nn.Flatten())(s).zero_()",
+    "s[torch.zeros(3, dtype=torch.long)].zero_()",
     'scaler = torch.amp.GradScaler("cuda"); scaler.scale(s); scaler.unscale_(c); scaler.update()',
     "z = s.clone(); z.zero_()",
     "t.zero_()",

@@ -22,7 +22,7 @@ _GLUED = re.compile(r"^(?:num|n|max|mini|micro|multi|sub|up|down)?([a-z]{3,}?)(?
 _PLURAL = re.compile(r"(?<=\w\w)(?:(?<=x|s|h)es|(?<!s)s)$")
 
 TIME = frozenset({"len", "length", "seq", "sequence", "time", "timestep"})
-OTHER_AXES = frozenset({"batch", "image", "iter", "layer", "order", "subdivision"})
+OTHER_AXES = frozenset({"batch", "hop", "image", "iter", "layer", "order", "subdivision"})
 
 
 def _counted(header: Header) -> set[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph
-from perflint.analysis.memory.dispatch import registers_hooks
+from perflint.analysis.memory.dispatch import Modules, registers_hooks
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
@@ -159,19 +159,31 @@ class LibraryCalls(ABC):
 
     def _of_module(self, call: ast.Call) -> Locations:
         """A call of a module, which keeps nothing, but may be built to work in place, here or in unanalysed code."""
-        value = self.program.value(call.func)
-        operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
-        written = operation.writes if operation is not None else ()
-        calls = self.program.of_type(ast.Call) if written else ()
-        builders = [each for each in calls if self.program.qualified(each.func) == value.name]
-        if operation is None or operation.does("tracking"):
+        chain = self._chain(call)
+        new = [at for at, (_, each) in enumerate(chain) if not (each.views or each.may_return)]
+        if not chain or any(each.does("tracking") for _, each in chain):
             self.write(call, self.of(call.func), deep=True)
         if registers_hooks(self.program):
             self.write(call, self._given(call), deep=True, deferred=True)
-        elif operation is None or any(each.happens(one) for each in written for one in builders):
+        elif not chain or any(self._is_in_place(*each) for each in chain[: new[0] + 1 if new else None]):
             self.write(call, self._given(call), deep=True)
-        is_new = operation is not None and not (operation.views or operation.may_return)
-        return frozenset({made(call)}) if is_new and not registers_hooks(self.program) else self._kept(call)
+        return frozenset({made(call)}) if new and not registers_hooks(self.program) else self._kept(call)
+
+    def _chain(self, call: ast.Call) -> list[tuple[str, Operation]]:
+        """The modules of torch that a call runs one by one, and what each does; empty where one isn't known."""
+        value = self.program.value(call.func)
+        is_plain = bool(value.items) and value.name == "torch.nn.Sequential"
+        is_plain = is_plain and not self.program.get(Modules).is_changed(call.func)
+        parts = value.items or () if is_plain else (value,)
+        found = [(each.name, torch_ops.of_forward(each.name)) for each in parts if each.sure and each.name]
+        chain = [(name, operation) for name, operation in found if operation is not None]
+        is_known = value.sure and len(chain) == len(parts) and not any(each.items for each in parts)
+        return chain if is_known else []
+
+    def _is_in_place(self, name: str, operation: Operation) -> bool:
+        calls = self.program.of_type(ast.Call) if operation.writes else ()
+        builders = [each for each in calls if self.program.qualified(each.func) == name]
+        return any(each.happens(one) for each in operation.writes for one in builders)
 
     # -- methods
 

@@ -27,6 +27,7 @@ from perflint.analysis.memory.locations import (
 )
 from perflint.analysis.memory.roles import NAMESPACES, OPERATORS
 from perflint.analysis.memory.special_methods import RUNNING
+from perflint.analysis.values.shapes import gathers
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names
 from perflint.syntax.walk import FUNCTIONS, Function, bindings_of, own_nodes
@@ -213,6 +214,8 @@ class PointsTo(ImplicitCalls):
         return found | self.read(node, base, node.attr, value)
 
     def _subscript(self, node: ast.Subscript) -> Locations:
+        if gathers(self.program, node):
+            return frozenset({made(node)})
         base = self.of(node.value)
         if (name := item(node.slice)) != ELEMENTS and not self.indexes:
             return self.cells.load(base, name)
@@ -244,10 +247,10 @@ class PointsTo(ImplicitCalls):
         return frozenset().union(*map(self.of, parts))
 
     def _arithmetic(self, node: ast.BinOp) -> Locations:
-        """Something new, which may hold what its operands do: `[s] * 2`."""
-        own = frozenset({made(node)})
-        for each in (node.left, node.right):
-            self.cells.store(own, ELEMENTS, self.joined(each))
+        """Something new, which may hold what its operands do, unless one is a tensor: `[s] * 2`."""
+        own, values = frozenset({made(node)}), map(self.program.value, (node.left, node.right))
+        if not any(each.kind is Kind.TENSOR and each.sure for each in values):
+            self.cells.store(own, ELEMENTS, self.joined(node.left) | self.joined(node.right))
         return own
 
     def joined(self, operand: ast.expr) -> Locations:

@@ -146,9 +146,9 @@ def _mapped(evaluator: Evaluator, function: Value, iterables: tuple[Value, ...])
 
 
 def _torch(evaluator: Evaluator, name: str, node: ast.Call, arguments: Arguments) -> Value:
-    kind = torch_ops.class_kind(name)
-    if kind is not None:
-        return _torch_instance(evaluator, name, kind, node, arguments)
+    made = name.removesuffix(".from_pretrained")  # of an embedding
+    if (kind := torch_ops.class_kind(made)) is not None:
+        return _torch_instance(evaluator, made, kind, node, arguments)
     entry = torch_ops.of_function(name)
     if entry is None:
         return GUESSED_TENSOR if arguments.on_device else UNKNOWN

@@ -344,3 +344,14 @@ def _is_basic(index: ast.expr) -> bool:
     return isinstance(index, ast.Slice) or (
         isinstance(index, ast.Constant) and (index.value in (None, ...) or isinstance(index.value, int))
     )
+
+
+def gathers(program: Program, node: ast.Subscript) -> bool:
+    """Does it copy the elements of a tensor that others name? One of no axes gives a view, as a number does."""
+    base = program.value(node.value)
+    is_tensor = base.kind is Kind.TENSOR and base.sure
+    return is_tensor and any(_is_index(program, each) for each in elements_of(node.slice))
+
+
+def _is_index(program: Program, node: ast.expr) -> bool:
+    return program.value(node).kind is Kind.TENSOR and bool(program.get(Shapes).shape(node).rank)

@@ -36,7 +36,7 @@ _COMPUTES = frozenset(
     "torch.autograd.Variable torch.nn.utils.rnn.pad_sequence einops.rearrange einops.repeat einops.reduce"
     " einops.einsum".split()
 )
-_DESCRIBES = frozenset({"torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"})
+_DESCRIBES = frozenset(f"torch.{name}" for name in "is_tensor device Size finfo cuda.is_available".split())
 _READING = frozenset(  # masks and lengths, whether the device is there, or how large its input is
     f"torch.nn.{name}"
     for name in "Transformer TransformerEncoder TransformerDecoder CTCLoss AdaptiveLogSoftmaxWithLoss".split()
@@ -157,7 +157,7 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
     if head in ("random", "numpy") and "random" in name:
         reason = "draws a random number on the host: draw by torch, and use `torch.where`"
         raise Blocked(f"{shown(program, node)} {reason}", node)
-    if name in _COMPUTES or name in MODES or head in ("math", "typing") or torch_ops.class_kind(name) == "loss":
+    if name in _COMPUTES | _DESCRIBES | MODES or head in ("math", "typing") or torch_ops.class_kind(name) == "loss":
         return
     if head != "torch":
         raise Blocked(f"{shown(program, node.func)} does more than compute on the device: {_APART}", node)
@@ -179,8 +179,6 @@ def _check_handed_over(program: Program, node: ast.Call, builtin: str) -> None:
 def _function(program: Program, node: ast.Call, name: str) -> None:
     entry = torch_ops.of_function(name)
     if entry is None or entry.result in _OTHER_RESULTS:
-        if name in _DESCRIBES:
-            return
         raise Blocked(f"{shown(program, node.func)} does more than compute: {_APART}", node)
     if name in _READING:
         raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
@@ -242,6 +240,8 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
             raise Blocked(f"{shown(program, func.value)} {reason}", node)
         return
     entry = torch_ops.of_method(name)
+    if name == "flatten_parameters":
+        raise Blocked(f"{shown(program, func)} moves weights in memory: call it once, where the model is made", node)
     if (owner.kind is not Kind.TENSOR and not owner.is_blank) or entry is None:
         raise Blocked(f"it isn't known whether a graph can capture {shown(program, func)}: {_BY_HAND}", node)
     if entry.traits & {"move", "to_device", "to_host"} and not _stays(program, node, func, region):

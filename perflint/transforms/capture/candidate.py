@@ -48,8 +48,14 @@ def graphed(program: Program, loop: PlainLoop) -> Fix:
     except Blocked:
         with suppress(Blocked):
             return _beside_others(program, loop)
+        _check_loop(program, loop)  # whatever is around it, what is in it is in the way of both
         raise
     return fix
+
+
+def _check_loop(program: Program, loop: PlainLoop) -> None:
+    if (function := program.function_of(loop)) is not None:
+        Obstacles(program, program.grad_mode(loop, callers=False) is GradMode.OFF).check([loop], function)
 
 
 def _beside_others(program: Program, loop: PlainLoop) -> Fix:

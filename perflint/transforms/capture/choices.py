@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,10 +44,17 @@ def graphed_or_drawn(program: Program, loop: PlainLoop) -> Fix:
     """The fix that captures `loop`, or draws in front of it what keeps it from that; raises Blocked."""
     try:
         return graphed(program, loop)
-    except Blocked:
-        with suppress(Blocked):
-            return _drawn(program, loop)
-        raise
+    except Blocked as reason:
+        try:
+            made, (front, own), operations = _drawn(program, loop)
+        except Blocked:
+            raise reason from None
+        try:
+            fix = graphed(made, own)
+        except Blocked as other:
+            raise (reason if other.node in {*ast.walk(front)} else other) from None
+    title = "draw in front of the loop which steps are forced, to capture it"
+    return replace(fix, title=title, change=rewrite(program, *operations))
 
 
 @dataclass(frozen=True)
@@ -74,8 +80,11 @@ class _Choice:
     names: frozenset[str] = frozenset()
 
 
-def _drawn(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that draws the choices of all steps in front of the loop, in the same order; raises Blocked."""
+def _drawn(program: Program, loop: PlainLoop) -> tuple[Program, tuple[ast.stmt, PlainLoop], Sequence[Operation]]:
+    """The program that draws the choices of all steps in front of the loop, in the same order; that and the loop there.
+
+    With them go the changes that make it. Raises Blocked.
+    """
     counter, first = _counter(program, loop)
     choice = _choice(program, loop)
     _check_test(program, loop, choice.test, counter)
@@ -109,12 +118,11 @@ def _drawn(program: Program, loop: PlainLoop) -> Fix:
         operations.append(ReplaceStatements((choice.made,), ()))
     own = _changed(loop, parts)
     assert isinstance(own, ast.For)
-    made = program.with_statements(loop, [located(assignment(name, drawn), loop), own])
+    front = located(assignment(name, drawn), loop)
+    made = program.with_statements(loop, [front, own])
     _check_tensors(made, choice)
     _check_unwritten(program, loop, choice)
-    found = graphed(made, own)
-    return replace(found, title="draw in front of the loop which steps are forced, to capture it",
-                   change=rewrite(program, *operations))  # fmt: skip
+    return made, (front, own), operations
 
 
 def _around(program: Program, node: ast.AST, loop: PlainLoop) -> Iterator[ast.AST]:

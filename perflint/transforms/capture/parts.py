@@ -13,7 +13,7 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import elements_of, own_nodes
 from perflint.torch_ops import libraries
 from perflint.transforms.aliases import written_names
@@ -61,24 +61,27 @@ def steps(program: Program, statement: ast.stmt) -> bool:
     return any(steps_optimizer(program, node) for node in own_nodes(statement))
 
 
-def runs(program: Program, around: Around, parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """The longest runs of parts that a graph holds, without what is early or late at their ends."""
+def runs(program: Program, around: Around, parts: Sequence[Part], *, fills: bool = False) -> Iterator[list[Part]]:
+    """The longest runs of parts that a graph holds, without what is early or late at their ends.
+
+    `fills`: what fills a slot of a tensor may begin one.
+    """
     run: list[Part] = []
     for part in [*parts, None]:
         if part is not None and part.blocked is None:
             reason = _conflict(program, around, run, part)
-            if reason is not None and not _trimmed(program, run):
+            if reason is not None and not _trimmed(program, run, fills):
                 run, reason = [], None  # what is only in front stays there
             if reason is None:
                 run.append(part)
                 continue
             part.blocked, part.is_early = reason, False
-        yield _trimmed(program, run)
+        yield _trimmed(program, run, fills)
         run = []
 
 
-def _trimmed(program: Program, run: list[Part]) -> list[Part]:
-    while run and (run[0].is_early or run[0].is_late or not _works(run[0])):
+def _trimmed(program: Program, run: list[Part], fills: bool) -> list[Part]:
+    while run and (run[0].is_early or run[0].is_late or not (_works(run[0]) or (fills and _fills(program, run[0])))):
         run = run[1:]
     while run and (run[-1].is_early or run[-1].is_late or not _works(run[-1]) or _gives_none(program, run[-1])):
         run = run[:-1]
@@ -89,6 +92,12 @@ def _gives_none(program: Program, part: Part) -> bool:
     targets = part.statement.targets if isinstance(part.statement, ast.Assign) else []
     kinds = {program.value(each).kind for each in targets if isinstance(each, ast.Name)}
     return bool(kinds) and kinds.isdisjoint({Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD})
+
+
+def _fills(program: Program, part: Part) -> bool:
+    targets = part.statement.targets if isinstance(part.statement, ast.Assign) else []
+    filled = (program.value(each.value) for each in targets if isinstance(each, ast.Subscript))
+    return any(each.kind is Kind.TENSOR and each.place is not Place.HOST for each in filled)
 
 
 def _works(part: Part) -> bool:

@@ -14,7 +14,7 @@ from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import own_nodes, path_of
+from perflint.syntax.walk import integer, own_nodes, path_of
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import check_file
 from perflint.transforms.capture.host_part import (
@@ -134,17 +134,19 @@ _MOST = 6  # statements in front that a region is tried without
 
 
 def regions_with(program: Program, inner: ast.stmt, around: Around, *, acts: bool = False) -> Iterator[Region]:
-    """The regions that hold a statement and train nothing, the largest first; raises Blocked."""
+    """The regions that hold a statement and train nothing, largest first, then those that end at it. Raises Blocked."""
     recorded = program.grad_mode(inner) is not GradMode.OFF
     obstacles = StepObstacles(program, quiet=not recorded, trains=not recorded)
     parts = _parts(program, program.block_of(inner), around, [], obstacles)
-    run = next((each for each in runs(program, around, parts) if any(part.statement is inner for part in each)), None)
+    found = runs(program, around, parts, fills=True)
+    run = next((each for each in found if any(part.statement is inner for part in each)), None)
     if run is None:
         blocked = next((part.blocked for part in parts if part.statement is inner), None)
         raise blocked or Blocked("what is around it can't be captured", inner)
     whole = Region(around, tuple(run), tuple(parts), pure=True, acts=acts, recorded=recorded)
     at = next(number for number, part in enumerate(run) if part.statement is inner)
-    for few in [*(tuple(run[first:]) for first in range(min(at, _MOST) + 1)), (run[at],)]:
+    starts = range(min(at, _MOST) + 1)
+    for few in [tuple(run[first:end]) for end in dict.fromkeys((len(run), at + 1)) for first in starts]:
         if not (few[0].is_early or few[0].is_late):
             made = sunk(program, few, [each.statement for each in parts])
             yield _region(program, replace(whole, parts=few, sunk=tuple(made)))
@@ -276,7 +278,7 @@ class _Reader:
                 continue  # which is in the key
             if not is_within(self._graph, value.node, self._around):
                 continue
-            is_shape = value.source is not None and is_metadata(value.source) and "each" not in value.steps
+            is_shape = value.source is not None and _is_shape(value.source) and "each" not in value.steps
             given = value.source if is_shape else value.given
             kinds = {self._program.value(each).kind for each in (name, value.given or name)}
             if kinds & {Kind.NUMBER, Kind.STRING, Kind.NUMPY} and not (
@@ -286,7 +288,7 @@ class _Reader:
         return False
 
     def _is_steady(self, given: ast.expr | None, asked: Set[ast.AST]) -> bool:
-        if given is None or is_metadata(given) or self._program.value(given).is_literal:
+        if given is None or _is_shape(given) or self._program.value(given).is_literal:
             return given is not None
         if isinstance(given, ast.Compare) or (isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.Not)):
             return self._program.value(given).kind is Kind.NUMBER
@@ -311,6 +313,15 @@ class _Reader:
         for each in self._graph.bindings.get(name, ()):
             if each.node in inside and each.updates is None:
                 yield each.node
+
+
+def _is_shape(node: ast.expr) -> bool:
+    """Is it metadata, or some sizes in a row: `x.shape[:2]`?"""
+    cut = node.slice if isinstance(node, ast.Subscript) else None
+    if not isinstance(node, ast.Subscript) or not isinstance(cut, ast.Slice):
+        return is_metadata(node)
+    bounds = [each for each in (cut.lower, cut.upper, cut.step) if each is not None]
+    return is_metadata(node.value) and None not in map(integer, bounds)
 
 
 def _is_listed(value: Definition) -> bool:

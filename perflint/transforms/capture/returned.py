@@ -13,6 +13,7 @@ from perflint.analysis.memory.library import is_display
 from perflint.analysis.memory.locations import made
 from perflint.analysis.memory.roles import FILLS
 from perflint.analysis.program import Program
+from perflint.analysis.values.shapes import gathers
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import PlainLoop, children, own_nodes, reachable, receiver_of, returned_values
@@ -67,7 +68,7 @@ class _Results:
             yield from (_Given(each, view) for each in self._put_into(node))
         elif isinstance(node, ast.ListComp):
             yield _Given(node.elt, view)
-        elif isinstance(node, ast.Subscript):
+        elif isinstance(node, ast.Subscript) and not gathers(self._program, node):
             yield _Given(node.value, view if self._is_container(node.value) else view or node)
         elif isinstance(node, ast.Attribute):
             attribute = torch_ops.of_attribute(node.attr)

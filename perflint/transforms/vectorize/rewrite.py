@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -71,6 +72,7 @@ def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
     lines = [*lift_body(scope, loop.body)]
     lines, others = stacked(scope, lines)
     lines += [Line(loop.body[-1], (each,)) for each in _last_values(scope)]
+    lines = [*_without_copies(program, lines)]
     check_alone(program, loop)
     safety = Safety.BEHAVIOUR if scope.draft.changes else Safety.ROUNDING
     title = "; ".join(["compute all steps at once", *sorted(scope.draft.changes)])
@@ -96,6 +98,27 @@ def _check_around(program: Program, loop: PlainLoop) -> None:
     owner = program.class_of(function) if function else None
     if owner is not None and intercepts(owner):
         raise Blocked(f"`{owner.node.name}` says itself what its attributes are", loop)
+
+
+def _without_copies(program: Program, lines: list[Line]) -> Iterator[Line]:
+    """`lines` in which what a function made under a new name has the caller's at once: `h_ = f(x); h = h_`."""
+    read = Counter(part.id for line in lines for each in line.new for part in _loads(each))
+    for line in lines:
+        made, last = (None, None, *line.new)[-2:]
+        name = last.value.id if isinstance(last, ast.Assign) and isinstance(last.value, ast.Name) else ""
+        if not name or not isinstance(made, ast.Assign) or path_of(made.targets[0]) != name:
+            yield line
+            continue
+        is_new = all(part.id != name for part in program.of_type(ast.Name))
+        first = line.new[:-1]
+        if is_new and read[name] == 1 + sum(part.id == name for each in first for part in _loads(each)):
+            assert isinstance(last, ast.Assign)
+            line = replace(line, new=(*first[:-1], new(ast.Assign(last.targets, made.value))))
+        yield line
+
+
+def _loads(node: ast.AST) -> Iterator[ast.Name]:
+    return (each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
 
 
 def _last_values(scope: Scope) -> Iterator[ast.stmt]:
