@@ -19,7 +19,7 @@ from perflint.verify.protocol import Budget, Protocol, patience
 from perflint.verify.runs import Course, Job, Recorded
 from perflint.verify.seeds import SEEDS, over_seeds
 from perflint.verify.statistics import PATCHED
-from perflint.verify.verdict import FixVerdict, Grade, Likeness, Reach
+from perflint.verify.verdict import MORE_TIME, FixVerdict, Grade, Likeness, Reach
 
 _MORE = 3  # further runs of an original that differs from itself, to see by how much
 _GAINFUL = 3  # runs beside each other, for a guess at the time of many: they share the cores, or the GPU
@@ -27,7 +27,7 @@ _CLOCK = 10  # times as fast do clocks run, for moments, in the original's secon
 _STRIDE = 1.25  # times as far is each mark of a replay as the one before
 _MARKS = 64
 _OTHER_NUMBERS = "its random numbers are others"
-_NOT_EACH = "that may have grown from rounding, and there was no time to record each step: a larger budget may tell"
+_NOT_EACH = f"that may have grown from rounding, and there was no time to record each step: {MORE_TIME}"
 _HURRIED = 1.5  # times as long as recordings are expected to take
 _FOR_ONE, _FOR_REFERENCE = 0.6, 0.5  # of the time for recordings, for the first of them, and of what is left by then
 
@@ -160,7 +160,7 @@ class Records:
         budget, runs = self.course.budget.part(self._seconds), list[Recorded]()
         each = (self.one + self._slowest) / beside
         needed = f"{SEEDS[0]} seeds would take about {SEEDS[0] * each:.0f} s"
-        found = Likeness(Grade.UNKNOWN, (f"{reason}, and {needed}: a larger budget may tell",))
+        found = Likeness(Grade.UNKNOWN, (f"{reason}, and {needed}: {MORE_TIME}",))
         for seeds in SEEDS:
             if seeds * each > budget.seconds:
                 break

@@ -18,6 +18,7 @@ from perflint.verify.agent.timeline import Timeline
 from perflint.verify.statistics import ORIGINALS, PATCHED, Estimate, Outcome, Samples
 
 NO_TIME = "there was no time to record what it computes"
+MORE_TIME = "a larger budget may tell"  # the end of evidence
 QUIET = 0.2  # the share of the cores that others may keep busy
 
 
@@ -278,8 +279,9 @@ class Verdict:
 
     @property
     def is_open(self) -> bool:
-        is_late = self.longer > 0 and self.outcome is Outcome.UNCHECKED and self.is_cut
-        return self.outcome is Outcome.UNSURE or is_late
+        said = (words for each in (self.own, self.likeness) for words in each.evidence)
+        is_late = self.is_cut or any(words.endswith(MORE_TIME) for words in said)
+        return self.outcome is Outcome.UNSURE or (is_late and self.longer > 0 and self.outcome is Outcome.UNCHECKED)
 
     @property
     def is_cut(self) -> bool:

@@ -49,6 +49,14 @@ def test_averages_may_drift_from_what_the_kernels_of_an_optimizer_round_them_by(
     assert found.grade is grade, found.evidence
 
 
+def test_a_weight_that_moves_by_rounding_in_one_run_and_stays_in_the_other_is_rounding(tmp_path: Path) -> None:
+    with bench("still.py", tmp_path, steps=8) as program:
+        found = program.likeness("mine.mul_(0.99).add_(new, alpha=0.01)", "mine.lerp_(new, 0.01)", Safety.ROUNDING)
+        assert found.grade is Grade.ROUNDING, found.evidence
+        wrong = program.likeness("mine.mul_(0.99).add_(new, alpha=0.01)", "mine.lerp_(new, 0.02)", Safety.ROUNDING)
+        assert wrong.grade is Grade.DIFFERENT
+
+
 def test_without_time_for_each_step_nobody_says_that_results_which_drift_apart_are_wrong(tmp_path: Path) -> None:
     with bench("drifting.py", tmp_path, steps=20) as program:
         assert program.likeness(STEP, f"{STEP}; layers[5].weight.data += 1e-6").grade is Grade.DIFFERENT

@@ -14,6 +14,7 @@ import pytest
 
 from perflint.verify.agent.journal import elsewhere, entries, put_back, written
 
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "verify"
 UNDER_WATCH = """
 import sys; from pathlib import Path; from perflint.verify.agent.journal import Journal
 watched = Journal(Path(sys.argv[1]), [sys.argv[2]], [sys.argv[3]]).watch({})
@@ -101,6 +102,17 @@ def test_what_a_program_changes_is_undone(home: Path, change: str) -> None:
     after = (home / "old.txt").stat()
     assert (after.st_mtime_ns, after.st_mode) == (times.st_mtime_ns, times.st_mode)
     assert not list(journal.iterdir())
+
+
+def test_what_torch_writes_in_other_languages_is_undone(home: Path) -> None:
+    before = content(home)
+    program = str(FIXTURES / "kinds_of_files.py")
+    modules = ("torch", "torch.autograd.profiler")
+    watched = f"import torch; [watched[each](sys.modules[each]) for each in {modules}]; "
+    journal = run(home, f"{watched}import runpy; runpy.run_path({program!r})")
+    assert len(content(home)) == len(before) + 12
+    put_back(journal)
+    assert content(home) == before
 
 
 def test_all_is_undone_where_there_is_no_folder_of_ours(home: Path) -> None:

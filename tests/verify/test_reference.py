@@ -73,6 +73,22 @@ def test_each_operation_is_repeated_on_doubles() -> None:
     assert (reference.value(y) - x.double() * 3 - 1e-9).abs().max() < 1e-15
 
 
+def test_a_compiled_function_that_allows_no_breaks_is_computed_eagerly_meanwhile() -> None:
+    runs = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        runs.append(graph)
+        return graph.forward
+
+    thirds: Any = torch.compile(lambda x: x / 3, backend=backend, fullgraph=True)
+    with Reference() as reference:
+        y = thirds(torch.ones(3))
+        assert reference.value(y).tolist() == [1 / 3] * 3
+    assert not runs and not reference.gaps
+    assert torch.equal(thirds(torch.ones(3)), y)
+    assert len(runs) == 1
+
+
 def test_what_a_library_writes_is_a_gap(doubled: str) -> None:
     x = torch.ones(3)
     with Reference() as reference:

@@ -12,7 +12,7 @@ from perflint.engine.rule import Safety
 from perflint.report.places import Style
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Samples, Window
 from perflint.verify.summary import sentence, spent, summary
-from perflint.verify.verdict import NO_TIME, Grade, Likeness, Side, Spent, Stranger, Verdict
+from perflint.verify.verdict import MORE_TIME, NO_TIME, Grade, Likeness, Side, Spent, Stranger, Verdict
 from tests.verify.verdicts import fix, verdict
 
 FORTY = tuple(fix(number) for number in range(40))
@@ -113,6 +113,10 @@ def noisy() -> Samples:
         ),
         (verdict(likeness=Likeness(Grade.DIFFERENT), longer=240.0), "Keep the program as it is."),
         (verdict(likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)), longer=90.0), "Verify again with --budget 90s."),
+        (
+            verdict(likeness=Likeness(Grade.UNKNOWN, (f"6 seeds take 9 s: {MORE_TIME}",)), longer=90.0),
+            "Verify again with --budget 90s.",
+        ),
         (verdict(likeness=Likeness(Grade.UNKNOWN), longer=90.0), "Keep the program as it is."),
         (verdict(failure="it came to no step", longer=90.0), "Verify again with --budget 90s, or less data."),
         (verdict(failure="it ended with exit code 1"), "Have the program run by itself first."),

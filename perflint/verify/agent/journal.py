@@ -48,9 +48,14 @@ _TOUCHED = {  # functions of `os`, and where their arguments have paths that are
 }
 _MODES = frozenset("wax+")
 _WRITERS = {  # what doesn't write by Python's functions, and which of its arguments names a file
-    "torch": {"save": 1},
-    "torch.jit": {"save": 1, "RecursiveScriptModule.save": 1},
-    "torch.profiler": {"profile.export_chrome_trace": 1},
+    "torch": {
+        "save": 1,
+        "_C.PyTorchFileWriter.__init__": 1,  # of `torch.export` and `torch.package`
+        "_C.ScriptFunction.save": 1,
+        "_C.ScriptModule.save": 1,  # which all kinds of scripted and traced modules come to
+        "_C.ScriptModule._save_for_mobile": 1,
+    },
+    "torch.autograd.profiler": {"profile.export_chrome_trace": 1},  # which other profilers call
     "safetensors.torch": {"save_file": 1},
     "sqlite3": {"connect": 0},
     "sqlite3.dbapi2": {"connect": 0},

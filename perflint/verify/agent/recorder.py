@@ -196,8 +196,9 @@ class Recorder:
         self._moving |= {name for name, each in digests.items() if self._firsts.setdefault(name, each) != each}
         if self._number not in self._recording.full:
             return content
-        frozen = {name for name in tensors if name.startswith(WEIGHT)} - self._moving  # there may be gigabytes of them
-        kept = ((name, tensor) for name, tensor in tensors.items() if name not in frozen)
+        still = {name for name in tensors if name.startswith(WEIGHT)} - self._moving
+        large = {name for name in still if sample(tensors[name]) is not tensors[name]}  # there may be gigabytes of them
+        kept = ((name, tensor) for name, tensor in tensors.items() if name not in large)
         gaps = sorted(self._reference.gaps) if self._reference else []
         return {**content, "tensors": self._copies(kept), "rng": determinism.rng_states(), "gaps": gaps}
 

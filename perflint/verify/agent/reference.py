@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -51,9 +52,12 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._shadows: dict[int, tuple[StorageWeakRef, Tensor]] = {}
         self._attention = _PlainAttention()
+        self._compiler: AbstractContextManager[Any] = nullcontext()
         self.gaps: set[str] = set()
 
     def __enter__(self) -> Reference:
+        self._compiler = _uncompiled()
+        self._compiler.__enter__()
         self._attention.__enter__()  # type: ignore[no-untyped-call]
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -61,6 +65,7 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
         self._attention.__exit__(*raised)  # type: ignore[no-untyped-call]
+        self._compiler.__exit__(*raised)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -174,6 +179,15 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(value, Tensor):
             return self.value(value)
         return torch.float64 if isinstance(value, torch.dtype) and value in _SHORTER else value
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Have compiled functions run eagerly: their kernels tell no mode what they compute, and tracing would enter it."""
+    stance: Any = getattr(torch.compiler, "set_stance", nullcontext)  # torch 2.6 and later
+    try:
+        return stance("force_eager")  # type: ignore[no-any-return]
+    except RuntimeError:  # a step that ends inside of what is compiled
+        return nullcontext()
 
 
 def _draws_mask(func: Any, args: Any) -> bool:
