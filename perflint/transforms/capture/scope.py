@@ -302,9 +302,11 @@ def step_name(program: Program, region: Region, owner: str, results: Sequence[st
         names = [f"{private}graphed_{function}" if is_named else f"{private}{function}_{names[0]}"]
         class_around = program.parent(region.around) if owner else None  # whose name a method's is mangled by
         methods = [getattr(each, "name", "") for each in getattr(class_around, "body", ())]
-        is_there = names[0] in methods if owner else names[0] in program.text
-        if is_there or _is_defined_again(program, region.around):
+        several = [f"{names[0]}_{number}" for number in (2, 3)] if region.pure else []  # loops of one function
+        free = [each for each in (*names, *several) if each not in (methods if owner else program.text)]
+        if not free or _is_defined_again(program, region.around):
             raise Blocked(f"there is a `{names[0]}` already: decorate the step by hand", region.scope)
+        names = free
     return taken.fresh(next((each for each in names if each not in taken.names), names[0]))
 
 
