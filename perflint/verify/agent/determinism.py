@@ -1,4 +1,4 @@
-"""Seeds, RNG states and clocks of the user's process."""
+"""Algorithms that repeat, seeds, RNG states and clocks of the user's process."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import functools
 import random
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from perflint.shim.hooks import after
 
 _SEEDERS = {  # the functions by which programs seed each library
     "random": ("random.seed",),
@@ -19,6 +22,22 @@ _numpy_seeds = random.Random()  # for numpy's generators that the program does n
 _OTHER_SAMPLES = 2**32  # more than any seed
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 _CYCLE, _FAST = 2.5, 0.1  # seconds, and how many of them at the start of a cycle are fast
+_UNASKED = r"(?s).*torch\.use_deterministic_algorithms\(True"  # what torch warns of where nothing repeats exactly
+_FILTERS = ("simplefilter", "filterwarnings", "resetwarnings")
+
+
+def repeat(torch: Any) -> None:
+    """Have torch compute by algorithms that repeat, where there are any, and say nothing of others.
+
+    A program may turn warnings into errors: its own filters come behind this one.
+    """
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.allow_tf32 = False  # its rounding hides what differs; a program may set it again
+    ignore = functools.partial(warnings.filterwarnings, "ignore", _UNASKED)
+    for name in _FILTERS:
+        setattr(warnings, name, after(getattr(warnings, name), lambda *_, **__: ignore()))
+    ignore()
 
 
 def rng_states() -> list[Any]:

@@ -79,9 +79,7 @@ class Agent:
         torch.manual_seed(self._orders.seed)
         self._shift_seeds("torch")
         if self._orders.recording:
-            torch.use_deterministic_algorithms(True, warn_only=True)
-            torch.backends.cudnn.benchmark = False
-            torch.backends.cudnn.allow_tf32 = False  # its rounding hides what differs; a program may set it again
+            determinism.repeat(torch)
             self._recorder = Recorder(self._orders.recording)
             self._gate.unseen = self._unseen
             self._recorder.watch(torch)  # before the steps: what it notes belongs to the step that follows
