@@ -46,10 +46,10 @@ hooks, where code of another file keeps what it computes or asks for gradients, 
 where a `key_padding_mask` is given (rows of padding are zero on that fast path), and where a result is printed as a
 tensor, saved, converted by `.numpy()` or given to unknown code.
 
-A function that only evaluates is decorated; elsewhere the loop goes below a `with`, or, of a long loop, just the calls
-of models. There is no fix where a caller may back-propagate what is computed, or keeps it, or where code that is run
-asks whether gradients are recorded. Functions that aren't known are taken not to differentiate, unless their name says
-so or they are given a module.
+A function that only evaluates is decorated; elsewhere the loop, or the call that tells a function not to train, goes
+below a `with`, or, of a long loop, just the calls of models. There is no fix where a caller may back-propagate what is
+computed, or keeps it, or where code that is run asks whether gradients are recorded, nor for one phase of a loop.
+Functions that aren't known are taken not to differentiate, unless their name says so or they are given a module.
 
 ## Measured
 
@@ -63,18 +63,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import (
-    LOOPS,
-    Blocked,
-    Effect,
-    Fate,
-    Finding,
-    Fix,
-    Options,
-    PlainLoop,
-    Program,
-    Rule,
-)
+from perflint.api import LOOPS, Blocked, Effect, Fate, Finding, Fix, Options, PlainLoop, Program, Rule
 
 _LONG = 12  # lines of a loop, which are rather left as they are than indented
 _FEW = 3  # statements
@@ -95,25 +84,28 @@ class EvalWithoutNoGrad(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """The first loop stands for a function that only evaluates."""
         found: set[ast.AST] = set()
-        for node, place in () if program.is_test else api.evaluations(program):
+        places = [] if program.is_test else [*api.evaluations(program)]
+        told = {place for _, place in places if not isinstance(place, ast.FunctionDef | ast.For | ast.While)}
+        for node, place in places:
             inside = {each for each in found if node in program.ancestors(each)}
             if inside or found & {place, node, *program.ancestors(node)}:
                 continue
             found |= {place, node}
-            fixes, blocked = api.tried(_fix, program, place)
+            fixes, blocked = api.tried(_fix, program, place, told)
             batch = "each batch" if isinstance(node, ast.For) else "each call" if place is node else "each iteration"
             message = f"the model is evaluated with gradients: {batch} builds a graph that nobody differentiates"
             kind = "loop" if isinstance(place, LOOPS) else "function" if isinstance(place, ast.FunctionDef) else "call"
             yield self.finding(api.head_span(program, node), message, kind=kind, fixes=fixes, blocked=blocked)
 
 
-def _fix(program: Program, place: ast.stmt) -> Fix:
+def _fix(program: Program, place: ast.stmt, told: set[ast.stmt]) -> Fix:
     if not isinstance(place, ast.FunctionDef | ast.For | ast.While):
-        raise Blocked("the function trains when it is told to: write `with torch.no_grad():` around this call")
+        quiet, safety, title = api.told_under_no_grad(program, place, told)
+        return Fix(f"put the call under `with torch.no_grad():`{title}", safety, api.rewrite(program, quiet))
     if trains := program.effects(place, Effect.DIFFERENTIATES):
         test = next((each.test for each in program.ancestors(trains[0]) if isinstance(each, ast.If)), None)
-        told = "..." if test is None else program.segment(test.values[0] if isinstance(test, ast.BoolOp) else test)
-        raise Blocked(f"it trains, too: write `with torch.set_grad_enabled({told}):` around this loop", trains[0])
+        kept = "..." if test is None else program.segment(test.values[0] if isinstance(test, ast.BoolOp) else test)
+        raise Blocked(f"it trains, too: write `with torch.set_grad_enabled({kept}):` around this loop", trains[0])
     uses = program.graph_uses(place)
     for use in uses:
         if use.fate in _WHY:

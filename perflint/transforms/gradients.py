@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.syntax.source import Safety
@@ -14,14 +15,18 @@ from perflint.transforms.rewrite import Blocked, of_torch
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
 
 
-def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse] = ()) -> tuple[Safety, str]:
+def without_gradients(
+    program: Program, place: ast.AST, uses: Iterable[GraphUse] = (), *, told: bool = False
+) -> tuple[Safety, str]:
     """What running `place` below `torch.no_grad()` promises, and the proviso of that, for a title.
 
-    `uses` are those of what `place` gives. A module that is not known may differentiate, which fails there.
-    Transformers may take their fast path there, also those of other files, whose text is not at hand: it makes rows of
-    padding zeros. Raises Blocked where what is run asks for gradients, or keeps a graph.
+    `uses` are those of what `place` gives; `told`: it skips what differentiates inside, as it is told to. A module that
+    is not known may differentiate, which fails there. Transformers may take their fast path there, also those of other
+    files, whose text is not at hand: it makes rows of padding zeros. Raises Blocked where what is run asks for
+    gradients, or keeps a graph.
     """
-    found = [*uses, *program.graph_observers(place)]
+    inside = program.graph_observers(place)
+    found = [*uses, *(each for each in inside if not told or each.fate is not Fate.DIFFERENTIATED)]
     for use in found:
         if use.fate is Fate.ASKED:
             raise Blocked(f"`{ast.unparse(use.node)}` decides what is computed", use.node)
@@ -32,12 +37,30 @@ def without_gradients(program: Program, place: ast.AST, uses: Iterable[GraphUse]
     if any(use.fate is Fate.HOOKED for use in found):
         return Safety.BEHAVIOUR, ", if no hook needs a graph"
     if seen := next((use.node for use in found if use.fate in (Fate.OBSERVED, Fate.LOST)), None):
-        told = ast.unparse(seen.func if isinstance(seen, ast.Call) else seen).splitlines()[0]
-        return Safety.BEHAVIOUR, f", if `{told}` needs no graph"
+        shown = ast.unparse(seen.func if isinstance(seen, ast.Call) else seen).splitlines()[0]
+        return Safety.BEHAVIOUR, f", if `{shown}` needs no graph"
     if "key_padding_mask" in program.text:
         return Safety.BEHAVIOUR, ", if nobody reads the rows of padding, which a transformer's fast path sets to zero"
     may_be_fast = _ATTENTION.search(program.text) or program.effects(place, Effect.ELSEWHERE)
     return (Safety.ROUNDING if may_be_fast else Safety.EXACT), ""
+
+
+def told_under_no_grad(
+    program: Program, place: ast.stmt, told: Container[ast.stmt]
+) -> tuple[ReplaceStatements, Safety, str]:
+    """`place`, and those beside it that are `told` not to train, too, without gradients, and what that promises."""
+    block = program.block_of(place)
+    before, behind = block[: block.index(place)], block[block.index(place) :]
+    group = [*itertools.takewhile(told.__contains__, reversed(before))][::-1]
+    group += itertools.takewhile(told.__contains__, behind)
+    promises = []
+    for each in group:
+        uses = program.graph_uses(each)
+        if any(use.fate is Fate.RETURNED for use in uses):
+            raise Blocked("what it returns may be back-propagated in another file", each)
+        promises.append(without_gradients(program, each, uses, told=True))
+    safety = max((each for each, _ in promises), key=list(Safety).index)
+    return under_no_grad(program, group), safety, "".join(dict.fromkeys(proviso for _, proviso in promises))
 
 
 def under_no_grad(program: Program, group: Sequence[ast.stmt]) -> ReplaceStatements:

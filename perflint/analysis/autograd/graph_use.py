@@ -299,9 +299,10 @@ class _Walk:
         for each in definitions:
             self.uses([use for use in graph.uses.get(each, ()) if use is not root], calls)
         self.uses(graph.captured.get(root.id, ()), calls)
-        for value in graph.definitions(root) if others else ():
-            for name in _others(value) if isinstance(value, Definition) and value.node not in self._stores else ():
-                self._stores.add(value.node)
+        values = (each for each in graph.definitions(root) if isinstance(each, Definition) and others)
+        for value in (each for each in values if each.node not in self._stores):
+            self._stores.add(value.node)
+            for name in _others(value):
                 self._stored(name, calls)
 
     def _returned(self, node: ast.AST, calls: Calls) -> None:
