@@ -59,7 +59,7 @@ def keep(project: Path | str, figure: LoaderFigure) -> None:
     """Keep `figure` among those of `project`, in place of what was measured there before; raises OSError."""
     file = stored.made(project) / stored.LOADERS
     others = (each for each in load(file) if (each.path, each.call) != (figure.path, figure.call))
-    stored.store(file, _VERSION, _NAME, sorted((*others, figure)), indent=2)
+    stored.store(file, _VERSION, _NAME, sorted((*others, figure)))
 
 
 def as_option(figures: Iterable[LoaderFigure]) -> str:
