@@ -69,7 +69,7 @@ _MESSAGES = {
     "mask": "reading with a boolean mask makes the host wait for its size in every iteration",
     "if": "the truth of a device tensor makes the host wait in every iteration",
     "print": "formatting a device tensor makes the host wait in every iteration",
-    "log": "a writer of scalars makes the host wait for the tensor in every iteration",
+    "writer": "a writer of scalars makes the host wait for the tensor in every iteration",
     "index": "a device tensor as index or size makes the host wait in every iteration",
     "list": "making a tensor of device scalars makes the host wait for each of them, in every iteration",
     "cpu": "a copy to the host makes it wait for the device in every iteration",

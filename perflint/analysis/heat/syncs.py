@@ -86,7 +86,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         if func.attr == "set_postfix":
             yield from _of_postfix(program, call)
         if func.attr == "add_scalar":
-            yield from _implicit_all(program, arguments_of(call)[1:2], "log")
+            yield from _implicit_all(program, arguments_of(call)[1:2], "writer")
         is_made = torch_ops.does(func.attr, "factory") or program.value(func.value).kind is Kind.TENSOR
         for size in call.args if is_made and torch_ops.does(func.attr, "taking_sizes") else ():
             yield from _implicit_all(program, elements_of(size), "index")
@@ -310,7 +310,7 @@ def _conditions(test: ast.expr) -> Iterator[ast.expr]:
 
 
 _PARTIAL = frozenset(
-    {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print", "log"}
+    {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print", "writer"}
 )  # reads that leave no copy of the values behind
 LATER = "perflint.runtime.reports.later"
 _DEPTH = 5  # of assignments and calls through which an action or lengths are followed

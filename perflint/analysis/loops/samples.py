@@ -233,8 +233,9 @@ def filled_mask(program: Program, loop: ast.For) -> ast.expr | None:
     counted = _enumerated(program, loop)
     own = dependents(loop, variables_in(loop.target))
     filled = [each for statement in loop.body for each in _fills(statement)]
-    root = root_of(filled[0]) if filled and counted else None
-    if not isinstance(root, ast.expr) or len({path_of(root_of(each)) for each in filled}) > 1:
+    roots = [root_of(receiver_of(each, "narrow") or each) for each in filled if counted]
+    root = roots[0] if roots else None
+    if not isinstance(root, ast.expr) or len(set(map(path_of, roots))) > 1:
         return None
     is_filled = all(_is_measured_row(each, counted, own) for each in filled)
     is_all = all(any(_fills(each)) or _only_measures(program, each, own) for each in loop.body)
