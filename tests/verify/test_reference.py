@@ -80,7 +80,10 @@ def test_a_compiled_function_that_allows_no_breaks_is_computed_eagerly_meanwhile
         runs.append(graph)
         return graph.forward
 
-    thirds: Any = torch.compile(lambda x: x / 3, backend=backend, fullgraph=True)
+    def third(x: Tensor) -> Tensor:
+        return x / 3
+
+    thirds: Any = torch.compile(third, backend=backend, fullgraph=True)
     with Reference() as reference:
         y = thirds(torch.ones(3))
         assert reference.value(y).tolist() == [1 / 3] * 3
