@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import CodeType
 
 from perflint.shim.counts import CALL, CUT, DUE
@@ -65,8 +65,8 @@ def _insert(tree: ast.Module, inserted: Sequence[tuple[ast.stmt, int, int]]) -> 
                 block[:] = [each for statement in block for each in (*_placed(at, statement), statement)]
 
 
-def _placed(at: Mapping[int, Sequence[ast.stmt]], statement: ast.stmt) -> Sequence[ast.stmt]:
-    found = at.get(statement.lineno, ())
+def _placed(at: dict[int, list[ast.stmt]], statement: ast.stmt) -> Sequence[ast.stmt]:
+    found = at.pop(statement.lineno, ())  # once, before the first and outermost of the statements of a line
     for each in found:
         for node in ast.walk(each):
             ast.copy_location(node, statement)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from perflint.shim.compiling import compiled
+from perflint.shim.plan import PatchedFile
 from tests.shim.runs import patched, project, python
 
 
@@ -16,6 +18,16 @@ def test_the_off_switch_runs_the_program_unchanged(tmp_path: Path) -> None:
     run = patched(project(tmp_path, "crashes.py"), "crashes.py", PERFLINT_DISABLE="1")
     assert run.stderr == python(tmp_path, "crashes.py").stderr
     assert not (tmp_path / ".perflint_cache").exists()
+
+
+@pytest.mark.parametrize(
+    "line", ["step = 1; total += step", "if step: total += 1", "def add(): return 1", "for each in (1,): total += each"]
+)
+def test_a_change_of_a_line_of_several_statements_is_counted_once(line: str) -> None:
+    text = f"total = 0\nfor step in range(3):\n    {line}\n"
+    file, counted = PatchedFile("", text, (1, 2, 3), (), ((3, 1),)), list[int]()
+    exec(compiled(file, "train.py"), {file.counter: counted.append})
+    assert counted == [1, 1, 1]
 
 
 def test_a_dry_run_says_what_would_be_applied_and_runs_nothing(tmp_path: Path) -> None:

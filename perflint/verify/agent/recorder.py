@@ -9,7 +9,7 @@ import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -103,13 +103,13 @@ class Recorder:
         self._holders.watch()
         atexit.register(self._write_rest, os.getpid())
         backward = torch.Tensor.backward
-        torch.Tensor.backward = outermost(backward, before(backward, self._note_loss))
+        torch.Tensor.backward = outermost(backward, before(backward, self._unseen()(self._note_loss)))
         logging.Logger.handle = before(logging.Logger.handle, self._note_log)  # type: ignore[method-assign]
         if not self._orders.reference:
-            torch.save = before(torch.save, self._note_save)
+            torch.save = before(torch.save, self._unseen()(self._note_save))
         if self._orders.shift:
             Reads(lambda read: self._step.reads.append(read), other_samples=self._orders.other_samples).watch()
-        iterator.__next__ = after(iterator.__next__, self._note_batch)  # type: ignore[method-assign]
+        iterator.__next__ = after(iterator.__next__, self._unseen()(self._note_batch))  # type: ignore[method-assign]
 
     def note_output(self, function: Callable[..., Any], result: object) -> None:
         """Record what a function returned, and what has become of the last result: its memory may be reused."""
@@ -126,11 +126,14 @@ class Recorder:
             is_between = self._holders.are_trained and self._number + 1 not in self._orders.full
             self._step.add(OUTPUT, self._samples(values) if is_between else self._copies(values))
 
-    def _unseen(self) -> AbstractContextManager[Any]:
-        """Outside of the program's modes, one of which may look for reads that no graph can hold."""
+    @contextmanager
+    def _unseen(self) -> Iterator[None]:
+        """Outside of modes: those of a program see all calls, one of ours looks for reads that no graph can hold."""
+        from torch._C import DisableTorchFunction
         from torch.utils._python_dispatch import _disable_current_modes
 
-        return nullcontext() if self._reference else _disable_current_modes()
+        with DisableTorchFunction(), nullcontext() if self._reference else _disable_current_modes():
+            yield
 
     @functools.cached_property
     def _recording(self) -> Recording:
@@ -239,8 +242,7 @@ class Recorder:
             import torch
 
             kind = torch.float64 if self._reference else torch.float32
-            with self._unseen():
-                self._step.add(LOSS, {"": torch.tensor(float(self._value(loss.detach())), dtype=kind)})
+            self._step.add(LOSS, {"": torch.tensor(float(self._value(loss.detach())), dtype=kind)})
 
     def _note_batch(self, batch: object, iterator: object) -> None:
         if is_ours(iterator):

@@ -243,7 +243,16 @@ def _changed(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _is_environment(node.value):
             yield _text(node.slice)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _writes(node.func):
-            yield _text(node.args[0]) if node.args else ""
+            yield from _written(node, node.func.attr)
+
+
+def _written(call: ast.Call, method: str) -> Iterator[str]:
+    if method == "update":
+        for given in call.args:
+            yield from map(_text, given.keys) if isinstance(given, ast.Dict) else ("",)
+        yield from (each.arg or "" for each in call.keywords)
+    else:
+        yield _text(call.args[0]) if call.args else ""
 
 
 def _writes(function: ast.Attribute) -> bool:
@@ -254,5 +263,5 @@ def _is_environment(node: ast.expr) -> bool:
     return "environ" in (getattr(node, "attr", ""), getattr(node, "id", ""))
 
 
-def _text(node: ast.expr) -> str:
+def _text(node: ast.expr | None) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
