@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,12 +43,13 @@ def _command(short_help: str) -> Callable[[Callable[..., Any]], click.Command]:
 @click.option("--tune-loader", is_flag=True, help="Measure how many workers loaders need; later runs have them.")
 @click.option("--compile", is_flag=True, help="Compile modules that are called again and again, which may not pay.")
 @click.option("--tuned", is_flag=True, help="Run what `perflint tune` has found to be the best, instead of the fixes.")
+@click.option("--last", is_flag=True, help="Print the summary of the latest run that was killed, or still goes on.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 @options.UNSAFE
 @options.SETTINGS
-@options.PROGRAM
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def run(
-    program: tuple[str, ...], is_module: bool, dry_run: bool, quiet: bool, **typed: Any
+    program: tuple[str, ...], is_module: bool, dry_run: bool, last: bool, quiet: bool, **typed: Any
 ) -> int | Callable[[], None]:
     """Run SCRIPT with ARGS as python would, with the fixes for all files that it can import applied in memory.
 
@@ -56,12 +58,15 @@ def run(
     from perflint.shim import running
     from perflint.shim.plan import Program, find_program
 
+    if last:
+        return _printed(_last_lines(program[0] if program else ""))
+    if not program:
+        raise click.UsageError("Missing argument 'SCRIPT [ARGS]...'.")
     if not is_module:
         find_program(program[0])
     named = Program(program[0], program[1:], is_module, quiet)
     if dry_run:
-        click.echo("".join(f"{line}\n" for line in running.preview(_plan(named, typed, keeps=False))), nl=False)
-        return DONE
+        return _printed(running.preview(_plan(named, typed, keeps=False)))
     return running.launcher(named, lambda: _plan(named, typed, keeps=True))
 
 
@@ -70,6 +75,7 @@ def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
     from perflint.cli.session import configured
     from perflint.project import project_of
     from perflint.project.closure import of_program
+    from perflint.shim import running
     from perflint.shim.plan import COMPILE, keep, launched
     from perflint.shim.planning import Project, plan_for
 
@@ -84,11 +90,33 @@ def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
         return plan_of(project, f"-m {program.name}" if program.is_module else program.name)
     planned = plan_for(project)
     if keeps:
+        running.sweep()
         end = len(sys.argv) - len(program.arguments)  # of the words that asked for the program, up to its name
         is_named = sys.argv[max(end - 1, 0) :] == [program.name, *program.arguments]
         if is_named and sys.argv[1:2] == ["run"] and planned.holds:
             keep(sys.argv[2:end], program, planned)
     return planned.plan
+
+
+def _last_lines(name: str) -> Iterator[str]:
+    """The summary of the latest run in the project of the program `name`, or of the working directory, that is left.
+
+    Raises UserError where there is none.
+    """
+    from perflint.project import project_of
+    from perflint.shim import running
+    from perflint.shim.plan import folder_of
+
+    root = project_of(folder_of(name or os.curdir))
+    found = running.latest(root)
+    if found is None:
+        raise UserError(f"{root}: no run goes on there, and none was ended from outside")
+    return running.summary(found[1], found[0])
+
+
+def _printed(lines: Iterable[str]) -> int:
+    click.echo("".join(f"{line}\n" for line in lines), nl=False)
+    return DONE
 
 
 @_command("Measure where the time of a program's steps goes.")

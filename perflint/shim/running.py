@@ -1,4 +1,8 @@
-"""One run of a program: the folder that its processes note into, its start here, and the summary when it ends."""
+"""One run of a program: the folder of its processes' records, its start in this process, and the summary when it ends.
+
+The folder survives a run that is killed. Each process that uses it holds a lock on it, which also keeps cleaners of
+temporary files away.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +25,7 @@ from perflint.engine import UserError, count
 from perflint.shim import hooks, launch
 from perflint.shim.counts import FIXES, Tallied, change, graphed, read, tallied
 from perflint.shim.loaders import made
-from perflint.shim.plan import COMPILE, KnownLoader, Plan, Program, save
+from perflint.shim.plan import COMPILE, UNREADABLE, KnownLoader, Plan, Program, load, save
 from perflint.shim.session import FIRST, OFF, Shim, environment, first_name, plan_of
 from perflint.shim.settings import COMPILING, KNOWN, SETTINGS
 
@@ -115,6 +120,101 @@ def _expected(loader: KnownLoader, unsafe: bool) -> str:
 
 
 _PREFIX = "perflint-run-"
+_KEEP_S = 7 * 86_400
+
+
+class RunFolder:
+    """A folder that this process uses for itself and its children, or shares with the other ranks of its host."""
+
+    def __init__(self, path: Path, lock: int | None, shared: bool) -> None:
+        self.path, self._lock, self._shared = path, lock, shared
+
+    def leave(self) -> None:
+        if not self._shared or (self._lock is not None and _locks(self._lock, alone=True)):
+            shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def enter() -> RunFolder:
+    """A new folder; where a launcher has started several ranks on this host, the one that they share."""
+    if os.name == "nt":
+        return RunFolder(Path(tempfile.mkdtemp(prefix=_PREFIX)), None, shared=False)
+    if not _is_rank():
+        return _again(Path(tempfile.mkdtemp(prefix=_PREFIX)))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getuid()}-{os.getppid()}-{attempt}"
+    lock = None
+    while lock is None:
+        lock = _joined(path)
+    return RunFolder(path, lock, shared=True)
+
+
+def _again(path: Path) -> RunFolder:
+    """The folder at `path`, which this process has made, or has used before it became another program."""
+    lock = os.open(path, os.O_RDONLY)
+    _locks(lock, alone=False)
+    return RunFolder(path, lock, shared=_is_rank())
+
+
+def _is_rank() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def latest(root: Path) -> tuple[Path, Plan] | None:
+    found = []
+    for path in _folders():
+        with suppress(*UNREADABLE):
+            plan = load(plan_of(path))
+            if plan.root == os.path.realpath(root):
+                found.append((path.stat().st_mtime_ns, path, plan))
+    return max(found)[1:] if found else None
+
+
+def sweep() -> None:
+    for path in _folders():
+        with suppress(OSError):
+            lock = os.open(path, os.O_RDONLY)
+            if path.stat().st_mtime < time.time() - _KEEP_S and _locks(lock, alone=True):
+                shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def _folders() -> Iterator[Path]:
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if path.lstat().st_uid == os.getuid():
+                yield path
+
+
+def _joined(path: Path) -> int | None:
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    if os.fstat(lock).st_uid != os.getuid():
+        raise PermissionError(f"{path} is somebody else's")
+    if _locks(lock, alone=True):
+        for file in path.iterdir():  # of processes that were killed
+            file.unlink(missing_ok=True)
+    _locks(lock, alone=False)
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(lock), path.stat()):
+            return lock
+    os.close(lock)
+    return None
+
+
+def _locks(lock: int, *, alone: bool) -> bool:
+    try:
+        import fcntl  # here: there is none on Windows
+
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+    except (OSError, ImportError):  # others hold it, or there are no locks in this place
+        return False
+    return True
 
 
 class Run(NamedTuple):
@@ -124,12 +224,12 @@ class Run(NamedTuple):
     """
 
     shim: Shim
-    folder: Path
+    folder: RunFolder
     joining: Mapping[str, str]
     before: Mapping[str, str | None]
 
     def lines(self) -> list[str]:
-        return list(summary(self.shim.plan, self.folder))
+        return list(summary(self.shim.plan, self.folder.path))
 
     def end(self) -> None:
         self.shim.uninstall()
@@ -137,21 +237,21 @@ class Run(NamedTuple):
             if os.environ.get(name) == self.joining[name]:
                 os.environ.pop(name)
                 os.environ.update({} if value is None else {name: value})
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.leave()
 
 
 def begin(plan: Plan, *, tells: bool = True) -> Run:
     """Begin a run by `plan`: patch this process's imports, and those of its children."""
     plan = plan._replace(start=str(Path.cwd()), tells=tells)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    folder = enter()
     try:
-        save(plan, plan_of(folder))
-        shim = Shim(plan, folder, first_name())
+        save(plan, plan_of(folder.path))
+        shim = Shim(plan, folder.path, first_name())
         shim.install()
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.leave()
         raise
-    joining = {**environment(folder), FIRST: str(os.getpid())}
+    joining = {**environment(folder.path), FIRST: str(os.getpid())}
     before = {name: os.environ.get(name) for name in joining}
     os.environ.update(joining)
     return Run(shim, folder, joining, before)
@@ -169,7 +269,7 @@ def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
 
 
 def go_on(shim: Shim, folder: Path) -> None:
-    _tell_at_end(Run(shim, folder, {}, {}))
+    _tell_at_end(Run(shim, _again(folder), {}, {}))
 
 
 def _begun(program: Program, find: Callable[[], Plan]) -> Run | None:

@@ -135,15 +135,15 @@ def test_a_user_s_own_sitecustomize_is_run_in_children_too(tmp_path: Path) -> No
     assert "PatchedLoader True 0" in run.stdout
 
 
-def test_ranks_of_a_launcher_run_patched_and_the_first_of_a_host_tells_of_itself(tmp_path: Path) -> None:
+def test_ranks_of_a_launcher_run_patched_and_the_first_of_a_host_tells_of_all(tmp_path: Path) -> None:
     project(tmp_path, "ranks.py", "decoders.py")
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     run = python(tmp_path, *launcher, sys.executable, "-m", "perflint", "run", "ranks.py", TMPDIR=str(scratch))
     assert run.stdout.count("PatchedLoader") == 2, run.stderr
-    assert run.stderr.count("perflint: 1 fix took effect\n") == 1
-    assert "compute all steps at once (1 time: 1 in rank 0)" in run.stderr
+    assert run.stderr.count("perflint: 1 fix took effect in 2 processes\n") == 1
+    assert "compute all steps at once (2 times: 1 in rank 0, 1 in rank 1)" in run.stderr
     assert not list(scratch.glob("perflint-*"))
 
 
