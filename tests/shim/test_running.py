@@ -174,7 +174,8 @@ def test_what_the_cache_holds_for_long_makes_room_for_a_new_plan(tmp_path: Path)
     for name, age in (("old", 40 * 86_400), ("new", 60)):
         (store / name).touch()
         os.utime(store / name, (time.time() - age,) * 2)
-    patched(tmp_path, "identity.py")
+    for _ in range(2):  # the first may come too soon after the program was written for its plan to be kept
+        patched(tmp_path, "identity.py")
     assert {"new"} == {file.name for file in store.iterdir()} & {"old", "new"}
 
 

@@ -45,6 +45,7 @@ _ALLOWED = {
     "perflint/transforms/capture/step_obstacles.py": "functions of a step that leave nothing behind on the host",
     "perflint/transforms/filled.py": "names of parameters",
     "perflint/verify/agent/determinism.py": "functions that seed generators",
+    "perflint/verify/agent/journal.py": "functions of libraries that write files",
     "rules/loader_restarts_workers.py": "methods of lists and dicts that only read",
     "perflint/analysis/parameter_loops.py": "how programs spell updates of parameters, and what they do beside",
     "rules/repeat_not_broadcast/__init__.py": "words in the text of a file, before it is parsed",
