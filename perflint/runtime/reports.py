@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import is_
 from pathlib import Path, PurePath
 from types import FunctionType
 from typing import Any
@@ -105,6 +106,7 @@ class _Reports:
         self._running: _Report | None = None
         self._thread = threading.main_thread()
         self._files = set[Path]()  # of logs
+        self._guarded: tuple[object, ...] = ()  # the streams and handlers of the last report
 
     def add(self, function: Callable[..., object], values: tuple[Any, ...]) -> None:
         function = _named(function, sys._getframe(2).f_code.co_name)
@@ -169,15 +171,25 @@ class _Reports:
     def _watches(self, report: _Report) -> bool:
         """Can all that the report may write to be kept from being written to before it is?"""
         defaults = getattr(report.function, "__defaults__", None) or ()
-        handlers = [*_handlers(report.function)]
-        streams = [*report.streams, *(getattr(each, "stream", None) for each in handlers)]
+        if not all(self._guards(each, _guarded(each)) for each in defaults):
+            return False
+        users = (*report.streams, *_handlers(report.function))
+        if not (
+            len(users) == len(self._guarded) and all(map(is_, users, self._guarded)) and all(map(_is_first, users))
+        ):
+            self._guarded = users if self._guards_shared(report.streams, users[2:]) else ()
+        return bool(self._guarded)
+
+    def _guards_shared(self, streams: tuple[Any, ...], handlers: tuple[logging.Handler, ...]) -> bool:
+        streams = (*streams, *(getattr(each, "stream", None) for each in handlers))
         if not all(map(_is_known, handlers)) or not all(map(_is_stream, streams)):
             return False
         self._files.update(
             Path(each.baseFilename).resolve() for each in handlers if isinstance(each, logging.FileHandler)
         )
-        guarded: list[tuple[Any, tuple[str, ...]]] = [(each, _guarded(each)) for each in defaults]
-        guarded += [(part, _STREAM) for each in streams for part in (each, getattr(each, "buffer", None))]
+        guarded: list[tuple[Any, tuple[str, ...]]] = [
+            (part, _STREAM) for each in streams for part in (each, getattr(each, "buffer", None))
+        ]
         guarded += [(each, _LOG) for each in (logging.Logger, logging.Handler, logging.Manager)]
         return all(self._guards(owner, names) for owner, names in guarded)
 
@@ -246,6 +258,12 @@ def _copied(tensor: Tensor, devices: set[torch.device]) -> Tensor:
         raise _Unknown
     devices.add(tensor.device)
     return tensor.to("cpu", non_blocking=True)  # into pinned memory
+
+
+def _is_first(user: object) -> bool:
+    """Does it report what is outstanding before it writes? Asked in every step, of the one method that all share."""
+    write = getattr(user, "handle" if isinstance(user, logging.Handler) else "write", None)
+    return write is None or getattr(write, "reports_first", False)
 
 
 def _is_done(event: torch.cuda.Event) -> bool:
