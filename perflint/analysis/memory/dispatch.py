@@ -222,11 +222,17 @@ class Modules:
 
     def is_changed(self, function: ast.expr) -> bool:
         """Does the program do more with the module that `function` is than build, call, move and save it?"""
-        parents = map(self._program.parent, self._mentions[path_of(function).rpartition(".")[2]])
-        return any(
-            isinstance(each, ast.Subscript) or (isinstance(each, ast.Attribute) and not _is_harmless(each.attr))
-            for each in parents
-        )
+        mentions = self._mentions[path_of(function).rpartition(".")[2]]
+        return any(self._may_change(each, self._program.parent(each)) for each in mentions)
+
+    def _may_change(self, mention: ast.Name | ast.Attribute, around: ast.AST | None) -> bool:
+        """Is a part of a module asked for where it stands, or the module given another name, by which it may change?"""
+        if isinstance(around, ast.Attribute):
+            return not _is_harmless(around.attr)
+        if isinstance(around, ast.Call) and mention is not around.func:
+            return self._program.callee(around) is not None
+        is_named = isinstance(around, ast.Assign | ast.AnnAssign | ast.NamedExpr) and mention is around.value
+        return is_named or isinstance(around, ast.Subscript)
 
     @cached_property
     def _stores(self) -> defaultdict[str, list[tuple[ast.expr, ast.expr | None]]]:
