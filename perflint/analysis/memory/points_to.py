@@ -34,7 +34,6 @@ from perflint.syntax.walk import FUNCTIONS, Function, bindings_of, own_nodes
 from perflint.torch_ops import libraries
 
 _MOST_ROUNDS = 12
-_COUNTED = (Kind.TENSOR, Kind.NUMBER)  # what can be no list
 
 
 class PointsTo(ImplicitCalls):
@@ -248,12 +247,11 @@ class PointsTo(ImplicitCalls):
         return frozenset().union(*map(self.of, parts))
 
     def _arithmetic(self, node: ast.BinOp) -> Locations:
-        """Something new, which may hold what its operands do, unless one is a tensor: `[s] * 2`.
-
-        A tensor of one integer repeats a list, too.
-        """
+        """Something new, which may hold what its operands do: `[s] * 2`; not if one is a tensor, and none a list."""
         own, values = frozenset({made(node)}), [self.program.value(each) for each in (node.left, node.right)]
-        may_repeat = isinstance(node.op, ast.Mult) and any(each.kind not in _COUNTED for each in values)
+        may_repeat = isinstance(node.op, ast.Mult) and any(
+            each.kind not in (Kind.TENSOR, Kind.NUMBER) for each in values
+        )
         if may_repeat or not any(each.kind is Kind.TENSOR and each.sure for each in values):
             self.cells.store(own, ELEMENTS, self.joined(node.left) | self.joined(node.right))
         return own
