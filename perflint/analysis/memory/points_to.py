@@ -249,10 +249,8 @@ class PointsTo(ImplicitCalls):
     def _arithmetic(self, node: ast.BinOp) -> Locations:
         """Something new, which may hold what its operands do: `[s] * 2`; not if one is a tensor, and none a list."""
         own, values = frozenset({made(node)}), [self.program.value(each) for each in (node.left, node.right)]
-        may_repeat = isinstance(node.op, ast.Mult) and any(
-            each.kind not in (Kind.TENSOR, Kind.NUMBER) for each in values
-        )
-        if may_repeat or not any(each.kind is Kind.TENSOR and each.sure for each in values):
+        is_list = isinstance(node.op, ast.Mult) and not {each.kind for each in values} <= {Kind.TENSOR, Kind.NUMBER}
+        if is_list or not any(each.kind is Kind.TENSOR and each.sure for each in values):
             self.cells.store(own, ELEMENTS, self.joined(node.left) | self.joined(node.right))
         return own
 
