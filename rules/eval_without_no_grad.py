@@ -84,23 +84,21 @@ class EvalWithoutNoGrad(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """The first loop stands for a function that only evaluates."""
         found: set[ast.AST] = set()
-        places = [] if program.is_test else [*api.evaluations(program)]
-        told = {place for _, place in places if not isinstance(place, ast.FunctionDef | ast.For | ast.While)}
-        for node, place in places:
+        for node, place in () if program.is_test else api.evaluations(program):
             inside = {each for each in found if node in program.ancestors(each)}
             if inside or found & {place, node, *program.ancestors(node)}:
                 continue
             found |= {place, node}
-            fixes, blocked = api.tried(_fix, program, place, told)
+            fixes, blocked = api.tried(_fix, program, place)
             batch = "each batch" if isinstance(node, ast.For) else "each call" if place is node else "each iteration"
             message = f"the model is evaluated with gradients: {batch} builds a graph that nobody differentiates"
             kind = "loop" if isinstance(place, LOOPS) else "function" if isinstance(place, ast.FunctionDef) else "call"
             yield self.finding(api.head_span(program, node), message, kind=kind, fixes=fixes, blocked=blocked)
 
 
-def _fix(program: Program, place: ast.stmt, told: set[ast.stmt]) -> Fix:
+def _fix(program: Program, place: ast.stmt) -> Fix:
     if not isinstance(place, ast.FunctionDef | ast.For | ast.While):
-        quiet, safety, title = api.told_under_no_grad(program, place, told)
+        quiet, safety, title = api.told_under_no_grad(program, place)
         return Fix(f"put the call under `with torch.no_grad():`{title}", safety, api.rewrite(program, quiet))
     if trains := program.effects(place, Effect.DIFFERENTIATES):
         test = next((each.test for each in program.ancestors(trains[0]) if isinstance(each, ast.If)), None)

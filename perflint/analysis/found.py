@@ -6,8 +6,6 @@ import ast
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-from perflint.analysis.constants import Constants
-
 
 class Heat(IntEnum):
     """How often a place in the program runs."""
@@ -17,7 +15,7 @@ class Heat(IntEnum):
     TIME = 2  # every time step
 
 
-class GradMode(Constants):
+class GradMode(Enum):
     """Whether operations are recorded for a backward pass; UNKNOWN where it depends on a value, or on the caller."""
 
     ON = "on"

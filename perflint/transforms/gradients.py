@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from perflint.analysis.autograd.evaluations import is_told_to_evaluate
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.syntax.source import Safety
 from perflint.transforms.operations import ReplaceStatements, statement
@@ -45,14 +46,17 @@ def without_gradients(
     return (Safety.ROUNDING if may_be_fast else Safety.EXACT), ""
 
 
-def told_under_no_grad(
-    program: Program, place: ast.stmt, told: Container[ast.stmt]
-) -> tuple[ReplaceStatements, Safety, str]:
-    """`place`, and those beside it that are `told` not to train, too, without gradients, and what that promises."""
+def told_under_no_grad(program: Program, place: ast.stmt) -> tuple[ReplaceStatements, Safety, str]:
+    """`place`, and those beside it that tell a function not to train, too, without gradients, and what that promises.
+
+    Raises Blocked where `place` does more than that: the rest of it may be differentiated.
+    """
     block = program.block_of(place)
     before, behind = block[: block.index(place)], block[block.index(place) :]
-    group = [*itertools.takewhile(told.__contains__, reversed(before))][::-1]
-    group += itertools.takewhile(told.__contains__, behind)
+    group = [*itertools.takewhile(lambda each: _only_evaluates(program, each), reversed(before))][::-1]
+    group += itertools.takewhile(lambda each: _only_evaluates(program, each), behind)
+    if place not in group:
+        raise Blocked("the statement does more than evaluate: write `with torch.no_grad():` around this call")
     promises = []
     for each in group:
         uses = program.graph_uses(each)
@@ -61,6 +65,17 @@ def told_under_no_grad(
         promises.append(without_gradients(program, each, uses, told=True))
     safety = max((each for each, _ in promises), key=list(Safety).index)
     return under_no_grad(program, group), safety, "".join(dict.fromkeys(proviso for _, proviso in promises))
+
+
+def _only_evaluates(program: Program, statement: ast.stmt) -> bool:
+    """Does it nothing but call what is told not to train, and name or print what that gives, or a part of it?"""
+    value = statement.value if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.Return) else None
+    if isinstance(value, ast.Call) and program.call_of(value, "builtins.print"):
+        shown = [each for each in value.args if not isinstance(each, ast.Name | ast.Constant)]
+        value = shown[0] if len(shown) == 1 and not value.keywords else None
+    while isinstance(value, ast.Subscript | ast.Attribute):
+        value = value.value
+    return isinstance(value, ast.Call) and is_told_to_evaluate(program, value)
 
 
 def under_no_grad(program: Program, group: Sequence[ast.stmt]) -> ReplaceStatements:

@@ -232,7 +232,7 @@ _SILENT = {  # reads that nobody wrote down as such
     "max": "torch.max of the tensor, or of stacked ones, stays on the device",
     "min": "torch.min of the tensor, or of stacked ones, stays on the device",
     "index": _INDEX,
-    "writer": _PRINTED,
+    "writer": "the value is written in every iteration: write it every few steps, or after the loop",
     "list": "torch.stack puts tensors together on the device",
     "unique": "the number of values depends on the data, and the host has to wait for it",
     "unique_consecutive": "the number of values depends on the data, and the host has to wait for it",

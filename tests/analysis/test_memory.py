@@ -161,6 +161,11 @@ WRITTEN = [
     "nn.Sequential(nn.Identity(), nn.Dropout())(s).zero_()",
     "nn.Sequential(nn.Identity(), nn.ReLU(inplace=True), nn.Linear(4, 4))(s)",
     "nn.Sequential(nn.Linear(4, 4), other.Block())(s)",
+    "net = nn.Sequential(nn.Linear(4, 4)); other = net; other[0] = nn.ReLU(True); net(s)",
+    "def g(z): z[0] = nn.ReLU(True)\n        net = nn.Sequential(nn.Linear(4, 4)); g(net); net(s)",
+    "net = nn.Sequential(nn.Linear(4, 4)); l = [net]; l[0][0] = nn.ReLU(True); net(s)",
+    'self.net = nn.Sequential(nn.Linear(4, 4)); setattr(self, "net", c); self.net(s)',
+    "for z in [s] * torch.tensor(2): z.zero_()",  # which repeats the list
     "try:\n            pass\n        finally:\n            s.zero_()",
     "yield s",
     "def g(z=s): z.zero_()\n        g()",

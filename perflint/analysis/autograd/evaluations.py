@@ -21,6 +21,7 @@ _EVALUATION = re.compile(
     re.IGNORECASE,
 )
 _INHERITED = frozenset({"forward", "__call__", "__init__", "__getitem__", "loss", "step"})
+_SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
 _OPEN = frozenset({Fate.DIFFERENTIATED, Fate.KEPT, Fate.RETURNED, Fate.LOST})
 
 
@@ -52,8 +53,8 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, ast.stmt]]:
     for inner in (each for loop in loops for each in _phases(program, loop)) if trains else ():
         yield inner, inner
     for call in program.of_type(ast.Call) if trains else ():
-        if _is_told_to_evaluate(program, call):
-            statement = program.statement_of(call)
+        statement = program.statement_of(call)
+        if isinstance(statement, _SIMPLE) and is_told_to_evaluate(program, call):
             yield statement, statement
 
 
@@ -67,7 +68,7 @@ def evaluated(program: Program) -> set[ast.AST]:
     return found
 
 
-def _is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
+def is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
     """Does the function differentiate what models compute, but for the constants that this call gives it, or leaves?"""
     function = program.callee(call)
     bound = program.arguments(call, function) if function is not None else None

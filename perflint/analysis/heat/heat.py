@@ -103,11 +103,11 @@ class Heats:
             if isinstance(parent, COMPREHENSIONS) and self._walks_batches(parent, child, node):
                 return _Hot(Heat.STEP, parent)
             if isinstance(parent, LOOPS) and (child in parent.body or child is getattr(parent, "test", None)):
-                if escaping is None:
+                if escaping in (None, ast.Continue):
                     kind = program.loop_kind(parent)
                     if kind is not LoopKind.OTHER:
                         return _Hot(Heat.TIME if kind is LoopKind.TIME else Heat.STEP, parent)
-                elif escaping is ast.Break:
+                if escaping in (ast.Break, ast.Continue):
                     escaping = None
             if isinstance(parent, FUNCTIONS):
                 if child in getattr(parent, "decorator_list", ()) or child is parent.args:

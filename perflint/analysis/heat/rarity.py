@@ -64,15 +64,16 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
 def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
     """What ends the block of `statement`, so that a loop is left in this iteration: ast.Break, ast.Return or ast.Raise.
 
-    Also ast.Break where the block runs in but one of the loop's iterations, and ast.Raise where the program ends.
+    ast.Continue where the loop goes on, whatever is behind the block. Also ast.Break where the block runs in but one of
+    the loop's iterations, and ast.Raise where the program ends.
     """
     if isinstance(parent, FUNCTIONS):
         return None
     if isinstance(parent, ast.If) and statement in parent.body and _runs_once(program, parent):
         return ast.Break
     last = program.block_of(statement)[-1]
-    if isinstance(last, ast.Break):
-        return ast.Break
+    if isinstance(last, ast.Break | ast.Continue):
+        return type(last)
     if isinstance(last, ast.Raise) or _exits(program, last):
         return ast.Raise
     return ast.Return if isinstance(last, ast.Return) else None

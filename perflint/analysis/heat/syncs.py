@@ -85,7 +85,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
             yield from _implicit_all(program, arguments_of(call), "print")
         if func.attr == "set_postfix":
             yield from _of_postfix(program, call)
-        if func.attr == "add_scalar":
+        if func.attr == "add_scalar" and program.callee(call) is None:
             yield from _implicit_all(program, arguments_of(call)[1:2], "writer")
         is_made = torch_ops.does(func.attr, "factory") or program.value(func.value).kind is Kind.TENSOR
         for size in call.args if is_made and torch_ops.does(func.attr, "taking_sizes") else ():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, variable_of
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of, variables_in
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of, root_of, variables_in
 
 
 def carrying_loop(program: Program, use: ast.expr, definition: ast.expr) -> Loop | None:
@@ -29,11 +29,18 @@ def _carrying_slots(program: Program, target: ast.expr) -> Loop | None:
     for parent in program.ancestors(target):
         if isinstance(parent, (*FUNCTIONS, ast.ClassDef)):
             return None
-        if isinstance(parent, LOOPS) and not (isinstance(parent, ast.For) and keys & variables_in(parent.target)):
-            stores = (each for each in occurrences(parent, _holder(target)) if isinstance(each.ctx, ast.Store))
+        if isinstance(parent, LOOPS) and keys.isdisjoint(_walked(parent)):
+            names = dict.fromkeys((_holder(target), path_of(root_of(target))))
+            stores = (each for name in names for each in occurrences(parent, name) if isinstance(each.ctx, ast.Store))
             is_carried = all(each is target or (keys and _is_instead(program, each, target)) for each in stores)
             return parent if is_carried and _holder(target) else None
     return None
+
+
+def _walked(loop: Loop) -> set[str]:
+    """The variables that are others in each iteration: targets and counters."""
+    counters = {path_of(each.target) for each in loop.body if isinstance(each, ast.AugAssign)}
+    return counters if isinstance(loop, ast.While) else counters | variables_in(loop.target)
 
 
 def other_reads(program: Program, loop: Loop, own: ast.expr) -> list[ast.expr]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
-from perflint.analysis.constants import Constants
 from perflint.analysis.ir.graph import Value
 from perflint.syntax.walk import reachable
 
 VECTORIZABLE, AUTOREGRESSIVE, MIXED, RECURRENCE = "vectorizable", "autoregressive", "mixed", "recurrence"
 
 
-class LoopKind(Constants):
+class LoopKind(Enum):
     """What one iteration of a loop is."""
 
     STEP = "step"  # of training or evaluation, on a batch of its own

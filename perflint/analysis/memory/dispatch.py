@@ -222,11 +222,17 @@ class Modules:
 
     def is_changed(self, function: ast.expr) -> bool:
         """Does the program do more with the module that `function` is than build, call, move and save it?"""
-        parents = map(self._program.parent, self._mentions[path_of(function).rpartition(".")[2]])
-        return any(
-            isinstance(each, ast.Subscript) or (isinstance(each, ast.Attribute) and not _is_harmless(each.attr))
-            for each in parents
-        )
+        name = path_of(function).rpartition(".")[2]
+        mentions = ((each, self._program.parent(each)) for each in self._mentions[name])
+        return self._is_set_by_name(name) or any(self._may_change(each, around) for each, around in mentions)
+
+    def _may_change(self, mention: ast.Name | ast.Attribute, around: ast.AST | None) -> bool:
+        """Is a part of a module asked for where it stands, or the module given another name, by which it may change?"""
+        if isinstance(around, ast.Attribute):
+            return not _is_harmless(around.attr)
+        if isinstance(around, ast.Call) and mention is not around.func:
+            return self._program.callee(around) is not None
+        return isinstance(mention.ctx, ast.Load) and isinstance(around, _NAMING)
 
     @cached_property
     def _stores(self) -> defaultdict[str, list[tuple[ast.expr, ast.expr | None]]]:
@@ -285,6 +291,9 @@ def as_built(node: ast.expr | None) -> ast.expr | None:
 
 def _returns_it(method: str) -> bool:
     return method in _RETURN_IT or torch_ops.does(method, "cast") or torch_ops.does(method, "move")
+
+
+_NAMING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Return, ast.List, ast.Tuple, ast.Dict, ast.Subscript)
 
 
 def _is_harmless(method: str) -> bool:

@@ -247,9 +247,10 @@ class PointsTo(ImplicitCalls):
         return frozenset().union(*map(self.of, parts))
 
     def _arithmetic(self, node: ast.BinOp) -> Locations:
-        """Something new, which may hold what its operands do, unless one is a tensor: `[s] * 2`."""
-        own, values = frozenset({made(node)}), map(self.program.value, (node.left, node.right))
-        if not any(each.kind is Kind.TENSOR and each.sure for each in values):
+        """Something new, which may hold what its operands do: `[s] * 2`; not if one is a tensor, and none a list."""
+        own, values = frozenset({made(node)}), [self.program.value(each) for each in (node.left, node.right)]
+        is_list = isinstance(node.op, ast.Mult) and not {each.kind for each in values} <= {Kind.TENSOR, Kind.NUMBER}
+        if is_list or not any(each.kind is Kind.TENSOR and each.sure for each in values):
             self.cells.store(own, ELEMENTS, self.joined(node.left) | self.joined(node.right))
         return own
 

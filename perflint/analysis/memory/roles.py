@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from enum import Enum
 
 from perflint import torch_ops
-from perflint.analysis.constants import Constants
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import path_of, receiver_of
 
 
-class Role(Constants):
+class Role(Enum):
     """What a consumer does with the tensor. None of these writes to it or needs it contiguous."""
 
     ELEMENTWISE = "elementwise"  # operands broadcast

@@ -53,7 +53,8 @@ def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
     if left.kind is Kind.STRING or right.kind is Kind.STRING:
         return STRING
     tensors = [value for value in operands if value.kind is Kind.TENSOR]
-    if tensors:
+    lists = [value for value in operands if value.kind is Kind.SEQUENCE and value.sure]
+    if tensors and not (lists and isinstance(op, ast.Mult)):  # a tensor of one integer repeats a list
         masks = isinstance(op, _LOGICAL) and all(value.dtype == "bool" for value in operands)
         return _combined(tensors, "bool" if masks else "")
     if any(value.kind is Kind.NUMPY for value in operands):
@@ -62,7 +63,7 @@ def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
         return _MODULO
     if left.kind is Kind.SEQUENCE:
         return _sequence_arithmetic(op, left, right)
-    if right.kind is Kind.SEQUENCE and left.kind is Kind.NUMBER:
+    if right.kind is Kind.SEQUENCE and left.kind in (Kind.NUMBER, Kind.TENSOR):
         return _sequence_arithmetic(op, right, left)
     if all(value.kind is Kind.NUMBER for value in operands):
         return _number_arithmetic(op, left, right)

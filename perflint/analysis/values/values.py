@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from functools import lru_cache, reduce
 from typing import NamedTuple
 
-from perflint.analysis.constants import Constants
 
-
-class Kind(Constants):
+class Kind(Enum):
     """What a value is."""
+
+    __hash__ = object.__hash__  # Enum's own is a function of Python, and kinds are looked up all the time
 
     UNKNOWN = "unknown"
     NONE = "none"
@@ -35,7 +36,7 @@ class Kind(Constants):
     OTHER = "other"  # known to be none of these
 
 
-class Place(Constants):
+class Place(Enum):
     """Where a tensor lives."""
 
     UNKNOWN = "unknown"

@@ -109,9 +109,9 @@ def _without_copies(program: Program, lines: list[Line]) -> Iterator[Line]:
         if not name or not isinstance(made, ast.Assign) or path_of(made.targets[0]) != name:
             yield line
             continue
-        is_new = all(part.id != name for part in program.of_type(ast.Name))
         first = line.new[:-1]
-        if is_new and read[name] == 1 + sum(part.id == name for each in first for part in _loads(each)):
+        again = read[name] - 1 - sum(part.id == name for each in first for part in _loads(each))
+        if name not in program.names and not again:
             assert isinstance(last, ast.Assign)
             line = replace(line, new=(*first[:-1], new(ast.Assign(last.targets, made.value))))
         yield line
