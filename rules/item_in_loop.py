@@ -94,7 +94,7 @@ pairs; `tests/gpu/measure.py`): 64 small training steps that read the loss, the 
 is within the noise of that run). Where launching kernels takes longer than running them, a wait costs little.
 One by one: 16,384 numbers of 8 tensors, one H200, 2026-11-28: 212.5 ms to 2.06 ms (113x; 85x to 154x in 11 pairs).
 Deferred: 60 steps of a GAN that print both losses, one H200, 2026-11-29: 296 ms to 303 ms (0.96x; 287 ms without
-prints). A report took 61 us of the host, two reads and a print 16: where launches take the time, deferring gains nothing.
+prints). A report took 61 us of the host, two reads and a print 16: where launches take the time, nothing is gained.
 PyTorch-GAN's dcgan, its loader fixed, took 1.07 times (1.03 to 1.08) as long a step as without prints.
 """
 
