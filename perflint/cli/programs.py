@@ -20,6 +20,7 @@ from perflint.engine import UserError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from perflint.cli.sessions import VerifySession
     from perflint.engine.rule import Safety
     from perflint.shim.plan import Plan, Program
     from perflint.tune import Trials
@@ -87,7 +88,7 @@ def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
     if typed["tuned"]:
         from perflint.tune import plan_of  # here: few runs are tuned
 
-        return plan_of(project, f"-m {program.name}" if program.is_module else program.name)
+        return plan_of(project, program.name)
     planned = plan_for(project)
     if keeps:
         running.sweep()
@@ -230,7 +231,7 @@ def _examined(
     trials: Callable[[Course, Path, Tell], Trials],
     *,
     allowed: Collection[Safety] | None = None,
-    to_do: Callable[[Verdict], str] | None = None,
+    to_do: Callable[[VerifySession, Verdict], str] | None = None,
     tail: Callable[[Verdict], Iterable[str]] | None = None,
 ) -> int:
     """Verify a program, print the summary, and return the exit code; raises UserError.
@@ -254,7 +255,7 @@ def _examined(
     session = VerifySession(program[0], program[1:], typed, trials, kinds, by_class=tail is not None)
     verdict = session.verdict(tell, begin)
     style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
-    console.show(summary(verdict, style, to_do=to_do(verdict) if to_do else ""))
+    console.show(summary(verdict, style, to_do=to_do(session, verdict) if to_do else ""))
     for line in tail(verdict) if tail else ():
         console.show(f"{line}\n")
     for line in spent(verdict) if typed["verbose"] else ():
@@ -294,7 +295,7 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
     """
     options.check_environment("tune")
     from perflint.engine.rule import Safety
-    from perflint.tune import Trials, fresh, ladder, profiled, trials
+    from perflint.tune import Trials, fresh, keep, ladder, profiled, trials
     from perflint.verify.statistics import Outcome
     from perflint.verify.summary import advice
 
@@ -310,9 +311,10 @@ def tune(program: tuple[str, ...], allow: tuple[str, ...], **typed: Any) -> int:
         chosen = trials(allowed, profile)
         return chosen
 
-    def to_do(verdict: Verdict) -> str:
+    def to_do(session: VerifySession, verdict: Verdict) -> str:
         if verdict.outcome is not Outcome.FASTER:
             return advice(verdict).replace("Verify again", "Tune again")
+        keep(session.root, program[0], verdict.fixes)
         return f"Run it so: perflint run --tuned {'-m ' if typed['is_module'] else ''}{' '.join(program)}"
 
     def tail(verdict: Verdict) -> list[str]:

@@ -60,15 +60,16 @@ def load(file: Path, version: int, name: str, kind: Any) -> tuple[Any, ...]:
     return tuple(map(reader(kind), content[name]))
 
 
-def store(file: Path, version: int, name: str, records: Iterable[object]) -> None:
+def store(file: Path, version: int, name: str, records: Iterable[object], indent: int | None = None) -> None:
     """Write what `load` reads; raises OSError."""
     from perflint.documents.disk import write_text  # a start does without it
 
-    write_text(file, as_json({"version": version, name: tuple(records)}))
+    write_text(file, as_json({"version": version, name: tuple(records)}, indent))
 
 
-def as_json(value: object) -> str:
-    return json.dumps(encoded(value), allow_nan=False, separators=(",", ":")) + "\n"
+def as_json(value: object, indent: int | None = None) -> str:
+    separators = (",", ":") if indent is None else None
+    return json.dumps(encoded(value), allow_nan=False, indent=indent, separators=separators) + "\n"
 
 
 def encoded(value: object) -> Any:

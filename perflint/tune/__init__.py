@@ -1,17 +1,18 @@
 """Tunes a program: chooses what an expert would try, by a profile, and keeps the best that is proved.
 
-That is what shortens where the time of a step goes; `perflint run --tuned` makes a plan of what a verdict has kept.
+That is what shortens where the time of a step goes; `perflint run --tuned` makes a plan of what is kept.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from subprocess import DEVNULL
+from typing import NamedTuple
 
 from perflint.engine import UserError
 from perflint.engine.catalogue import all_rules
@@ -24,7 +25,6 @@ from perflint.project import stored
 from perflint.shim.plan import Plan
 from perflint.shim.planning import Project
 from perflint.shim.settings import KNOWN
-from perflint.verify import verdicts
 from perflint.verify.agent.steps import host
 from perflint.verify.processes import gpu_names
 from perflint.verify.protocol import Share
@@ -35,6 +35,8 @@ from perflint.verify.variants import FixKey, Variants
 from perflint.verify.verdict import FixVerdict, Verdict, weakest
 
 _LEAST = 0.1  # of a step: what shortens less can't gain more than that
+TUNED = "tuned.json"
+_VERSION = 2
 _OPEN = (Outcome.UNSURE, Outcome.UNCHECKED, Outcome.FAILED)  # of which nobody knows what they gain
 _STEPS, _WARM_UP = 5, 5  # that are traced, and before those
 
@@ -105,32 +107,54 @@ def _is_of_here(profile: Profile) -> bool:
     return profile.device in (gpu_names() or {host()}) and profile.versions.get("torch") == version("torch")
 
 
-def plan_of(project: Project, program: str) -> Plan:
-    """The plan of a program with what the last verdict that calls it faster has kept.
+def keep(root: Path, program: str, fixes: Iterable[FixVerdict]) -> Path:
+    file = stored.made(root) / TUNED
+    known = {**_known(file), program: tuple(_told(fix, root) for fix in fixes if fix.kept)}
+    stored.store(file, _VERSION, "programs", (_Tuned(*each) for each in known.items()), indent=1)
+    return file
 
-    `program` is a script, or "-m" and a module; its arguments may be others. Raises UserError where there is no such
-    verdict, or the program has changed since.
-    """
-    file = project.root / stored.FOLDER / stored.VERDICTS
-    known = (each for each in verdicts.read(file) if f"{each.program} ".startswith(f"{program} "))
-    verdict = next((each for each in known if each.outcome is Outcome.FASTER), None)
-    if verdict is None:
-        raise UserError(f"{program} was not tuned, or nothing is known to make it faster: perflint tune {program}")
-    kept = [fix for fix in verdict.fixes if fix.kept]
-    rules = dict.fromkeys(fix.rule for fix in kept)  # advice among them
+
+def plan_of(project: Project, program: str) -> Plan:
+    """The plan of a program as it was tuned; raises UserError where it has changed since then."""
+    known = _known(project.root / stored.FOLDER / TUNED)
+    if program not in known:
+        raise UserError(f"{program} was not tuned: perflint tune {program}")
+    rules = dict.fromkeys(rule for rule, *_ in known[program])  # advice among them
     whole, more = (tuple(each for each in rules if (each in KNOWN) == is_whole) for is_whole in (True, False))
     settings = replace(project.settings, extend_select=(*project.settings.extend_select, *more))
     variants = Variants(replace(project, settings=settings, whole=whole))
-    found = {_place(key): key for key in variants.fixes}
-    for fix in kept:
-        if _place(fix) not in found:
-            raise UserError(f"{program} has changed since it was tuned ({fix.place}): perflint tune {program}")
-    plan = variants.with_fixes("tuned", [found[_place(fix)] for fix in kept]).plan
+    found = {key: told for key in variants.fixes if (told := _told(key, project.root)) in known[program]}
+    for lost in known[program]:
+        if lost not in found.values():
+            rule, path, line, _ = lost
+            place = f"{rule} at {path}:{line}"
+            raise UserError(f"{program} has changed since it was tuned ({place}): perflint tune {program}")
+    plan = variants.with_fixes("tuned", found).plan
     return plan._replace(files={path: file._replace(calls=()) for path, file in plan.files.items() if file.changes})
 
 
-def _place(fix: FixKey | FixVerdict) -> tuple[str, str, int, str]:
-    return fix.rule, os.path.realpath(fix.path), fix.line, fix.title
+class _Told(NamedTuple):
+    rule: str
+    path: str
+    line: int
+    title: str
+
+
+class _Tuned(NamedTuple):
+    program: str
+    fixes: tuple[_Told, ...]
+
+
+def _told(fix: FixKey | FixVerdict, root: Path) -> _Told:
+    path = Path(os.path.relpath(os.path.realpath(fix.path), os.path.realpath(root))).as_posix()
+    return _Told(fix.rule, path, fix.line, fix.title)
+
+
+def _known(file: Path) -> dict[str, tuple[_Told, ...]]:
+    try:
+        return {each.program: each.fixes for each in stored.load(file, _VERSION, "programs", _Tuned)}
+    except stored.DAMAGED as error:
+        raise UserError(f"{file} can't be read: remove it, and tune again") from error
 
 
 def ladder(verdict: Verdict, allowed: Collection[Safety]) -> Iterator[str]:

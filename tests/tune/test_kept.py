@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,15 +14,12 @@ from perflint.profile.result import Code, Profile
 from perflint.profile.result import keep as keep_profile
 from perflint.profile.roofline import Regime, Roofline
 from perflint.project.settings import load
-from perflint.project.stored import FOLDER, VERDICTS
 from perflint.shim.planning import Project
 from perflint.shim.running import preview, summary
 from perflint.shim.settings import KNOWN, watch
-from perflint.tune import fresh, ladder, plan_of, trials
-from perflint.verify import verdicts
+from perflint.tune import fresh, keep, ladder, plan_of, trials
 from perflint.verify.agent.steps import host
 from perflint.verify.verdict import FixVerdict, Grade, Likeness, Verdict
-from tests.verify.verdicts import verdict
 
 PROGRAM = """import torch
 
@@ -63,13 +59,9 @@ def settings_fix(root: Path, name: str, *, kept: bool = True) -> FixVerdict:
     return fix(name, root, 0, KNOWN[name].title, Safety(KNOWN[name].safety), kept=kept)
 
 
-def keep(root: Path, program: str, *fixes: FixVerdict, **changes: Any) -> None:
-    verdicts.add(root / FOLDER / VERDICTS, replace(verdict(**changes), program=program, fixes=fixes))
-
-
 def test_settings_that_won_are_applied(project: Project) -> None:
     won = [settings_fix(project.root, "tf32"), settings_fix(project.root, "compile", kept=False)]
-    keep(project.root, "train.py --epochs 1", *won)
+    keep(project.root, "train.py", won)
     assert plan_of(project, "train.py").settings == ("tf32",)
     assert not plan_of(project, "train.py").files
 
@@ -77,15 +69,14 @@ def test_settings_that_won_are_applied(project: Project) -> None:
 def test_a_program_that_was_not_tuned_is_an_error(project: Project) -> None:
     with pytest.raises(UserError, match="was not tuned"):
         plan_of(project, "train.py")
-    keep(project.root, "other.py", settings_fix(project.root, "tf32"))
-    keep(project.root, "train.py", settings_fix(project.root, "tf32"), speedup=0.7)
+    keep(project.root, "other.py", [])
     with pytest.raises(UserError, match="was not tuned"):
         plan_of(project, "train.py")
 
 
 def test_a_program_that_has_changed_is_an_error(project: Project) -> None:
     gone = fix("item-in-loop", project.root / "train.py", 99, "read it later", Safety.EXACT)
-    keep(project.root, "train.py", replace(gone, at_run_time=False))
+    keep(project.root, "train.py", [replace(gone, at_run_time=False)])
     with pytest.raises(UserError, match="has changed since it was tuned"):
         plan_of(project, "train.py")
 
@@ -149,7 +140,7 @@ def test_advice_that_won_is_applied_though_nobody_selects_it(project: Project) -
     program.write_text(STEP)
     (place,) = (number for number, line in enumerate(STEP.splitlines(), 1) if "backward" in line)
     won = fix("launch-bound-step", program, place, "run the training step as one CUDA graph", Safety.EXACT)
-    keep(project.root, "train.py", replace(won, at_run_time=False))
+    keep(project.root, "train.py", [replace(won, at_run_time=False)])
     (file,) = plan_of(project, "train.py").files.values()
     assert "@graphed_step\ndef step():" in file.text
 
@@ -184,7 +175,7 @@ def test_the_ladder_of_a_program_that_failed_claims_nothing() -> None:
 
 
 def test_a_run_says_which_settings_took_effect(project: Project, tmp_path: Path) -> None:
-    keep(project.root, "train.py", settings_fix(project.root, "fused-optimizer"))
+    keep(project.root, "train.py", [settings_fix(project.root, "fused-optimizer")])
     plan = plan_of(project, "train.py")
     assert "fused-optimizer: fused=True for optimizers (rounding)" in list(preview(plan))
     undo = watch(tmp_path, plan.settings, torch)
