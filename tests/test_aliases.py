@@ -68,6 +68,31 @@ class Unaware(Rule):
 Unaware.name = "unaware"
 
 
+ELEMENTS = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        outputs = []
+        for t in range(x.size(1)):
+            outputs.append(x[:, t] * 2)
+        first = outputs[0].expand(2, 4)
+        list(map(lambda each: each.zero_(), [first]))
+        return torch.stack(outputs, dim=1), sum(outputs[1:])
+
+
+@torch.no_grad()
+def run():
+    return Model()(torch.ones(2, 3, 4))
+"""
+
+
+def test_a_graph_gives_no_element_of_a_list_that_it_also_gives_where_one_may_be_written_to() -> None:
+    assert tried(ELEMENTS).verdict is Verdict.SAME
+    assert "return outputs, first" not in trial.fixed_text(ELEMENTS)
+
+
 def test_a_wrong_patch_is_noticed_and_brought_down_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {part.name: part for part in (*catalogue("bindings"), *catalogue("places"))}
     aliases, place = (parts["deque"], parts["walrus"]), parts["closure called later"]

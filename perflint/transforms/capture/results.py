@@ -78,7 +78,7 @@ class ResultMemory:
             names = {each.id for each in reachable(start, self._bases) if isinstance(each, ast.Name)}
             return beside.id in names or not self.is_own(name)
         if not isinstance(one, Definition) or not isinstance(other, Definition) or one.source is not other.source:
-            return _meet(self._points.held(one), self._points.held(other))
+            return _meet(self._reached(one), self._reached(other))
         call = one.source
         if not isinstance(call, ast.Call):
             return True
@@ -92,6 +92,11 @@ class ResultMemory:
             if len(found) < 2 or _meet(*found):
                 return True
         return False
+
+    def _reached(self, value: Value) -> Locations:
+        """What a variable holds, and what lies in it."""
+        places = self._points.held(value)
+        return places | self._points.cells.reach(places)
 
     def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
         """What a list is made of and the region appends to it, or the list where it is filled otherwise."""
