@@ -74,8 +74,9 @@ import torch
 
 class Model(torch.nn.Module):
     def forward(self, x):
+        batch, steps, width = x.shape
         outputs = []
-        for t in range(x.size(1)):
+        for t in range(steps):
             outputs.append(x[:, t] * 2)
         first = outputs[0].expand(2, 4)
         list(map(lambda each: each.zero_(), [first]))
