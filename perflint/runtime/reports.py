@@ -106,7 +106,7 @@ class _Reports:
         self._running: _Report | None = None
         self._thread = threading.main_thread()
         self._files = set[Path]()  # of logs
-        self._guarded: tuple[object, ...] = ()  # the streams and handlers of the last report
+        self._writers: tuple[object, ...] = ()  # the streams and handlers of the last report
 
     def add(self, function: Callable[..., object], values: tuple[Any, ...]) -> None:
         function = _named(function, sys._getframe(2).f_code.co_name)
@@ -173,15 +173,15 @@ class _Reports:
         defaults = getattr(report.function, "__defaults__", None) or ()
         if not all(self._guards(each, _guarded(each)) for each in defaults):
             return False
-        users = (*report.streams, *_handlers(report.function))
-        if not (
-            len(users) == len(self._guarded) and all(map(is_, users, self._guarded)) and all(map(_is_first, users))
-        ):
-            self._guarded = users if self._guards_shared(report.streams, users[2:]) else ()
-        return bool(self._guarded)
+        handlers = tuple(_handlers(report.function))
+        streams = (*report.streams, *(getattr(each, "stream", None) for each in handlers))
+        writers = (*streams, *handlers)
+        is_same = len(writers) == len(self._writers) and all(map(is_, writers, self._writers))
+        if not (is_same and all(map(_reports_first, writers))):
+            self._writers = writers if self._guards_shared(streams, handlers) else ()
+        return bool(self._writers)
 
     def _guards_shared(self, streams: tuple[Any, ...], handlers: tuple[logging.Handler, ...]) -> bool:
-        streams = (*streams, *(getattr(each, "stream", None) for each in handlers))
         if not all(map(_is_known, handlers)) or not all(map(_is_stream, streams)):
             return False
         self._files.update(
@@ -260,9 +260,9 @@ def _copied(tensor: Tensor, devices: set[torch.device]) -> Tensor:
     return tensor.to("cpu", non_blocking=True)  # into pinned memory
 
 
-def _is_first(user: object) -> bool:
-    """Does it report what is outstanding before it writes? Asked in every step, of the one method that all share."""
-    write = getattr(user, "handle" if isinstance(user, logging.Handler) else "write", None)
+def _reports_first(writer: object) -> bool:
+    """Does it still report what is outstanding before it writes? Asked in every step, of the method that all share."""
+    write = getattr(writer, "handle" if isinstance(writer, logging.Handler) else "write", None)
     return write is None or getattr(write, "reports_first", False)
 
 

@@ -186,6 +186,17 @@ def test_logs_keep_their_order_time_and_function(device: Device) -> None:
     assert name == other and created <= then
 
 
+def test_what_a_log_writes_to_later_is_watched_as_the_first_was(device: Device) -> None:
+    handler, said = logging.StreamHandler(io.StringIO()), io.StringIO()
+    log = logging_to(handler)
+    for stream in (handler.stream, said):
+        handler.setStream(stream)
+        later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
+    said.write("behind\n")
+    assert said.getvalue().splitlines()[-1] == "behind"
+    assert said.getvalue().startswith("1.000000")
+
+
 def test_without_a_device_logs_name_the_same_function() -> None:
     said = io.StringIO()
     log = logging_to(logging.StreamHandler(said))
