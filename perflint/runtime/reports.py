@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from operator import is_
 from pathlib import Path, PurePath
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 _MOST = 32  # reports that may be outstanding
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.Size, torch.dtype, torch.device)
+_PACE = 0.1  # seconds between looks at what has arrived: several reports in a row cost much less than one by one
+_PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), torch.Size, torch.dtype, torch.device})
 _PLAIN_MODULES = ("datetime", "decimal", "fractions", "numpy")  # what is hashable there doesn't change
 _READ = ("getvalue", "getbuffer", "read", "readline", "readlines", "seek", "tell", "fileno")
 _STREAM = ("write", "writelines", "flush", "close", "truncate", "detach", "reconfigure", *_READ)
@@ -37,12 +39,12 @@ def later(function: Callable[..., object], *values: Any) -> None:
     Meant for output: for `print`, `logging`, progress bars and summary writers. `values` are tensors, and lists, tuples
     and dictionaries of such; the function is given copies on the host, detached, of what they hold now. Numbers,
     strings and the like come as defaults of its parameters, `lambda loss, step=step: print(step, loss.item())`; lists,
-    tuples, dictionaries and arrays among them are copied. Functions are called in the order of the calls of `later`, at
-    most 32 calls behind, all of them before anything else is written to `sys.stdout`, `sys.stderr`, a log, or the bar
-    or writer that one of them uses, and before one of these streams is read or a log changed; before a process is
-    started or forked, before an exception ends the program, and at exit; not where `os._exit` or a signal ends it.
-    `sys.stdout`, `sys.stderr` and the time of log records are those of the call of `later`. What a function raises is
-    raised where it runs.
+    tuples, dictionaries and arrays among them are copied. Further calls of `later`, ten times a second, call the
+    functions whose values have arrived, in the order of their own calls and at most 32 calls behind. All are called
+    before anything else is written to `sys.stdout`, `sys.stderr`, a log, or the bar or writer that one of them uses,
+    and before one of these streams is read or a log changed; before a process is started or forked, before an exception
+    ends the program, and at exit; not where `os._exit` or a signal ends it. `sys.stdout`, `sys.stderr` and the time of
+    log records are those of the call of `later`. What a function raises is raised where it runs.
 
     The function is called at once, behind all that are outstanding, where no value is on a device, where one is of a
     type that may change and isn't known here, where a stream or the handler of a log is of another class than Python's,
@@ -59,26 +61,16 @@ class _Unknown(Exception):
     """A value that may change, and can't be copied."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Report:
-    """A call to be made when the `copies` have arrived, as if it were made at `time`, with these streams."""
+    """A call to be made when the `copies` have arrived, as if `caller` made it at `time`, with these streams."""
 
     function: Callable[..., object]
-    values: tuple[Any, ...] = ()
-    copies: list[torch.cuda.Event] = field(default_factory=list)
-    time: float = field(default_factory=time.time)
-    streams: tuple[Any, Any] = field(default_factory=lambda: (sys.stdout, sys.stderr))
-
-    def take(self, values: tuple[Any, ...]) -> None:
-        devices = set[torch.device]()
-        self.values = tuple([_snapshot(each, devices) for each in values])
-        defaults = getattr(self.function, "__defaults__", None) or ()
-        kept = tuple([_snapshot(each, None) for each in defaults])
-        if any(one is not other for one, other in zip(defaults, kept, strict=True)):
-            made = self.function
-            assert isinstance(made, FunctionType)  # which have defaults
-            self.function = FunctionType(made.__code__, made.__globals__, made.__name__, kept, made.__closure__)
-        self.copies = [_recorded(device) for device in devices]
+    caller: str
+    values: tuple[Any, ...]
+    copies: list[torch.Event]
+    time: float
+    streams: tuple[Any, Any]
 
     def run(self) -> None:
         streams, make = (sys.stdout, sys.stderr), logging.getLogRecordFactory()
@@ -92,7 +84,7 @@ class _Report:
         sys.stdout, sys.stderr = self.streams
         logging.setLogRecordFactory(signed)
         try:
-            self.function(*self.values)
+            _named(self.function, self.caller)(*self.values)
         finally:
             sys.stdout, sys.stderr = streams
             logging.setLogRecordFactory(make)
@@ -104,27 +96,41 @@ class _Reports:
     def __init__(self) -> None:
         self._queue = deque[_Report]()
         self._running: _Report | None = None
-        self._thread = threading.main_thread()
+        self._thread = threading.main_thread().ident
+        self._looked = 0.0  # seconds by the clock, at what has arrived
         self._files = set[Path]()  # of logs
         self._writers: tuple[object, ...] = ()  # the streams and handlers of the last report
 
     def add(self, function: Callable[..., object], values: tuple[Any, ...]) -> None:
-        function = _named(function, sys._getframe(2).f_code.co_name)
+        caller = sys._getframe(2).f_code.co_name
         if self._running or not self._is_here() or torch._C._is_tracing():
-            function(*values)
-            return
-        report = _Report(function)
-        try:
-            report.take(values)
-            can_wait = bool(report.copies or self._queue) and self._watches(report)
-        except _Unknown:
-            can_wait = False
-        if can_wait:
-            self._queue.append(report)
-            self.flush(_MOST)
-        else:
+            _named(function, caller)(*values)
+        elif not self._takes(function, caller, values):
             self.flush()
-            function(*values)
+            _named(function, caller)(*values)
+        elif len(self._queue) > _MOST or self._queue[-1].time - self._looked >= _PACE:
+            self._looked = self._queue[-1].time
+            self.flush(_MOST)
+
+    def _takes(self, function: Callable[..., object], caller: str, values: tuple[Any, ...]) -> bool:
+        """Put a call off, if it can be: this is done in each step, so every microsecond counts."""
+        devices = set[torch.device]()
+        defaults = getattr(function, "__defaults__", None) or ()
+        try:
+            copies = tuple([_snapshot(each, devices) for each in values])
+            if not _PLAIN.issuperset(map(type, defaults)):
+                assert isinstance(function, FunctionType)  # which have defaults
+                defaults = tuple([_snapshot(each, None) for each in defaults])
+                function = FunctionType(
+                    function.__code__, function.__globals__, function.__name__, defaults, function.__closure__
+                )
+        except _Unknown:
+            return False
+        if not (devices or self._queue) or not self._watches(function, defaults):
+            return False
+        events = [_recorded(device) for device in devices]
+        self._queue.append(_Report(function, caller, copies, events, time.time(), (sys.stdout, sys.stderr)))
+        return True
 
     def flush(self, most: int = 0) -> None:
         """Run what has arrived, and wait for the oldest until no more than `most` are outstanding."""
@@ -145,7 +151,7 @@ class _Reports:
                 self._running = None
 
     def _is_here(self) -> bool:
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread
 
     def finish(self) -> None:
         try:
@@ -156,7 +162,7 @@ class _Reports:
 
     def drop(self) -> None:
         self._queue.clear()
-        self._thread = threading.main_thread()
+        self._thread = threading.main_thread().ident
 
     def before(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Report before other programs write anything, and before a log is read."""
@@ -168,13 +174,12 @@ class _Reports:
 
     # -- who writes where reports go
 
-    def _watches(self, report: _Report) -> bool:
-        """Can all that the report may write to be kept from being written to before it is?"""
-        defaults = getattr(report.function, "__defaults__", None) or ()
-        if not all(self._guards(each, _guarded(each)) for each in defaults):
+    def _watches(self, function: Callable[..., object], defaults: tuple[Any, ...]) -> bool:
+        """Can all that the function may write to be kept from being written to before it is?"""
+        if not all(self._guards(each, _guarded(each)) for each in defaults if type(each) not in _PLAIN):
             return False
-        handlers = tuple(_handlers(report.function))
-        streams = (*report.streams, *(getattr(each, "stream", None) for each in handlers))
+        handlers = _handlers(function)
+        streams = (sys.stdout, sys.stderr, *[getattr(each, "stream", None) for each in handlers])
         writers = (*streams, *handlers)
         is_same = len(writers) == len(self._writers) and all(map(is_, writers, self._writers))
         if not (is_same and all(map(_reports_first, writers))):
@@ -220,10 +225,15 @@ def _named(function: Callable[..., object], name: str) -> Callable[..., object]:
     """A lambda as the function of that `name` in which it was written, for logs and tracebacks."""
     if not isinstance(function, FunctionType) or function.__name__ != (lambda: None).__name__:
         return function
-    code = function.__code__.replace(co_name=name)
+    code = _named_code(function.__code__, name)
     named = FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
     named.__kwdefaults__ = function.__kwdefaults__
     return named
+
+
+@cache  # new code would run unspecialized in each step
+def _named_code(code: CodeType, name: str) -> CodeType:
+    return code.replace(co_name=name)
 
 
 def _snapshot(value: Any, devices: set[torch.device] | None) -> Any:
@@ -249,15 +259,12 @@ def _snapshot(value: Any, devices: set[torch.device] | None) -> Any:
 
 
 def _copied(tensor: Tensor, devices: set[torch.device]) -> Tensor:
-    tensor = tensor.detach()
-    if tensor.layout is not torch.strided:
-        raise _Unknown
-    if tensor.device.type == "cpu":
-        return tensor.clone()
-    if not tensor.is_cuda or torch.cuda.is_current_stream_capturing():
-        raise _Unknown
-    devices.add(tensor.device)
-    return tensor.to("cpu", non_blocking=True)  # into pinned memory
+    if tensor.is_cuda and tensor.layout is torch.strided and not torch.cuda.is_current_stream_capturing():
+        devices.add(tensor.device)
+        return tensor.detach().to("cpu", non_blocking=True)  # into pinned memory
+    if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+        return tensor.detach().clone()
+    raise _Unknown
 
 
 def _reports_first(writer: object) -> bool:
@@ -266,17 +273,21 @@ def _reports_first(writer: object) -> bool:
     return write is None or getattr(write, "reports_first", False)
 
 
-def _is_done(event: torch.cuda.Event) -> bool:
-    return bool(event.query())  # type: ignore[no-untyped-call]
+def _is_done(event: torch.Event) -> bool:
+    return event.query()
 
 
-def _recorded(device: torch.device) -> torch.cuda.Event:
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record(torch.cuda.current_stream(device))
+def _recorded(device: torch.device) -> torch.Event:
+    event = torch.Event(device)
+    if device.index == torch.cuda.current_device():
+        event.record()  # in that device's current stream, in half the time that asking for the stream takes
+    else:
+        event.record(torch.cuda.current_stream(device))
     return event
 
 
 def _guarded(value: object) -> tuple[str, ...]:
+    """The methods of a bar or a writer that show something."""
     for base in type(value).__mro__:
         package = base.__module__.partition(".")[0]
         if package == "tqdm":
@@ -286,14 +297,18 @@ def _guarded(value: object) -> tuple[str, ...]:
     return ()
 
 
-def _handlers(function: Callable[..., object]) -> Iterator[logging.Handler]:
-    names = function.__code__.co_names if isinstance(function, FunctionType) else ()
-    held = [function.__globals__.get(name) for name in names] if isinstance(function, FunctionType) else []
-    for each in (*held, *(getattr(function, "__defaults__", None) or ())):
+def _handlers(function: Callable[..., object]) -> tuple[logging.Handler, ...]:
+    """Those of the logs that the function names or is given."""
+    held = list(getattr(function, "__defaults__", None) or ())
+    if isinstance(function, FunctionType):
+        held += map(function.__globals__.get, function.__code__.co_names)
+    found = list[logging.Handler]()
+    for each in held:
         log = logging.root if each is logging else each
         while isinstance(log, logging.Logger):
-            yield from log.handlers
+            found += log.handlers
             log = log.parent if log.propagate else None
+    return tuple(found)
 
 
 def _is_known(handler: logging.Handler) -> bool:

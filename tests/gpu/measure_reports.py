@@ -1,6 +1,6 @@
 """Measures what deferred prints cost beside none at all: `python -m tests.gpu.measure_reports SCRIPT ARGS`.
 
-A copy of the script's folder beside it gets every fix, and is run with its deferred reports on and off by turns, 50 of
+A copy of the script's folder beside it gets every fix, and is run with its deferred reports on and off by turns, 10 of
 them each. One process holds both ways, as processes of the same program differ by more than what is looked for.
 """
 
@@ -20,7 +20,7 @@ import torch
 from perflint.runtime import reports
 from tests.gpu.measure_public import fixed
 
-WINDOW, WARM_UP, SECONDS = 50, 4, 40.0
+WINDOW, WARM_UP, SECONDS = 10, 20, 150.0
 
 
 class Turns:

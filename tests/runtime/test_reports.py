@@ -7,6 +7,7 @@ import io
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -78,6 +79,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     monkeypatch.setattr(reports, "_copied", made.copied)
     monkeypatch.setattr(reports, "_recorded", made.recorded)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(reports, "_PACE", 0.0)
     yield made
     flush()
 
@@ -106,6 +108,20 @@ def test_what_has_arrived_is_reported_by_the_next_call(device: Device) -> None:
         later(lambda loss, step=step: said.append(step), loss)
         device.events[0].is_done = True
     assert said == [0]
+
+
+def test_what_has_arrived_is_not_looked_at_in_each_of_many_calls(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, loss = list[int](), torch.zeros(())
+    monkeypatch.setattr(reports, "_PACE", 3600.0)
+    monkeypatch.setattr(reports._reports, "_looked", time.time())
+    for step in range(32):
+        later(lambda loss, step=step: said.append(step), loss)
+        device.events[-1].is_done = True
+    assert said == []
+    later(lambda loss, step=32: said.append(step), loss)
+    assert said == [*range(32)]
 
 
 def test_reports_wait_for_those_before_them(device: Device) -> None:
