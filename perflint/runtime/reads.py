@@ -57,20 +57,20 @@ class Reads:
         self._picked.append((_OF_CELL, cell))
 
     def thing(self, value: Any, *, has_dict: bool) -> None:
-        (self._open if has_dict else self._objects).append(_reference(value))
+        (self._open if has_dict else self._objects).append(reference(value))
 
     def slots(self, value: object, names: Iterable[str]) -> None:
-        self._picked.append((partial(_slots, tuple(names)), _reference(value)))
+        self._picked.append((partial(_slots, tuple(names)), reference(value)))
 
     def function(self, function: FunctionType) -> None:
-        self._functions.append(_reference(function))
+        self._functions.append(reference(function))
 
     def tensor(self, tensor: Tensor) -> None:
         """A tensor's memory, shape, strides and type, and whether it requires gradients."""
-        self._tensors.setdefault(id(tensor), _reference(tensor))
+        self._tensors.setdefault(id(tensor), reference(tensor))
 
     def memory(self, tensor: Tensor) -> None:
-        self._memory.append(_reference(tensor))
+        self._memory.append(reference(tensor))
 
     def computed(self, compute: Callable[[], Hashable]) -> None:
         """What has to be computed anew, as the values of a tensor on the host."""
@@ -114,7 +114,7 @@ class Glance:
         self._reads: Reads | None = reads
         found = {id(each): each for each in reads.found()}
         forget = partial(_forget, weakref.ref(self))
-        self._anchors = [_reference(each, forget) for each in found.values()]  # no identity is used again
+        self._anchors = [reference(each, forget) for each in found.values()]  # no identity is used again
         self._seen = reads.snapshot()
 
     def holds(self) -> bool:
@@ -132,7 +132,7 @@ def _forget(glance: weakref.ref[Glance], _: object) -> None:
         found.forget()
 
 
-def _reference(value: T, drop: Callable[[Any], None] | None = None) -> Callable[[], T | None]:
+def reference(value: T, drop: Callable[[Any], None] | None = None) -> Callable[[], T | None]:
     """Gives an object that is held weakly where that can be; `drop` is called when it dies."""
     try:
         return weakref.ref(value, drop)

@@ -15,6 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 
+from perflint.runtime.reads import reference
 from perflint.runtime.refusal import CannotCapture, Facts, Unsettled, inside, observe
 from perflint.runtime.scope import Scope
 from perflint.runtime.walk import Key, Walk
@@ -37,16 +38,9 @@ class Record:
         self.capture: Any = None
         self.anchors: list[object] = []
 
-    def hold(self, objects: Iterable[object], drop: Callable[[], None]) -> None:
+    def hold(self, objects: Iterable[object], drop: Callable[[object], None]) -> None:
         """Keep the identities in the key from being used again: `drop` is called when one of the objects dies."""
-        self.anchors += [_anchor(value, drop) for value in objects]
-
-
-def _anchor(value: object, drop: Callable[[], None]) -> object:
-    try:
-        return weakref.ref(value, lambda _: drop())
-    except TypeError:
-        return value
+        self.anchors += [reference(value, drop) for value in objects]
 
 
 class Records:
@@ -101,7 +95,7 @@ class Records:
         record = Record(key, facts, notes)
         records = weakref.ref(self)
 
-        def drop() -> None:
+        def drop(_: object) -> None:
             if (still := records()) is not None:
                 still._records.pop(key, None)
 
