@@ -59,11 +59,12 @@ def document(result: RunResult, rules: Iterable[Rule]) -> dict[str, Any]:
             {"id": INTERNAL, "shortDescription": {"text": "A defect of perflint, or of a rule, met in a file."}},
         ],
     }
+    problems = [_notification(file, file.problem) for file in result.files if file.problem]
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "newlineSequences": ["\r\n", "\n", "\r"],
-        "invocations": [_invocation(result)],
+        "invocations": [{"executionSuccessful": not problems, "toolExecutionNotifications": problems}],
         "results": [_result(diagnostic, index) for diagnostic in result.diagnostics],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -84,11 +85,6 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _invocation(result: RunResult) -> dict[str, Any]:
-    problems = [_notification(file, file.problem) for file in result.files if file.problem]
-    return {"executionSuccessful": not problems, "toolExecutionNotifications": problems}
-
-
 def _notification(file: FileResult, problem: Problem) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": {"uri": uri(file.path)}}
     if problem.line:
@@ -103,23 +99,19 @@ def _notification(file: FileResult, problem: Problem) -> dict[str, Any]:
 
 def _result(diagnostic: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
     known = {"ruleIndex": index[diagnostic.rule]} if diagnostic.rule in index else {}
-    fixes = [_fix(fix, diagnostic.path) for fix in diagnostic.fixes] if diagnostic.start.cell is None else []
+    start, end = diagnostic.start, diagnostic.end
+    fixes = [_fix(fix, diagnostic.path) for fix in diagnostic.fixes] if start.cell is None else []
     return {
         "ruleId": diagnostic.rule,
         **known,
         "level": _LEVEL[diagnostic.severity],
         "message": {"text": _plain(in_cell(diagnostic) + with_notes(diagnostic))},
-        "locations": [_location(diagnostic)],
+        "locations": [_place(diagnostic.path, start.cell, _region(start, end))],
         **({"relatedLocations": [_hot_by(diagnostic)]} if diagnostic.hot_by is not None else {}),
         "partialFingerprints": {"perflint/v1": diagnostic.fingerprint},
         **({"fixes": fixes} if fixes else {}),
         "properties": {"kind": diagnostic.kind, "blocked": diagnostic.blocked},
     }
-
-
-def _location(diagnostic: Diagnostic) -> dict[str, Any]:
-    start, end = diagnostic.start, diagnostic.end
-    return _place(diagnostic.path, start.cell, _region(start, end))
 
 
 def _hot_by(diagnostic: Diagnostic) -> dict[str, Any]:
@@ -146,16 +138,14 @@ def _region(start: Position, end: Position) -> dict[str, int]:
 
 
 def _fix(fix: PlacedFix, path: str) -> dict[str, Any]:
-    change = {"artifactLocation": {"uri": uri(path)}, "replacements": [_replacement(edit) for edit in fix.edits]}
+    replacements = [
+        {"deletedRegion": _region(edit.start, edit.end), "insertedContent": {"text": edit.text}} for edit in fix.edits
+    ]
     return {
         "description": {"text": f"{fix.title} ({fix.safety})"},
-        "artifactChanges": [change],
+        "artifactChanges": [{"artifactLocation": {"uri": uri(path)}, "replacements": replacements}],
         "properties": {"safety": str(fix.safety), "requires": fix.requires, "assumes": fix.assumes},
     }
-
-
-def _replacement(edit: PlacedEdit) -> dict[str, Any]:
-    return {"deletedRegion": _region(edit.start, edit.end), "insertedContent": {"text": edit.text}}
 
 
 def _plain(text: str) -> str:

@@ -132,7 +132,7 @@ class Examination(Planned):
         if raced.outcome in (Outcome.SLOWER, Outcome.LEVEL):
             return raced
         self._known = raced.having(replace(fix, kept=False, reason=NO_TIME) for fix in settled.won)
-        self._take_all_time()
+        self._budget, self._course = self._whole, self._course.until(self._whole)
         patched = self._patched(settled.patch)
         self._keys = {fix.name: keys[fix.name] for fix in settled.patch}
         run = self._recorded(patched)

@@ -147,9 +147,6 @@ class Planned:
         enough = of_two if self._is_tight else max(of_two, Share.PROOF * self._whole.left)
         return max(0.0, enough - (self._whole.left - self._budget.left))
 
-    def _take_all_time(self) -> None:
-        self._budget, self._course = self._whole, self._course.until(self._whole)
-
     @cached_property
     def _is_tight(self) -> bool:
         return self._schedule.is_tight(self._budget.left)

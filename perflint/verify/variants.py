@@ -88,7 +88,7 @@ class Variants:
         project = replace(project, settings=self._settings)
         self.whole: Plan = plan_for(project).plan
         discovery = project.discover()
-        self._paths = tuple(map(str, discovery.files))
+        self.paths = tuple(map(str, discovery.files))
         checked = check_files(discovery, self._settings)
         self._contexts = {os.path.realpath(name): context for name, context in checked.contexts.items()}
         self._found = {os.path.realpath(file.path): file.diagnostics for file in checked.files if file.diagnostics}
@@ -138,10 +138,6 @@ class Variants:
         made = copy(self)
         made.fixes, made.shortened, made._patches = tuple(key for key in self.fixes if key in keys), shortened, {}
         return made
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return self._paths
 
     def tuning(self) -> Variant | None:
         return Variant("tuned", self.whole._replace(files={}, tunes=True)) if self.whole.loaders else None
