@@ -15,7 +15,7 @@ from perflint.engine.results import Diagnostic, RunResult, figure
 from perflint.engine.rule import Severity
 from perflint.profile.result import Code, LineCost, Profile
 from perflint.profile.roofline import Regime
-from perflint.report.places import Style, printable
+from perflint.report.text import Style, printable
 
 _BAR = 12  # cells
 _LINES, _FINDINGS, _COSTS = 5, 4, 3  # that are shown

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from perflint import __version__
 from perflint.documents.disk import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
 from perflint.report.pages import summary
-from perflint.report.places import (
-    INTERNAL,
-    UNREADABLE,
-    Style,
-    code_of,
-    entries,
-    in_cell,
-    posix,
-    printable,
-    uri,
-    with_notes,
-    within,
-)
+from perflint.report.text import Style, printable, with_notes, within
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -35,8 +26,45 @@ if TYPE_CHECKING:
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 HOME = "https://pypi.org/project/perflint-torch/"
+UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
+INTERNAL = "internal-error"  # likewise, where that is our fault
 _MOST = 1024  # characters of a description that GitHub takes
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
+
+
+def code_of(problem: Problem) -> str:
+    return UNREADABLE if problem.traceback is None else INTERNAL
+
+
+def entries(result: RunResult) -> Iterator[Diagnostic]:
+    """The findings by path and place, with an error before those of a file that could not be checked."""
+    for file in result.files:
+        if file.problem:
+            start = Position(None, 0, file.problem.line or 1, 1)
+            said = (code_of(file.problem), "problem", Severity.ERROR, file.problem.message)
+            yield Diagnostic(file.path, *said, start, start, (), "", (), start.line, "")
+        yield from file.diagnostics
+
+
+def posix(path: str) -> str:
+    return path.replace(os.sep, "/")
+
+
+def uri(path: str) -> str:
+    """`path` as a URI reference: relative where it is, its own bytes percent-encoded."""
+    try:
+        quoted = quote(posix(path), errors="surrogateescape")
+    except UnicodeEncodeError:  # a name that only Windows allows
+        quoted = quote(posix(path), errors="surrogatepass")
+    if Path(path).is_absolute():
+        return f"file://{'' if quoted.startswith('/') else '/'}{quoted}"
+    return quoted
+
+
+def in_cell(diagnostic: Diagnostic) -> str:
+    """What to put before a message where a format knows lines of files only: lines of a cell would mislead there."""
+    start = diagnostic.start
+    return "" if start.cell is None else f"cell {start.cell}, line {start.line}: "
 
 
 def as_sarif(result: RunResult, style: Style) -> str:

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from perflint.engine import count
-from perflint.report.places import printable
+from perflint.report.text import printable
 from perflint.verify import statistics, summary
 from perflint.verify.agent.timeline import DEVICE, LANES, Timeline
 from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Estimate, Outcome
