@@ -18,9 +18,9 @@ from perflint.runtime import optimizers as optim
 from perflint.runtime import ranks
 from perflint.runtime.checks import Checks
 from perflint.runtime.probe import host_rng
-from perflint.runtime.reads import Glance
-from perflint.runtime.refusal import CannotCapture, Rehearsal, Unsettled, device_refusal, inside
+from perflint.runtime.records import CannotCapture, Rehearsal, Unsettled, device_refusal, inside
 from perflint.runtime.replay import flatten, side_stream
+from perflint.runtime.scope import Glance
 from perflint.runtime.training import tape
 from perflint.runtime.walk import Arguments, Key, Walk
 
