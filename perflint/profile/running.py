@@ -25,7 +25,7 @@ from perflint.profile.partition import Division, Host, Place, divide
 from perflint.profile.record import AGENT, STEPS, Fetches, Node, Orders, Record
 from perflint.profile.result import Fact, LineCost, Profile, Rank
 from perflint.profile.roofline import Regime, roofline
-from perflint.shim.counts import tallied
+from perflint.shim.hooks import tallied
 from perflint.shim.plan import Plan
 from perflint.shim.session import ALSO
 from perflint.verify import forks, processes

@@ -24,10 +24,10 @@ from perflint.project import patch
 from perflint.project.files import RulesByFile
 from perflint.project.run import check_files
 from perflint.shim.compiling import functions
-from perflint.shim.counts import change
-from perflint.shim.loaders import LOADERS
+from perflint.shim.hooks import change
 from perflint.shim.plan import PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
+from perflint.shim.session import LOADERS
 from perflint.shim.settings import COMPILING, KNOWN
 from perflint.syntax.walk import reachable
 from perflint.verify.messages import SHORT, Loop, Variant
