@@ -12,7 +12,7 @@ import pytest
 from perflint.cli.session import fix_report
 from perflint.documents.disk import Position
 from perflint.project.patch import Patch, Unfixed
-from perflint.report.places import Style
+from perflint.report.text import Style
 from tests.call_rules import Project, project
 
 __all__ = ["project"]

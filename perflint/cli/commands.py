@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perflint.documents.disk import Problem
     from perflint.engine.results import RunResult
     from perflint.project.patch import Patch
-    from perflint.report.places import Style
+    from perflint.report.text import Style
 
 CLEAN, FOUND, FAILED = 0, 1, 2
 INTERRUPTED = 130  # what shells say of a command that Ctrl-C ended
@@ -297,7 +297,7 @@ def _add_ignores(result: RunResult, session: Session) -> int:
 
 
 def _tell_problems(result: RunResult) -> int:
-    from perflint.report.places import problem_place
+    from perflint.report.text import problem_place
 
     for file in result.problems:
         fail(f"{problem_place(file)}: {file.problem.message if file.problem else ''}")
@@ -334,7 +334,7 @@ def _tell_defects(problems: Iterable[Problem | None]) -> None:
 
 
 def _style(typed: dict[str, Any], notes: tuple[str, ...] = (), *, err: bool = False, to_file: bool = False) -> Style:
-    from perflint.report.places import Style
+    from perflint.report.text import Style
 
     color = not to_file and console.wants_color(typed["color"], err=err)
     return Style(color, None if to_file else console.width(), typed["quiet"], typed["verbose"], notes)

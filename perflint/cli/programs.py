@@ -147,7 +147,7 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
     from perflint.cli.sessions import ProfileSession
     from perflint.profile.summary import summary
     from perflint.project.stored import as_json
-    from perflint.report.places import Style
+    from perflint.report.text import Style
 
     def tell(line: str) -> None:
         if not typed["quiet"]:
@@ -242,7 +242,7 @@ def _examined(
     begin = time.monotonic()  # what is imported here takes its time as well
     from perflint.cli.sessions import VerifySession
     from perflint.engine.rule import Safety
-    from perflint.report.places import Style
+    from perflint.report.text import Style
     from perflint.verify.statistics import Outcome
     from perflint.verify.summary import spent, summary
 

@@ -28,7 +28,7 @@ from perflint.project.files import Discovery, RulesByFile, discover, forced_out,
 from perflint.project.run import check_files
 from perflint.project.settings import Resolved, Settings, files_above, load, reasons_off
 from perflint.project.stored import VERDICTS, nearest
-from perflint.report.places import Style, outline, place, printable
+from perflint.report.text import Style, outline, place, printable
 
 if TYPE_CHECKING:
     from perflint.project.patch import Patch

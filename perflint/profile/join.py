@@ -29,8 +29,7 @@ from perflint.profile.record import (
     waited,
 )
 from perflint.shim import hooks
-from perflint.shim.counts import Tally
-from perflint.shim.hooks import AfterImport, Finder, replace
+from perflint.shim.hooks import AfterImport, Finder, Tally, replace
 from perflint.shim.session import RUN
 from perflint.verify.agent.journal import journaled
 from perflint.verify.agent.steps import GRAPHED, Steps, keep_sockets, platform_of, synchronize

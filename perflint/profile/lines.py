@@ -35,16 +35,11 @@ class Users:
     """Tells the user's files from libraries: those that lie in none of the folders `libraries`."""
 
     def __init__(self, libraries: tuple[str, ...]) -> None:
-        self._libraries = libraries
-        self._known: dict[str, bool] = {}
+        self._is_users = functools.cache(lambda name: not name.startswith((*libraries, "<")))
 
     def owns(self, code: CodeType) -> bool:
         """Whether a code object comes from a file of the user's."""
-        name = code.co_filename
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = self._is_users(name)
-        return known
+        return self._is_users(code.co_filename)
 
     def files(self) -> list[str]:
         modules = [each for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
@@ -61,9 +56,6 @@ class Users:
             if self.owns(frame.f_code):
                 yield frame
             frame = frame.f_back
-
-    def _is_users(self, name: str) -> bool:
-        return not name.startswith((*self._libraries, "<"))
 
 
 class Lines:
@@ -133,15 +125,12 @@ class Lines:
         self._tool = free[0]
         _MONITORING.use_tool_id(self._tool, "perflint")
         events = _MONITORING.events
-        calls = (
-            (events.PY_START, self._started),
-            (events.PY_RESUME, self._started),
-            (events.LINE, self._line),
-            (events.PY_RETURN, self._returned),
-            (events.PY_YIELD, self._returned),
-            (events.PY_UNWIND, self._returned),
-        )
-        for event, call in calls:
+        calls = {
+            **dict.fromkeys((events.PY_START, events.PY_RESUME), self._started),
+            **dict.fromkeys((events.PY_RETURN, events.PY_YIELD, events.PY_UNWIND), self._returned),
+            events.LINE: self._line,
+        }
+        for event, call in calls.items():
             _MONITORING.register_callback(self._tool, event, call)
         _MONITORING.restart_events()
         for each in self.frames:

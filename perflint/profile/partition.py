@@ -13,7 +13,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from perflint.profile.record import TIMED, TRACED, Owned, Record, Span, Window, innermost, mean, usual, waited
 from perflint.profile.roofline import Regime, of_operation, of_work
@@ -48,6 +48,9 @@ class _Busy(NamedTuple):
     end: int
     regime: Regime
     moment: int
+
+
+_Timed = TypeVar("_Timed", Owned, Span, _Busy)
 
 
 @dataclass(frozen=True)
@@ -166,14 +169,15 @@ def _swept(record: Record, host: Host, windows: Sequence[tuple[int, int]]) -> tu
     collectives = sorted(span for span in record.ops if of_operation(span.name) is Regime.COMMUNICATION)
     for first, last in windows:
         now = first
-        for begin, end, work in _between(segments, first, last):
-            if begin > now:
-                if record.is_gpu and begun.get(begin, begin) < now:  # the device itself took so long
-                    busy[work.regime, host.node(work.moment), host.owner(work.moment)] += begin - now
+        for work in _within(segments, first, last):
+            key = work.regime, host.node(work.moment), host.owner(work.moment)
+            if work.begin > now:
+                if record.is_gpu and begun.get(work.begin, work.begin) < now:  # the device itself took so long
+                    busy[key] += work.begin - now
                 else:
-                    _idle(idle, host, reads, collectives, now, begin)
-            busy[work.regime, host.node(work.moment), host.owner(work.moment)] += end - begin
-            now = end
+                    _idle(idle, host, reads, collectives, now, work.begin)
+            busy[key] += work.end - work.begin
+            now = work.end
         if now < last:
             _idle(idle, host, reads, collectives, now, last)
     return busy, idle
@@ -190,10 +194,11 @@ def _work(record: Record, host: Host) -> list[_Busy]:
         for begin, end, span in innermost(record.ops)
         if of_operation(span.name) in (Regime.COMPUTE, Regime.MEMORY)
     ]
-    return [each for each in found if not _overlapping(host.fetches, each.begin, each.begin + 1)]
+    return [each for each in found if not _within(host.fetches, each.begin, each.begin + 1)]
 
 
-def _segments(works: Iterable[_Busy]) -> Iterator[tuple[int, int, _Busy]]:
+def _segments(works: Iterable[_Busy]) -> Iterator[_Busy]:
+    """The work that counts at each moment, where several overlap."""
     pending = deque(sorted(works))
     active: list[tuple[int, int, _Busy]] = []
     now = 0
@@ -209,23 +214,14 @@ def _segments(works: Iterable[_Busy]) -> Iterator[tuple[int, int, _Busy]]:
         if active:
             until = min(active[0][2].end, pending[0].begin if pending else active[0][2].end)
             if until > now:
-                yield now, until, active[0][2]
+                yield active[0][2]._replace(begin=now, end=until)
             now = until
-
-
-def _between(segments: Sequence[tuple[int, int, _Busy]], first: int, last: int) -> Iterator[tuple[int, int, _Busy]]:
-    place = max(bisect_right(segments, first, key=lambda each: each[0]) - 1, 0)
-    while place < len(segments) and segments[place][0] < last:
-        begin, end, work = segments[place]
-        if end > first:
-            yield max(begin, first), min(end, last), work
-        place += 1
 
 
 class _Reads:
     """The calls that waited for a busy device, and by how much the host could be ahead without them."""
 
-    def __init__(self, record: Record, segments: Sequence[tuple[int, int, _Busy]]) -> None:
+    def __init__(self, record: Record, segments: Sequence[_Busy]) -> None:
         threads = {call.thread for call in record.calls}
         self.calls = sorted(
             call
@@ -236,14 +232,11 @@ class _Reads:
         self._next = 0
         self._credits: deque[tuple[int, int]] = deque()  # nanoseconds, and when the call began
 
-    def within(self, begin: int, end: int) -> list[tuple[int, int]]:
-        return _overlapping(self.calls, begin, end)
-
     def charged(self, moment: int, nanoseconds: int) -> Iterator[tuple[int, int]]:
         """What of some idling at a moment would not have been without calls before: nanoseconds, and their moments."""
         while self._next < len(self.calls) and self.calls[self._next].end <= moment:
             call = self.calls[self._next]
-            waited = sum(end - begin for begin, end, _ in _between(self._segments, call.begin, call.end))
+            waited = sum(each.end - each.begin for each in _within(self._segments, call.begin, call.end))
             if waited:
                 self._credits.append((waited, call.begin))
             self._next += 1
@@ -270,23 +263,24 @@ def _idle(idle: _Sums, host: Host, reads: _Reads, collectives: Sequence[Span], b
 def _doing(
     host: Host, reads: _Reads, collectives: Sequence[Span], begin: int, end: int
 ) -> Iterator[tuple[int, int, Regime]]:
-    groups = (
-        (Regime.INPUT, _overlapping(host.fetches, begin, end)),
-        (Regime.READS, reads.within(begin, end)),
-        (Regime.COMMUNICATION, _overlapping(collectives, begin, end)),
-    )
-    parts = [part for _, parts in groups for part in parts]
-    edges = sorted({begin, end, *(edge for part in parts for edge in part if begin < edge < end)})
+    parts: list[tuple[Regime, Owned | Span]] = [
+        *((Regime.INPUT, each) for each in _within(host.fetches, begin, end)),
+        *((Regime.READS, each) for each in _within(reads.calls, begin, end)),
+        *((Regime.COMMUNICATION, each) for each in _within(collectives, begin, end)),
+    ]
+    edges = sorted({begin, end, *(edge for _, part in parts for edge in (part.begin, part.end))})
     for first, last in pairwise(edges):
-        held = (regime for regime, parts in groups if any(low <= first and last <= high for low, high in parts))
+        held = (regime for regime, part in parts if part.begin <= first and last <= part.end)
         yield first, last, next(held, Regime.OVERHEAD)
 
 
-def _overlapping(spans: Sequence[Owned | Span], begin: int, end: int) -> list[tuple[int, int]]:
+def _within(spans: Sequence[_Timed], begin: int, end: int) -> list[_Timed]:
+    """The parts of spans, which are in order, that lie between two moments."""
     place = max(bisect_right(spans, begin, key=lambda each: each.begin) - 1, 0)
     found = []
     while place < len(spans) and spans[place].begin < end:
-        if spans[place].end > begin:
-            found.append((max(spans[place].begin, begin), min(spans[place].end, end)))
+        span = spans[place]
+        if span.end > begin:
+            found.append(span._replace(begin=max(span.begin, begin), end=min(span.end, end)))
         place += 1
     return found

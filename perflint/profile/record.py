@@ -275,21 +275,12 @@ def innermost(ops: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
 
 
 def _key(op: Any) -> _Key:
-    shapes = tuple(tuple(each)[:_SHOWN] if isinstance(each, list) and _is_flat(each) else () for each in op.shapes())
-    given = tuple(tuple(each) if isinstance(each, list) else each for each in op.concrete_inputs())
-    return op.name(), shapes, tuple(op.dtypes()), given if _is_hashable(given) else ()
+    shapes = (each if isinstance(each, list) and all(isinstance(n, int) for n in each) else () for each in op.shapes())
+    return op.name(), tuple(tuple(each)[:_SHOWN] for each in shapes), tuple(op.dtypes()), _frozen(op.concrete_inputs())
 
 
-def _is_flat(shape: list[Any]) -> bool:
-    return all(isinstance(each, int) for each in shape)
-
-
-def _is_hashable(value: object) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _span(event: Any, lag: int = 0) -> Span:

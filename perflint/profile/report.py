@@ -28,15 +28,19 @@ _TERA = 1e12
 
 
 def shares(profile: Profile) -> Markup:
-    axis = Axis(0.0, 1.0)
-    parts, begin = [], 0.0
-    for regime in Regime:
-        share = profile.shares.get(regime.value, 0.0)
-        tip = element("title", f"{regime.value}: {100 * share:.1f} %, {figure(profile.ms(regime.value))} ms")
-        parts.append(axis.bar(begin, begin + share, 0, _SHARES, look(regime.value), tip))
-        begin += share
-    said = ", ".join(f"{regime.value} {100 * profile.shares.get(regime.value, 0.0):.1f} %" for regime in Regime)
-    return drawing(f"Shares of a step: {said}", _SHARES, parts)
+    said = {name: f"{100 * share:.1f} %" for name, share in profile.shares.items()}
+    tips = {name: f"{each}, {figure(profile.ms(name))} ms" for name, each in said.items()}
+    parts = _stacked(profile.shares, tips, Axis(0.0, 1.0), _SHARES)
+    return drawing(f"Shares of a step: {', '.join(f'{name} {each}' for name, each in said.items())}", _SHARES, parts)
+
+
+def _stacked(values: Mapping[str, float], tips: Mapping[str, str], axis: Axis, height: float) -> Iterator[Markup]:
+    begin = 0.0
+    for name in (each.value for each in Regime):
+        if (value := values.get(name, 0.0)) > 0:
+            tip = element("title", f"{name}: {tips[name]}")
+            yield axis.bar(begin, begin + value, 0, height, look(name), tip)
+            begin += value
 
 
 def look(regime: str) -> str:
@@ -47,14 +51,8 @@ def _bars(lines: Sequence[LineCost]) -> Callable[[LineCost], Markup]:
     axis = Axis(0.0, max((each.own_ms for each in lines), default=0.0) or 1.0)
 
     def draw(line: LineCost) -> Markup:
-        parts, begin = [], 0.0
-        for regime in Regime:
-            ms = line.own.get(regime.value, 0.0)
-            if ms > 0:
-                tip = element("title", f"{regime.value}: {figure(ms)} ms")
-                parts.append(axis.bar(begin, begin + ms, 0, _BAR, look(regime.value), tip))
-            begin += ms
-        return drawing(f"{figure(line.own_ms)} ms", _BAR, parts)
+        tips = {name: f"{figure(ms)} ms" for name, ms in line.own.items()}
+        return drawing(f"{figure(line.own_ms)} ms", _BAR, _stacked(line.own, tips, axis, _BAR))
 
     return draw
 

@@ -25,7 +25,7 @@ from perflint.profile.partition import Division, Host, Place, divide
 from perflint.profile.record import AGENT, STEPS, Fetches, Node, Orders, Record
 from perflint.profile.result import Fact, LineCost, Profile, Rank
 from perflint.profile.roofline import Regime, roofline
-from perflint.shim.counts import tallied
+from perflint.shim.hooks import tallied
 from perflint.shim.plan import Plan
 from perflint.shim.session import ALSO
 from perflint.verify import forks, processes
@@ -164,7 +164,7 @@ def profile_of(program: str, records: Sequence[Record], workers: Sequence[Fetche
         lines,
         made,
         roofline(record),
-        dict(_digests(_paths(record, lines, made))),
+        _digests(record, (*lines, *made)),
         len(workers),
         statistics.median(batches) * 1e3 if batches else 0.0,
         worker_lines(workers),
@@ -196,14 +196,10 @@ def _notes(record: Record, division: Division) -> Iterator[str]:
         yield f"{missing} of {len(launched)} kernels are missing in the trace: work is underrated"
 
 
-def _paths(record: Record, lines: Iterable[LineCost], made: Iterable[LineCost]) -> set[str]:
-    return {each.path for each in lines} | {each.path for each in made} | {path for path, _, _ in record.facts}
-
-
-def _digests(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for path in sorted(paths):
-        if os.path.isfile(path):  # noqa: PTH113  # code may have names that are no paths
-            yield path, digest(Path(path).read_bytes())
+def _digests(record: Record, lines: Iterable[LineCost]) -> dict[str, str]:
+    paths = {each.path for each in lines} | {path for path, _, _ in record.facts}
+    files = filter(os.path.isfile, sorted(paths))  # code may have names that are no paths
+    return {path: digest(Path(path).read_bytes()) for path in files}
 
 
 class _Costs(dict[Place, LineCost]):

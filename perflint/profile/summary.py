@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from textwrap import wrap
 
 from perflint.documents.lines import at_line
 from perflint.engine import count
@@ -14,7 +15,7 @@ from perflint.engine.results import Diagnostic, RunResult, figure
 from perflint.engine.rule import Severity
 from perflint.profile.result import Code, LineCost, Profile
 from perflint.profile.roofline import Regime
-from perflint.report.places import Style, printable
+from perflint.report.text import Style, printable
 
 _BAR = 12  # cells
 _LINES, _FINDINGS, _COSTS = 5, 4, 3  # that are shown
@@ -186,7 +187,8 @@ def _cut(line: str, width: int, style: Style) -> str:
 
 def _summary(report: Report, style: Style) -> Iterator[str]:
     profile = report.profile
-    yield from _wrapped(printable(report.sentence), style)
+    for line in wrap(printable(report.sentence), min(style.width or _WIDTH, 120)):
+        yield style.paint("bold", line)
     yield f"{printable(profile.device)}; {count(profile.steps, 'step')} ({profile.unit}), {_slowdown(profile)}"
     if not profile.is_gpu:
         yield "No GPU is in use: this is where the time of the CPU goes."
@@ -202,9 +204,9 @@ def _summary(report: Report, style: Style) -> Iterator[str]:
     yield ""
     work = " launches   GPU ms " if profile.is_gpu else ""
     yield style.paint("bold", f"ms a step {work} host ms  line")
-    for line in [each for each in profile.lines if each.own_ms >= 0.01 * profile.step_ms][:_LINES]:
-        work = f"{line.launches:>9.0f} {figure(line.device_ms):>8} " if profile.is_gpu else ""
-        yield f"{figure(line.own_ms):>9} {work}{figure(line.host_ms):>8}  {printable(place(line))} in {line.function}"
+    for each in [each for each in profile.lines if each.own_ms >= 0.01 * profile.step_ms][:_LINES]:
+        work = f"{each.launches:>9.0f} {figure(each.device_ms):>8} " if profile.is_gpu else ""
+        yield f"{figure(each.own_ms):>9} {work}{figure(each.host_ms):>8}  {printable(place(each))} in {each.function}"
     yield from _worker_lines(profile)
     yield from _findings(report, style)
     yield style.paint("bold", f"First: {printable(report.first.command)}")
@@ -214,13 +216,6 @@ def _summary(report: Report, style: Style) -> Iterator[str]:
 def _slowdown(profile: Profile) -> str:
     percent = 100 * (profile.slowdown - 1)
     return f"{percent:.0f} % slower while traced, and scaled" if percent >= 1 else "not slowed by the trace"
-
-
-def _wrapped(text: str, style: Style) -> Iterator[str]:
-    from textwrap import wrap
-
-    for line in wrap(text, min(style.width or _WIDTH, 120)):
-        yield style.paint("bold", line)
 
 
 def _worker_lines(profile: Profile) -> Iterator[str]:

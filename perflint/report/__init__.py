@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perflint.engine.results import RunResult
-    from perflint.report.places import Style
+    from perflint.report.text import Style
 
 _RENDERERS = {
     "full": ("text", "full"),

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from perflint import __version__
 from perflint.documents.disk import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
 from perflint.report.pages import summary
-from perflint.report.places import (
-    INTERNAL,
-    UNREADABLE,
-    Style,
-    code_of,
-    entries,
-    in_cell,
-    posix,
-    printable,
-    uri,
-    with_notes,
-    within,
-)
+from perflint.report.text import Style, printable, with_notes, within
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -35,8 +26,45 @@ if TYPE_CHECKING:
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 HOME = "https://pypi.org/project/perflint-torch/"
+UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
+INTERNAL = "internal-error"  # likewise, where that is our fault
 _MOST = 1024  # characters of a description that GitHub takes
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
+
+
+def code_of(problem: Problem) -> str:
+    return UNREADABLE if problem.traceback is None else INTERNAL
+
+
+def entries(result: RunResult) -> Iterator[Diagnostic]:
+    """The findings by path and place, with an error before those of a file that could not be checked."""
+    for file in result.files:
+        if file.problem:
+            start = Position(None, 0, file.problem.line or 1, 1)
+            said = (code_of(file.problem), "problem", Severity.ERROR, file.problem.message)
+            yield Diagnostic(file.path, *said, start, start, (), "", (), start.line, "")
+        yield from file.diagnostics
+
+
+def posix(path: str) -> str:
+    return path.replace(os.sep, "/")
+
+
+def uri(path: str) -> str:
+    """`path` as a URI reference: relative where it is, its own bytes percent-encoded."""
+    try:
+        quoted = quote(posix(path), errors="surrogateescape")
+    except UnicodeEncodeError:  # a name that only Windows allows
+        quoted = quote(posix(path), errors="surrogatepass")
+    if Path(path).is_absolute():
+        return f"file://{'' if quoted.startswith('/') else '/'}{quoted}"
+    return quoted
+
+
+def in_cell(diagnostic: Diagnostic) -> str:
+    """What to put before a message where a format knows lines of files only: lines of a cell would mislead there."""
+    start = diagnostic.start
+    return "" if start.cell is None else f"cell {start.cell}, line {start.line}: "
 
 
 def as_sarif(result: RunResult, style: Style) -> str:
@@ -59,11 +87,12 @@ def document(result: RunResult, rules: Iterable[Rule]) -> dict[str, Any]:
             {"id": INTERNAL, "shortDescription": {"text": "A defect of perflint, or of a rule, met in a file."}},
         ],
     }
+    problems = [_notification(file, file.problem) for file in result.files if file.problem]
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "newlineSequences": ["\r\n", "\n", "\r"],
-        "invocations": [_invocation(result)],
+        "invocations": [{"executionSuccessful": not problems, "toolExecutionNotifications": problems}],
         "results": [_result(diagnostic, index) for diagnostic in result.diagnostics],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -84,11 +113,6 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _invocation(result: RunResult) -> dict[str, Any]:
-    problems = [_notification(file, file.problem) for file in result.files if file.problem]
-    return {"executionSuccessful": not problems, "toolExecutionNotifications": problems}
-
-
 def _notification(file: FileResult, problem: Problem) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": {"uri": uri(file.path)}}
     if problem.line:
@@ -103,23 +127,19 @@ def _notification(file: FileResult, problem: Problem) -> dict[str, Any]:
 
 def _result(diagnostic: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
     known = {"ruleIndex": index[diagnostic.rule]} if diagnostic.rule in index else {}
-    fixes = [_fix(fix, diagnostic.path) for fix in diagnostic.fixes] if diagnostic.start.cell is None else []
+    start, end = diagnostic.start, diagnostic.end
+    fixes = [_fix(fix, diagnostic.path) for fix in diagnostic.fixes] if start.cell is None else []
     return {
         "ruleId": diagnostic.rule,
         **known,
         "level": _LEVEL[diagnostic.severity],
         "message": {"text": _plain(in_cell(diagnostic) + with_notes(diagnostic))},
-        "locations": [_location(diagnostic)],
+        "locations": [_place(diagnostic.path, start.cell, _region(start, end))],
         **({"relatedLocations": [_hot_by(diagnostic)]} if diagnostic.hot_by is not None else {}),
         "partialFingerprints": {"perflint/v1": diagnostic.fingerprint},
         **({"fixes": fixes} if fixes else {}),
         "properties": {"kind": diagnostic.kind, "blocked": diagnostic.blocked},
     }
-
-
-def _location(diagnostic: Diagnostic) -> dict[str, Any]:
-    start, end = diagnostic.start, diagnostic.end
-    return _place(diagnostic.path, start.cell, _region(start, end))
 
 
 def _hot_by(diagnostic: Diagnostic) -> dict[str, Any]:
@@ -146,16 +166,14 @@ def _region(start: Position, end: Position) -> dict[str, int]:
 
 
 def _fix(fix: PlacedFix, path: str) -> dict[str, Any]:
-    change = {"artifactLocation": {"uri": uri(path)}, "replacements": [_replacement(edit) for edit in fix.edits]}
+    replacements = [
+        {"deletedRegion": _region(edit.start, edit.end), "insertedContent": {"text": edit.text}} for edit in fix.edits
+    ]
     return {
         "description": {"text": f"{fix.title} ({fix.safety})"},
-        "artifactChanges": [change],
+        "artifactChanges": [{"artifactLocation": {"uri": uri(path)}, "replacements": replacements}],
         "properties": {"safety": str(fix.safety), "requires": fix.requires, "assumes": fix.assumes},
     }
-
-
-def _replacement(edit: PlacedEdit) -> dict[str, Any]:
-    return {"deletedRegion": _region(edit.start, edit.end), "insertedContent": {"text": edit.text}}
 
 
 def _plain(text: str) -> str:

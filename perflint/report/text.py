@@ -1,17 +1,117 @@
-"""The formats for humans: full with a code frame for each finding, concise with a line; statistics; the summary."""
+"""What reports share: colours, escaping, notes on a finding, places; and the formats for humans, full and concise."""
 
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from textwrap import wrap
 
+from perflint.documents.disk import Position
 from perflint.engine import count
-from perflint.engine.results import Diagnostic, FileResult, RunResult
-from perflint.engine.rule import GROUPS, Rule, Severity
-from perflint.report.places import Style, is_fixable, notes, outline, place, printable, problem_place
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
+from perflint.engine.rule import GROUPS, Rule, Safety, Severity
+
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "cyan": "36",
+}
+_NAMES = re.compile(r"`[^`]*`|'[^']*'|\d+")  # of the user's code, and numbers
+_UNSAFE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+_PROMISE = {
+    Safety.EXACT: "exact: the same results",
+    Safety.ROUNDING: "rounding: the same mathematics, floats in another order",
+    Safety.PRECISION: "precision: other number formats; needs --unsafe",
+    Safety.BEHAVIOUR: "behaviour: results may differ; needs --unsafe",
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """What the caller wants: `width` in terminal cells (None: lines are never cropped), `notes` end the summary."""
+
+    color: bool = False
+    width: int | None = None
+    quiet: bool = False
+    verbose: bool = False
+    notes: tuple[str, ...] = ()
+
+    def paint(self, look: str, text: str) -> str:
+        """`text` in a look such as "bold red", or as it is where color is off."""
+        if not self.color or not text:
+            return text
+        codes = ";".join(_CODES[word] for word in look.split())
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with every character that could move the cursor, reorder or fail to encode escaped."""
+    if text.isprintable():
+        return text
+    return "".join(_escaped(character) for character in text)
+
+
+def outline(text: str) -> str:
+    """`text` less its names and numbers: what sentences about several places have in common."""
+    return _NAMES.sub("", text)
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) not in _UNSAFE_CATEGORIES:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def place(path: str, position: Position) -> str:
+    """`path:line:column` for humans and editors; in a notebook `path:cell 3:line:column`, cells counted from 0."""
+    return f"{printable(path)}:{within(position)}"
+
+
+def within(position: Position) -> str:
+    cell = "" if position.cell is None else f"cell {position.cell}:"
+    return f"{cell}{position.line}:{position.column}"
+
+
+def problem_place(file: FileResult) -> str:
+    line = file.problem.line if file.problem else None
+    return printable(file.path) if line is None else f"{printable(file.path)}:{line}"
+
+
+def is_fixable(diagnostic: Diagnostic) -> bool:
+    return any(fix.is_safe for fix in diagnostic.fixes)
+
+
+def notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
+    """Labels and texts: each fix, what blocks one, and what was measured of its cost and gain."""
+    for number, fix in enumerate(diagnostic.fixes):
+        yield ("or" if number else "fix"), _fix(fix)
+    if diagnostic.blocked:
+        yield "not fixed", diagnostic.blocked
+    elif not diagnostic.fixes:
+        yield "not fixed", "perflint has no fix for this one"
+    if diagnostic.cost:
+        yield "costs", str(diagnostic.cost)
+    if diagnostic.measured:
+        yield "measured", diagnostic.measured
+
+
+def with_notes(diagnostic: Diagnostic) -> str:
+    return "\n".join([diagnostic.message, *(f"{label}: {text}" for label, text in notes(diagnostic))])
+
+
+def _fix(fix: PlacedFix) -> str:
+    needs = f"; adds a dependency, {fix.requires}: needs --unsafe" if fix.requires else ""
+    needs = needs or ("; assumes what a run has shown: needs --unsafe" if fix.assumes else "")
+    return f"{fix.title} ({_PROMISE[fix.safety]}{needs})"
+
 
 _PLACES = 5  # of a defect's others that are named, unless verbose
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from perflint.runtime.refusal import CannotCapture, Facts
+from perflint.runtime.records import CannotCapture, Facts
 from perflint.runtime.replay import (
     Capture,
     Recorder,

@@ -26,8 +26,7 @@ from perflint.runtime.chunks import (
     stack,
     uses_parameter,
 )
-from perflint.runtime.records import Graphed, Record, Records, name_of
-from perflint.runtime.refusal import can_capture, check, explain, inside
+from perflint.runtime.records import Graphed, Record, Records, can_capture, check, explain, inside, name_of
 from perflint.runtime.replay import Call, Replay, flatten
 from perflint.runtime.scope import plain_function
 from perflint.runtime.step import GraphedStep, graphed_step

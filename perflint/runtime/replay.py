@@ -17,7 +17,7 @@ from torch.nn import Parameter
 from torch.utils import _pytree
 
 from perflint.runtime.checks import Checks, raise_failed
-from perflint.runtime.refusal import CannotCapture, Facts, Rehearsal
+from perflint.runtime.records import CannotCapture, Facts, Rehearsal
 from perflint.runtime.walk import Walk
 
 _ONE_AT_A_TIME = threading.RLock()

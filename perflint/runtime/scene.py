@@ -18,9 +18,9 @@ from perflint.runtime import optimizers as optim
 from perflint.runtime import ranks
 from perflint.runtime.checks import Checks
 from perflint.runtime.probe import host_rng
-from perflint.runtime.reads import Glance
-from perflint.runtime.refusal import CannotCapture, Rehearsal, Unsettled, device_refusal, inside
+from perflint.runtime.records import CannotCapture, Rehearsal, Unsettled, device_refusal, inside
 from perflint.runtime.replay import flatten, side_stream
+from perflint.runtime.scope import Glance
 from perflint.runtime.training import tape
 from perflint.runtime.walk import Arguments, Key, Walk
 
@@ -188,6 +188,7 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
     with _steps() as stepped, aside(walk), inside(), history, _Notes(old) as notes, Checks():
         result = run()
     after = [leaf.grad for leaf in leaves]
+    keeps_casts = torch.is_autocast_enabled("cuda") and torch.is_autocast_cache_enabled()
     changed = {id(each) for each, version in zip(tensors, versions, strict=True) if each._version != version}
     reasons = (
         (rng != host_rng(), "it draws random numbers on the host"),
@@ -195,7 +196,7 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
         (any(id(each) in changed for each in walk.inputs), "it writes to its arguments in place"),
         (history.is_used(result), "gradients may flow through an argument: give it `.detach()` of that"),
         (not {id(each) for each in stepped} <= {id(each) for each in scene.optimizers}, _UNSEEN),
-        (_casts_are_kept() and any(each.requires_grad and id(each) in changed for each in leaves), _KEPT),
+        (keeps_casts and any(each.requires_grad and id(each) in changed for each in leaves), _KEPT),
         (numbers != optim.numbers(scene.optimizers), "it changes an optimizer's settings, as a scheduler does"),
         (optim.refusal(scene.optimizers) is not None, optim.refusal(scene.optimizers)),
     )
@@ -237,10 +238,6 @@ class _History:
         given = {id(each) for each in self._tensors}
         made = (each for each in flatten(result)[1] if isinstance(each, Tensor) and id(each) not in given)
         return not self._ends.isdisjoint(tape(each.grad_fn for each in made))
-
-
-def _casts_are_kept() -> bool:
-    return torch.is_autocast_enabled("cuda") and torch.is_autocast_cache_enabled()
 
 
 _KEPT = "autocast around it keeps casts of the weights that it changes: enter it in the step, or without its cache"

@@ -13,8 +13,19 @@ import torch
 
 from perflint.runtime import optimizers as optim
 from perflint.runtime.ranks import Ranks, Vote, avoid_handshakes, several
-from perflint.runtime.records import Graphed, Record, Records, name_of
-from perflint.runtime.refusal import CannotCapture, Facts, Unsettled, can_capture, explain, inside, may_capture
+from perflint.runtime.records import (
+    CannotCapture,
+    Facts,
+    Graphed,
+    Record,
+    Records,
+    Unsettled,
+    can_capture,
+    explain,
+    inside,
+    may_capture,
+    name_of,
+)
 from perflint.runtime.replay import Call, flatten, side_stream
 from perflint.runtime.scene import Gradient, Pattern, Recall, Scene, Showed, aside, watch
 from perflint.runtime.scope import plain_function

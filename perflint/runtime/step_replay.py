@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.optim import optimizer as hooks
 
 from perflint.runtime import optimizers as optim
-from perflint.runtime.refusal import CannotCapture
+from perflint.runtime.records import CannotCapture
 from perflint.runtime.replay import Call, Capture, Recorder, copies, copy_into, distinct, launch, settle, twin
 from perflint.runtime.scene import Scene, Showed
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Module, Parameter
 
-from perflint.runtime.refusal import CannotCapture, Facts, explain
+from perflint.runtime.records import CannotCapture, Facts, explain
 from perflint.runtime.replay import (
     Call,
     Capture,

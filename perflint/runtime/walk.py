@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from perflint.runtime.reads import Reads
-from perflint.runtime.scope import CONTAINERS, Kind, Scope, is_library, is_library_module, own
+from perflint.runtime.scope import CONTAINERS, Kind, Reads, Scope, is_library, is_library_module, own
 
 HOST_VALUES = 64  # elements of a host tensor that are part of the key by value
 ITEMS = 1024  # items of a container that are part of the key

@@ -11,7 +11,7 @@ from perflint.documents.disk import Position
 from perflint.engine import UserError
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix
 from perflint.engine.rule import Severity
-from perflint.report.places import is_fixable, notes, with_notes
+from perflint.report.text import is_fixable, notes, with_notes
 
 SOURCE = "perflint"
 FIX_ALL = "source.fixAll.perflint"

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from types import CodeType
 
-from perflint.shim.counts import CALL, CUT, DUE
+from perflint.shim.hooks import CALL, CUT, DUE
 from perflint.shim.plan import PatchedFile
 
 _DESCRIPTORS = ("staticmethod", "classmethod", "property")

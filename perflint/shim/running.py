@@ -23,17 +23,16 @@ from typing import NamedTuple, NoReturn
 from perflint.documents.lines import at_line
 from perflint.engine import UserError, count
 from perflint.shim import hooks, launch
-from perflint.shim.counts import FIXES, Tallied, change, graphed, read, tallied
-from perflint.shim.loaders import made
+from perflint.shim.hooks import FIXES, Tallied, change, graphed, tallied, tallies
 from perflint.shim.plan import COMPILE, UNREADABLE, KnownLoader, Plan, Program, load, save
-from perflint.shim.session import FIRST, OFF, Shim, environment, first_name, plan_of
+from perflint.shim.session import FIRST, OFF, Shim, environment, first_name, made, plan_of
 from perflint.shim.settings import COMPILING, KNOWN, SETTINGS
 
 _MOST_NAMED = 4  # processes in one line
 
 
 def summary(plan: Plan, run: Path) -> Iterator[str]:
-    fixes, loaders, settings = read(run, FIXES), list(made(run)), tallied(run, SETTINGS)
+    fixes, loaders, settings = tallies(run, FIXES), list(made(run)), tallied(run, SETTINGS)
     number = sum(bool(each.arguments) for each in loaders) + sum(bool(each.times) for each in settings)
     unloaded, lines = 0, []
     for path, file in plan.files.items():

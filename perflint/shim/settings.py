@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perflint.shim import hooks
-from perflint.shim.counts import Tally
-from perflint.shim.hooks import Undo, before, replace, undo_all
+from perflint.shim.hooks import Tally, Undo, before, replace, undo_all
 from perflint.shim.plan import COMPILE
 
 MODULE = "torch"

@@ -115,7 +115,7 @@ def compare(before: Path, after: Path, reference: Path | None = None, last: int 
         largest = _largest(old) if parting else {}
         found = [_difference(number, *pair, largest.get(_without_numbers(pair[0]), 0.0)) for pair in parting]
         differences += _with_errors_of_kind(found, {name for name, value, *_ in parting if _is_small(value)})
-        differences += _of_replays(new["replays"])
+        differences += filter(None, map(_of_replay, new["replays"]))
     for each in _saved(before, after) if last is None else ():
         if isinstance(each, str):
             parted.append(each)
@@ -253,10 +253,8 @@ def _values(
             yield name, before, after, exact.get("tensors", {}).get(name)
 
 
-def _of_replays(replays: Iterable[Replayed]) -> Iterator[Difference]:
-    for step, name, eager, replayed in replays:
-        if found := differing(step, f"{REPLAY} {name}", eager, replayed, None):
-            yield found
+def _of_replay(each: Replayed) -> Difference | None:
+    return differing(each.number, f"{REPLAY} {each.name}", each.eager, each.replayed)
 
 
 def _without_numbers(name: str) -> str:
@@ -305,16 +303,15 @@ def _saved(before: Path, after: Path) -> Iterator[Difference | str]:
             yield f"{new['name']} is saved after step {new['step']}, and not {old['step']}"
         for key in old["tensors"].keys() & new["tensors"].keys():
             name = f"{key.lstrip('.')} of {new['name']}"
-            found = differing(new["step"], name, old["tensors"][key], new["tensors"][key], None)
+            found = differing(new["step"], name, old["tensors"][key], new["tensors"][key])
             if found and old["of"][key] and not old["of"][key] & new["of"][key]:
                 yield f"{name} is not {min(old['of'][key])} as it stands"
             elif found and not (old["of"][key] and math.isfinite(found.error or 0.0)):
                 yield found
 
 
-def differing(step: int, name: str, before: Any, after: Any, exact: Any, largest: float = 0.0) -> Difference | None:
-    """How values differ, None if they don't; `largest` is the largest RMS of their kind."""
-    return None if _agree(before, after) else _difference(step, name, before, after, exact, largest)
+def differing(step: int, name: str, before: Any, after: Any) -> Difference | None:
+    return None if _agree(before, after) else _difference(step, name, before, after, None, 0.0)
 
 
 def _agree(before: Any, after: Any) -> bool:

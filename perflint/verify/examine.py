@@ -16,7 +16,6 @@ from perflint.engine import count
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, names_of
 from perflint.verify.judge import said_otherwise
-from perflint.verify.late import Shortcut
 from perflint.verify.messages import SHORT, Variant
 from perflint.verify.planned import Planned
 from perflint.verify.processes import disturbances, facts
@@ -27,7 +26,7 @@ from perflint.verify.running import Fault
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Outcome, step_seconds
 from perflint.verify.summary import duration, seconds, wrong
-from perflint.verify.variants import FixKey, hunks
+from perflint.verify.variants import FixKey, Shortcut
 from perflint.verify.verdict import NO_TIME, FixVerdict, Grade, Hunk, Likeness, Side, Verdict, begun, weakest, worst
 
 _ALONE, _BESIDE = 3, 4  # variants in the race of a patch, and of one beside another: the original is there twice
@@ -132,7 +131,7 @@ class Examination(Planned):
         if raced.outcome in (Outcome.SLOWER, Outcome.LEVEL):
             return raced
         self._known = raced.having(replace(fix, kept=False, reason=NO_TIME) for fix in settled.won)
-        self._take_all_time()
+        self._budget, self._course = self._whole, self._course.until(self._whole)
         patched = self._patched(settled.patch)
         self._keys = {fix.name: keys[fix.name] for fix in settled.patch}
         run = self._recorded(patched)
@@ -283,7 +282,7 @@ class Examination(Planned):
         after = self._patched(fixes).plan.files
         for path, file in self._original.plan.files.items():
             alone = {fix.name: self._patched([fix]).plan.files[path].text for fix in fixes if fix.path == path}
-            yield from hunks(os.path.relpath(path), file.text, after[path].text, alone)
+            yield from Hunk.between(os.path.relpath(path), file.text, after[path].text, alone)
 
     def _wrong_later(self, settled: Settled) -> Mapping[str, Likeness]:
         """Of fixes that won and are bitwise the same over the first steps, those that are not so beyond them."""

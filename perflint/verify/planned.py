@@ -14,7 +14,6 @@ from perflint.engine import count
 from perflint.engine.rule import Safety
 from perflint.project import available_cores
 from perflint.shim.settings import starts_slowly
-from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import EVALUATION, OPTIMIZER, Variant
 from perflint.verify.processes import Monitor
 from perflint.verify.protocol import HORIZON, Budget, Look, Protocol, Schedule, Share
@@ -22,7 +21,7 @@ from perflint.verify.recordings import Records, Tell
 from perflint.verify.running import ProgramEnded
 from perflint.verify.runs import Course, Recorded
 from perflint.verify.statistics import ORIGINAL, PATCHED
-from perflint.verify.variants import FixKey, Variants
+from perflint.verify.variants import FixKey, Shortcut, Variants, is_evaluation, shortcut
 from perflint.verify.verdict import FixVerdict, Grade, Likeness, begun, weakest
 
 _RUNS_FURTHER = 3  # the original twice, and the patch
@@ -146,9 +145,6 @@ class Planned:
         of_two = self._schedule.recorded / 2
         enough = of_two if self._is_tight else max(of_two, Share.PROOF * self._whole.left)
         return max(0.0, enough - (self._whole.left - self._budget.left))
-
-    def _take_all_time(self) -> None:
-        self._budget, self._course = self._whole, self._course.until(self._whole)
 
     @cached_property
     def _is_tight(self) -> bool:

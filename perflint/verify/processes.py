@@ -5,7 +5,6 @@ Processes are known by a variable of their environment, whoever started them.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import math
 import os
@@ -71,8 +70,6 @@ class Monitor:
 
     def look_around(self) -> None:
         """Note who uses the cores and the GPUs, while no program of ours runs."""
-        import psutil
-
         self._loads.append(psutil.cpu_percent(_GLANCE) / 100)
         if not self._process:
             return
@@ -182,13 +179,13 @@ def processes(run: str) -> Iterator[psutil.Process]:
 
 
 def _belongs(process: psutil.Process, run: str) -> bool:
-    with contextlib.suppress(*_GONE):
+    with suppress(*_GONE):
         return process.environ().get(RUN) == run
     return False
 
 
 def _session(process: psutil.Process) -> int | None:
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return os.getsid(process.pid)
     return None
 
@@ -196,7 +193,7 @@ def _session(process: psutil.Process) -> int | None:
 def memory(run: str) -> int:
     used = 0
     for process in processes(run):
-        with contextlib.suppress(*_GONE):
+        with suppress(*_GONE):
             info = process.memory_full_info()
             used += next(getattr(info, name) for name in _SIZES if hasattr(info, name))
     return used
@@ -233,7 +230,7 @@ def kill(run: str) -> None:
 def _groups(family: Iterable[psutil.Process]) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     for process in family:
-        with contextlib.suppress(ProcessLookupError, *_GONE):
+        with suppress(ProcessLookupError, *_GONE):
             if process.is_running():  # else its number may be another's
                 found.append((os.getpgid(process.pid), process.status()))
     return found
@@ -241,7 +238,7 @@ def _groups(family: Iterable[psutil.Process]) -> list[tuple[int, str]]:
 
 def _signal(groups: Iterable[int], number: signal.Signals) -> None:
     for group in {*groups} - {os.getpgrp()}:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, number)
 
 

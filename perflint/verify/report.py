@@ -13,10 +13,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from perflint.engine import count
-from perflint.report.places import printable
+from perflint.report.text import printable
 from perflint.verify import statistics, summary
 from perflint.verify.agent.timeline import DEVICE, LANES, Timeline
-from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Estimate, Outcome, Samples
+from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Estimate, Outcome
 from perflint.verify.summary import percent, ratio, ratio_with_interval, seconds
 from perflint.verify.verdict import FixVerdict, Verdict
 
@@ -121,15 +121,14 @@ def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Itera
             points = []
 
 
-def _ratios(samples: Samples) -> Markup | None:
-    patch, aa = statistics.against_original(samples, PATCHED), statistics.itself(samples)
+_Pairs = Mapping[int, Sequence[float]]  # ratios, by rounds
+
+
+def _ratios(verdict: Verdict, dots: Mapping[str, _Pairs]) -> Markup | None:
+    patch, aa = verdict.speed, verdict.aa
     if patch is None or aa is None:
         return None
-    dots = {
-        "noise": statistics.pair_ratios(samples, [ORIGINAL], [AGAIN]),
-        "after": statistics.pair_ratios(samples, ORIGINALS, [PATCHED]),
-    }
-    least = statistics.threshold(statistics.noise_floor(aa))
+    least = statistics.threshold(verdict.floor)
     shown = [each for rows in dots.values() for ratios in rows.values() for each in ratios]
     axis = Axis.around([*shown, 1.0, least, aa.low, aa.high, patch.low, patch.high], log=True)
     rows = sorted({round_ for each in dots.values() for round_ in each})
@@ -152,11 +151,7 @@ def _ratios(samples: Samples) -> Markup | None:
     return drawing(title, bottom + 20, parts)
 
 
-def _rounds(samples: Samples) -> Sequence[tuple[int, int, str, str]]:
-    aa, patch = (
-        statistics.pair_ratios(samples, [ORIGINAL], [AGAIN]),
-        statistics.pair_ratios(samples, ORIGINALS, [PATCHED]),
-    )
+def _rounds(aa: _Pairs, patch: _Pairs) -> Sequence[tuple[int, int, str, str]]:
     both = sorted(aa.keys() & patch.keys())
     return [(each + 1, len(patch[each]), ratio(median(patch[each])), ratio(median(aa[each]))) for each in both]
 
@@ -253,16 +248,20 @@ _LOOKS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # of lines
 
 
 def page(verdict: Verdict) -> str:
+    pairs = {
+        "noise": statistics.pair_ratios(verdict.samples, [ORIGINAL], [AGAIN]),
+        "after": statistics.pair_ratios(verdict.samples, ORIGINALS, [PATCHED]),
+    }
     return template(_FOLDER / "page.html").render(
         verdict=verdict,
         figures=list(summary.figures(verdict)),
         open=(Outcome.LEVEL, Outcome.UNSURE, Outcome.UNFIXED),
         charts={
-            "ratios": _ratios(verdict.samples),
+            "ratios": _ratios(verdict, pairs),
             "timelines": _timelines(verdict.before.timeline, verdict.after.timeline),
             "losses": _losses(verdict),
         },
-        rounds=_rounds(verdict.samples),
+        rounds=_rounds(*pairs.values()),
         gains=_gains(verdict.fixes),
         lines=_lines,
         words=summary,

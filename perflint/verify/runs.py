@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 
 from perflint.project import available_cores
-from perflint.shim.counts import FIXES, Tallied, tallied
-from perflint.shim.loaders import Made, made
+from perflint.shim.hooks import FIXES, Tallied, tallied
+from perflint.shim.session import Made, made
 from perflint.shim.settings import SETTINGS
 from perflint.verify import forks, processes
 from perflint.verify.agent.cover import changes, outermost, remove

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from perflint.engine import count
-from perflint.report.places import Style, printable
-from perflint.report.text import cells, crop
+from perflint.report.text import Style, cells, crop, printable
 from perflint.verify import statistics
 from perflint.verify.messages import EVALUATION
 from perflint.verify.statistics import Estimate, Outcome, drowns

@@ -1,53 +1,182 @@
-"""The variants of a program: the original, and any subset of its fixes."""
+"""The variants of a program: the original, any subset of its fixes, and copies that come sooner to what runs late.
+
+A fix lies behind a loop where that has to end first, as an evaluation behind an epoch, or behind a test that holds in
+few iterations, as in `step % 400 == 0`: these are shortened in a copy.
+"""
 
 from __future__ import annotations
 
 import ast
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perflint.analysis.links import ALONE
+from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, read
+from perflint.documents.lines import at_line
 from perflint.engine.catalogue import all_rules
-from perflint.engine.edits import Lines
 from perflint.engine.rule import Safety
+from perflint.project import patch
 from perflint.project.files import RulesByFile
-from perflint.project.patch import Place, hunks_between, patch_document
 from perflint.project.run import check_files
 from perflint.shim.compiling import functions
-from perflint.shim.counts import change
-from perflint.shim.loaders import LOADERS
+from perflint.shim.hooks import change
 from perflint.shim.plan import PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
+from perflint.shim.session import LOADERS
 from perflint.shim.settings import COMPILING, KNOWN
-from perflint.verify.late import Shortcut
-from perflint.verify.messages import Loop, Variant
+from perflint.syntax.walk import reachable
+from perflint.verify.messages import SHORT, Loop, Variant
 from perflint.verify.runs import Recorded
 from perflint.verify.statistics import ORIGINAL
-from perflint.verify.verdict import FixVerdict, Grade, Hunk, Likeness
+from perflint.verify.verdict import FixVerdict, Grade, Likeness
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Place = tuple[str, int]  # the real path of a file of the user's, and a line of it
 
 
-def hunks(path: str, before: str, after: str, alone: Mapping[str, str]) -> Iterator[Hunk]:
-    """The hunks that turn `before`, the text of the file `path`, into `after`.
+@dataclass(frozen=True)
+class Shortcut:
+    """The `loops` that end after a few iterations, the `tests` that also hold once in a while; what is `reached` so."""
 
-    `alone` has, by the names of the fixes, what each makes of the file by itself.
+    loops: frozenset[Place] = frozenset()
+    tests: frozenset[Place] = frozenset()
+    reached: frozenset[Place] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.reached)
+
+    @property
+    def places(self) -> frozenset[Place]:
+        return self.loops | self.tests
+
+    @property
+    def notes(self) -> Iterator[str]:
+        for path, line in sorted(self.loops):
+            yield f"in a copy, the loop at {at_line(path, line)} ended after {SHORT} iterations, to reach more"
+        for path, line in sorted(self.tests):
+            yield f"in a copy, the test at {at_line(path, line)} held each {SHORT}th time, to reach more"
+
+
+def shortcut(frames: Sequence[Place], late: Iterable[Place], paths: Iterable[str]) -> Shortcut:
+    """What to shorten in a program that is at the places `frames`, so that it comes to those that are `late`.
+
+    `paths` are its files. Calls are followed by their names alone. Of the places behind loops, those behind the fewest
+    are reached; what nothing leads to from here is not.
     """
-    touched = {name: _touched(before.split("\n"), text.split("\n")) for name, text in alone.items()}
-    old, new = (text.encode("utf-8", "surrogatepass") for text in (before, after))
-    for shown, hunk in hunks_between(old, new):
-        span = range(shown.start, shown.stop + 1)
-        fixes = tuple(name for name, places in touched.items() if not places.isdisjoint(span))
-        yield Hunk(path, hunk.decode("utf-8", "surrogatepass"), fixes)
+    trees = _trees(paths)
+    calls = _Calls(trees)
+    here = [(path, line) for path, line in ((os.path.realpath(path), line) for path, line in frames) if path in trees]
+    active = {(path, node) for path, line in here for node in _at(trees[path], line) if isinstance(node, ast.For)}
+    running = [(path, _running(trees[path], line)) for path, line in here]
+    ways = [calls.leading_to(place) for place in set(late)]
+    ways = [way for way in ways if any(way.is_in(path, nodes) for path, nodes in running)]
+    ahead = {way: {(path, node.lineno) for path, node in active if not way.is_in(path, [node])} for way in ways}
+    fewest = min(filter(None, map(len, ahead.values())), default=0)
+    near = [way for way, loops in ahead.items() if len(loops) in (0, fewest)]
+    tests = {
+        (path, node.lineno, way)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and _is_periodic(node.test)
+        for way in near
+        if way.is_in(path, node.body)
+    }
+    reached = {way for _, _, way in tests} | {way for way in near if ahead[way]}
+    return Shortcut(
+        frozenset(loop for way in near for loop in ahead[way]),
+        frozenset((path, line) for path, line, _ in tests),
+        frozenset(way.late for way in reached),
+    )
 
 
-def _touched(old: Sequence[str], new: Sequence[str]) -> frozenset[int]:
-    """The lines of `old`, from 0, that are changed, or before which something is added."""
-    opcodes = Lines(old, new).get_opcodes()
-    changed = (range(start, max(stop, start + 1)) for kind, start, stop, _, _ in opcodes if kind != "equal")
-    return frozenset(line for lines in changed for line in lines)
+def is_evaluation(
+    late: Iterable[Place], evaluating: Iterable[Place], training: Iterable[Place], paths: Iterable[str]
+) -> bool:
+    """Are all `late` places in functions, or loops of a module, that evaluate and don't train?
+
+    The program was at the places `evaluating` when it asked for batches of an evaluation, and `training` at steps of an
+    optimizer.
+    """
+    trees = _trees(paths)
+    around = [{_around(trees, place) for place in places} for places in (late, evaluating, training)]
+    return bool(around[0]) and None not in around[0] and around[0] <= around[1] - around[2]
+
+
+def _around(trees: Mapping[str, ast.Module], place: Place) -> Place | None:
+    path = os.path.realpath(place[0])
+    nodes = [*_at(trees[path], place[1])] if path in trees else []
+    functions = [node for node in nodes if isinstance(node, _FUNCTIONS)]
+    loops = [node for node in nodes if isinstance(node, ast.For | ast.While)]
+    found = functions[-1:] or loops[:1]  # the walk goes from the outermost inwards
+    return (path, found[0].lineno) if found else None
+
+
+def _at(tree: ast.Module, line: int) -> Iterator[ast.stmt]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and line in _span(node))
+
+
+def _running(tree: ast.Module, line: int) -> list[ast.stmt]:
+    functions = [node for node in _at(tree, line) if isinstance(node, _FUNCTIONS)]
+    if functions:
+        return min(functions, key=lambda node: len(_span(node))).body
+    return [node for node in tree.body if not isinstance(node, (*_FUNCTIONS, ast.ClassDef))]
+
+
+class _Calls:
+    def __init__(self, trees: Mapping[str, ast.Module]) -> None:
+        self._functions = [
+            (node.name, _span(node), path, _called(node.body))
+            for path, tree in trees.items()
+            for node in ast.walk(tree)
+            if isinstance(node, _FUNCTIONS)
+        ]
+
+    def leading_to(self, late: Place) -> _Way:
+        path, line = late
+        around = [name for name, span, place, _ in self._functions if place == path and line in span]
+        return _Way(late, frozenset(reachable(around, self._callers)))
+
+    def _callers(self, function: str) -> list[str]:
+        return [name for name, _, _, called in self._functions if function in called]
+
+
+@dataclass(frozen=True)
+class _Way:
+    late: Place
+    names: frozenset[str]
+
+    def is_in(self, path: str, nodes: Sequence[ast.stmt]) -> bool:
+        place, line = self.late
+        here = place == path and any(line in _span(node) for node in nodes)
+        return here or not self.names.isdisjoint(_called(nodes))
+
+
+def _span(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def _called(nodes: Iterable[ast.stmt]) -> frozenset[str]:
+    calls = (each.func for node in nodes for each in ast.walk(node) if isinstance(each, ast.Call))
+    return frozenset(getattr(each, "attr", "") or getattr(each, "id", "") for each in calls)
+
+
+def _is_periodic(test: ast.expr) -> bool:
+    return any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) for node in ast.walk(test))
+
+
+def _trees(paths: Iterable[str]) -> dict[str, ast.Module]:
+    return {path: tree for path in dict.fromkeys(map(os.path.realpath, paths)) if (tree := _tree(path))}
+
+
+def _tree(path: str) -> ast.Module | None:
+    with suppress(Unreadable, OSError, SyntaxError, ValueError):
+        return ast.parse(read(Path(path)).text)
+    return None
 
 
 @dataclass(frozen=True, order=True)
@@ -62,7 +191,7 @@ class FixKey:
     at_run_time: bool = False
 
     @property
-    def place(self) -> Place:
+    def place(self) -> patch.Place:
         return (self.rule, self.line, self.title)
 
 
@@ -88,7 +217,7 @@ class Variants:
         project = replace(project, settings=self._settings)
         self.whole: Plan = plan_for(project).plan
         discovery = project.discover()
-        self._paths = tuple(map(str, discovery.files))
+        self.paths = tuple(map(str, discovery.files))
         checked = check_files(discovery, self._settings)
         self._contexts = {os.path.realpath(name): context for name, context in checked.contexts.items()}
         self._found = {os.path.realpath(file.path): file.diagnostics for file in checked.files if file.diagnostics}
@@ -96,7 +225,7 @@ class Variants:
         kept = (key for key in found if key.safety in allowed)
         self.fixes = tuple(sorted(kept, key=lambda key: (key.rule not in first, key)))
         self.shortened = Shortcut()
-        self._patches: dict[tuple[str, frozenset[Place]], PatchedFile] = {}
+        self._patches: dict[tuple[str, frozenset[patch.Place]], PatchedFile] = {}
 
     def with_fixes(self, name: str, keys: Iterable[FixKey]) -> Variant:
         """The variant with just these fixes, none for the original; calls of functions with fixes are counted."""
@@ -134,14 +263,10 @@ class Variants:
     def loaded(self, ran: Collection[str]) -> tuple[FixKey, ...]:
         return tuple(key for key in self.fixes if key.at_run_time or change(key.path, 0) in ran)
 
-    def only(self, keys: Collection[FixKey], shortened: Shortcut = Shortcut()) -> Variants:  # noqa: B008  # it is frozen
+    def only(self, keys: Collection[FixKey], shortened: Shortcut = Shortcut()) -> Variants:  # it is frozen
         made = copy(self)
         made.fixes, made.shortened, made._patches = tuple(key for key in self.fixes if key in keys), shortened, {}
         return made
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return self._paths
 
     def tuning(self) -> Variant | None:
         return Variant("tuned", self.whole._replace(files={}, tunes=True)) if self.whole.loaders else None
@@ -202,8 +327,9 @@ class Variants:
         places = frozenset(key.place for key in wanted if key.path == path and not key.at_run_time)
         if (path, places) not in self._patches:
             context, rules = self._contexts.get(path, ALONE), RulesByFile(self._settings).at(Path(path))
-            patch = patch_document(document, rules, self._settings.rules, unsafe=True, context=context, wanted=places)
-            file = patched(patch)
+            options = self._settings.rules
+            found = patch.patch_document(document, rules, options, unsafe=True, context=context, wanted=places)
+            file = patched(found)
             short = {line for place, line in self.shortened.places if place == path}
             lines = (number for number, line in enumerate(file.lines, 1) if line in short)
             self._patches[path, places] = file._replace(shortened=tuple(lines))
@@ -217,7 +343,7 @@ def _watched(lines: Iterable[int], text: str) -> Iterator[tuple[int, int]]:
             yield before[-1], line
 
 
-def _places(file: PatchedFile) -> list[Place]:
+def _places(file: PatchedFile) -> list[patch.Place]:
     return [(fix.rule, fix.line, fix.title) for fix in file.changes]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -12,7 +12,9 @@ from typing import Any
 
 from perflint import __version__
 from perflint.documents.lines import at_line
+from perflint.engine.edits import Lines
 from perflint.engine.rule import Safety
+from perflint.project.patch import hunks_between
 from perflint.verify import statistics
 from perflint.verify.agent.timeline import Timeline
 from perflint.verify.statistics import ORIGINALS, PATCHED, Estimate, Outcome, Samples
@@ -144,6 +146,26 @@ class Hunk:
     path: str
     text: str
     fixes: tuple[str, ...] = ()
+
+    @classmethod
+    def between(cls, path: str, before: str, after: str, alone: Mapping[str, str]) -> Iterator[Hunk]:
+        """The hunks that turn `before`, the text of the file `path`, into `after`.
+
+        `alone` has, by the names of the fixes, what each makes of the file by itself.
+        """
+        touched = {name: _touched(before.split("\n"), text.split("\n")) for name, text in alone.items()}
+        old, new = (text.encode("utf-8", "surrogatepass") for text in (before, after))
+        for shown, hunk in hunks_between(old, new):
+            span = range(shown.start, shown.stop + 1)
+            fixes = tuple(name for name, places in touched.items() if not places.isdisjoint(span))
+            yield cls(path, hunk.decode("utf-8", "surrogatepass"), fixes)
+
+
+def _touched(old: Sequence[str], new: Sequence[str]) -> frozenset[int]:
+    """The lines of `old`, from 0, that are changed, or before which something is added."""
+    opcodes = Lines(old, new).get_opcodes()
+    changed = (range(start, max(stop, start + 1)) for kind, start, stop, _, _ in opcodes if kind != "equal")
+    return frozenset(line for lines in changed for line in lines)
 
 
 @dataclass(frozen=True)

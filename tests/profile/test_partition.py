@@ -11,7 +11,7 @@ from perflint.profile.record import TIMED, Owned, mean, usual
 from perflint.profile.roofline import Regime
 from perflint.profile.running import line_costs, profile_of
 from perflint.profile.summary import Report, summary
-from perflint.report.places import Style
+from perflint.report.text import Style
 from tests.profile.records import FILE, Recorder, line_of
 
 

@@ -6,7 +6,7 @@ import json
 
 from perflint.engine.results import FileResult, RunResult
 from perflint.report import render, render_statistics
-from perflint.report.places import Style
+from perflint.report.text import Style
 
 
 def test_each_finding_and_each_problem_is_one_line(run: RunResult) -> None:

@@ -12,7 +12,7 @@ from perflint.documents.disk import Problem
 from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import Safety, Severity
 from perflint.report import render
-from perflint.report.places import Style
+from perflint.report.text import Style
 
 if TYPE_CHECKING:
     from tests.report.conftest import Diagnose

@@ -14,7 +14,7 @@ from perflint.documents.disk import Problem
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Safety
 from perflint.report import FORMATS, render
-from perflint.report.places import Style
+from perflint.report.text import Style
 
 if TYPE_CHECKING:
     from tests.report.conftest import Diagnose
@@ -191,7 +191,7 @@ def test_a_report_ends_with_one_line_break(name: str, run: RunResult) -> None:
 def test_a_machine_format_imports_no_terminal_library() -> None:
     program = (
         "import sys; from perflint.report import render\n"
-        "from perflint.report.places import Style; from perflint.engine.results import RunResult\n"
+        "from perflint.report.text import Style; from perflint.engine.results import RunResult\n"
         "for name in ('json', 'json-lines', 'github', 'gitlab', 'junit'): render(name, RunResult((), 0.0), Style())\n"
         "print(*{'rich', 'click', 'torch'} & set(sys.modules))"
     )

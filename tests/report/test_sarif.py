@@ -17,7 +17,7 @@ from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Finding, Options, Rule, Safety, Severity
 from perflint.report import render
 from perflint.report.machine import document
-from perflint.report.places import Style
+from perflint.report.text import Style
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program

@@ -15,14 +15,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from perflint.runtime import refusal
+from perflint.runtime import records
 from perflint.runtime.graphs import cuda_graph, graphed_loop
 
 
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    refusal.has_cuda.cache_clear()
+    records.has_cuda.cache_clear()
 
 
 @cuda_graph

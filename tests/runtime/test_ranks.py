@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from perflint.runtime import ranks, refusal, scene, step
+from perflint.runtime import ranks, records, scene, step
 from perflint.runtime.ranks import Ranks, Vote
 
 SECONDS = 60  # after which a process that waits for the other one fails
@@ -96,8 +96,8 @@ def pretend() -> None:
     cuda.current_stream = lambda *_: stream
     cuda.stream = lambda *_: nullcontext()
     cuda.get_device_properties = lambda *_: SimpleNamespace(total_memory=2**40)
-    refusal.has_cuda.cache_clear()
-    refusal._COPIES = ()  # type: ignore[assignment]
+    records.has_cuda.cache_clear()
+    records._COPIES = ()  # type: ignore[assignment]
     modules: tuple[Any, ...] = (scene, step)
     for module in modules:
         module.aside = lambda *_: nullcontext()

@@ -18,13 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perflint.runtime import optimizers, refusal, scene
+from perflint.runtime import optimizers, records, scene
 from perflint.runtime.graphs import graphed_step
-from perflint.runtime.reads import Glance, Reads
-from perflint.runtime.refusal import CannotCapture, Unsettled
+from perflint.runtime.records import CannotCapture, Unsettled
 from perflint.runtime.replay import flatten
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
-from perflint.runtime.scope import Scope
+from perflint.runtime.scope import Glance, Reads, Scope
 from perflint.runtime.step_replay import Gradients, Pool
 from perflint.runtime.walk import Walk
 
@@ -36,7 +35,7 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(scene, "aside", lambda walk: nullcontext())
-    refusal.has_cuda.cache_clear()
+    records.has_cuda.cache_clear()
 
 
 def watched(step: Step, *arguments: Any) -> Showed:
@@ -77,7 +76,8 @@ X = torch.ones(5, 2)
 @pytest.mark.parametrize(("scale", "is_valid"), [(1.0, True), (math.nan, False)])
 def test_a_distribution_checks_its_arguments_at_once_where_nothing_is_captured(scale: float, is_valid: bool) -> None:
     training = Training()
-    step = training.step(lambda: torch.distributions.Normal(0.0, torch.full((3,), scale)))
+    scales = torch.full((3,), scale)
+    step = training.step(lambda: torch.distributions.Normal(0.0, scales, validate_args=True))  # else Dynamo decides
     with nullcontext() if is_valid else pytest.raises(ValueError, match="parameter scale"):
         watched(step, X)
 

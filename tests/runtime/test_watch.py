@@ -17,8 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from perflint.runtime import records as records_module
 from perflint.runtime.chunks import uses_parameter
-from perflint.runtime.records import Records
-from perflint.runtime.refusal import CannotCapture, Facts, Rehearsal, Unsettled, explain, observe
+from perflint.runtime.records import CannotCapture, Facts, Records, Rehearsal, Unsettled, explain, observe
 from perflint.runtime.replay import _keep_profilers, distinct, flatten, settle, twin
 from perflint.runtime.scope import Scope
 from perflint.runtime.training import bytes_to_sum, leaves_of, stand_ins
@@ -272,7 +271,7 @@ def test_profilers_keep_cupti_where_it_can_not_be_loaded_again(
 def test_a_rehearsal_does_not_import_the_compiler() -> None:
     program = (
         "import sys, torch\n"
-        "from perflint.runtime.refusal import Rehearsal\n"
+        "from perflint.runtime.records import Rehearsal\n"
         "with Rehearsal():\n"
         "    torch.ones(2) + 1\n"
         "print('torch._dynamo' in sys.modules)\n"

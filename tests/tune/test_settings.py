@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from perflint.engine.catalogue import all_rules
 from perflint.engine.rule import Safety
 from perflint.runtime import loader
-from perflint.shim.counts import tallied
+from perflint.shim.hooks import tallied
 from perflint.shim.settings import KNOWN, SETTINGS, watch
 from perflint.verify.messages import Variant
 from perflint.verify.verdict import Grade

@@ -12,12 +12,11 @@ import pytest
 from perflint.project.settings import load
 from perflint.shim.planning import Project
 from perflint.verify.examine import _left_open, _merged
-from perflint.verify.late import Shortcut, is_evaluation, shortcut
 from perflint.verify.messages import EVALUATION, OPTIMIZER, SHORT, Recording
 from perflint.verify.protocol import Look, Passage, Schedule
 from perflint.verify.statistics import Outcome, Samples
 from perflint.verify.summary import advice, sentence
-from perflint.verify.variants import Variants
+from perflint.verify.variants import Shortcut, Variants, is_evaluation, shortcut
 from perflint.verify.verdict import Grade
 from tests.verify.courses import PROGRAMS, course
 from tests.verify.verdicts import fix, verdict

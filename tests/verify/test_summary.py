@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from perflint.engine.rule import Safety
-from perflint.report.places import Style
+from perflint.report.text import Style
 from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Samples, Window
 from perflint.verify.summary import sentence, spent, summary
 from perflint.verify.verdict import MORE_TIME, NO_TIME, Grade, Likeness, Side, Spent, Stranger, Verdict

@@ -17,12 +17,12 @@ import pytest
 
 from perflint.verify import processes
 from perflint.verify.examine import Examination
-from perflint.verify.late import Shortcut
 from perflint.verify.messages import BATCH, OPTIMIZER, Platform
 from perflint.verify.protocol import Budget, Look, Passage, Protocol
 from perflint.verify.race import race
 from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.statistics import ORIGINAL
+from perflint.verify.variants import Shortcut
 from perflint.verify.verdict import Grade
 from tests.verify.courses import PROGRAMS, bench, course, original
 

@@ -11,7 +11,7 @@ import pytest
 from perflint.engine.rule import Safety
 from perflint.project.settings import load
 from perflint.runtime.loader import cores
-from perflint.shim.counts import change
+from perflint.shim.hooks import change
 from perflint.shim.planning import Project
 from perflint.verify.messages import OPTIMIZER, Recording
 from perflint.verify.variants import FixKey, Variants

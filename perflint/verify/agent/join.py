@@ -19,8 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from perflint.documents.lines import at_line
-from perflint.shim.counts import CALL, CUT, DUE
-from perflint.shim.hooks import AfterImport, Finder
+from perflint.shim.hooks import CALL, CUT, DUE, AfterImport, Finder
 from perflint.shim.session import RUN
 from perflint.verify.agent import determinism
 from perflint.verify.agent.journal import journaled

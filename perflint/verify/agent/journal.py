@@ -31,20 +31,11 @@ from perflint.verify.agent.cover import is_covered
 from perflint.verify.messages import Undoable
 
 _FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_OF_ONE = ("remove", "unlink", "rmdir", "mkdir", "mkfifo", "mknod", "truncate", "chmod", "utime")
 _TOUCHED = {  # functions of `os`, and where their arguments have paths that are changed, with the names of those
-    "remove": {0: "path"},
-    "unlink": {0: "path"},
-    "rmdir": {0: "path"},
-    "mkdir": {0: "path"},
-    "mkfifo": {0: "path"},
-    "mknod": {0: "path"},
-    "truncate": {0: "path"},
-    "chmod": {0: "path"},
-    "utime": {0: "path"},
-    "rename": {0: "src", 1: "dst"},
-    "replace": {0: "src", 1: "dst"},
-    "link": {1: "dst"},
-    "symlink": {1: "dst"},
+    **{name: {0: "path"} for name in _OF_ONE},
+    **{name: {0: "src", 1: "dst"} for name in ("rename", "replace")},
+    **{name: {1: "dst"} for name in ("link", "symlink")},
 }
 _MODES = frozenset("wax+")
 _WRITERS = {  # what doesn't write by Python's functions, and which of its arguments names a file
@@ -107,10 +98,8 @@ class Journal:
 
         Patches functions of Python: an audit hook would be called for each `id` of an object, which slows programs.
         """
-        _replace(builtins, "open", self._opening)
-        _replace(io, "open", self._opening)
-        _replace(os, "open", self._opening)
-        _replace(tarfile, "bltn_open", self._opening)  # its own name of `open`
+        for owner, name in ((builtins, "open"), (io, "open"), (os, "open"), (tarfile, "bltn_open")):
+            _replace(owner, name, self._opening)
         _replace(shutil, "rmtree", partial(self._touching, {0: "path"}, below=True))
         for name, paths in _TOUCHED.items():
             _replace(os, name, partial(self._touching, paths, below=name in _FOLDERS))
@@ -306,7 +295,7 @@ def put_back(journal: Path) -> None:
     for entry, place in reversed(found):  # what is in a folder before the folder
         if entry.was == "nothing":
             if entry.own:
-                _remove_made(Path(entry.path))
+                _remove(Path(entry.path), Path.rmdir)  # a folder stays that another program has written to meanwhile
             place.unlink()
     new = tuple(f"{entry.path}{os.sep}" for entry, _ in found if entry.was == "nothing")
     for entry, place in found:
@@ -316,18 +305,10 @@ def put_back(journal: Path) -> None:
             place.unlink()
 
 
-def _remove_made(path: Path) -> None:
-    """Remove what the program has made; a folder stays that another program has written to meanwhile."""
+def _remove(path: Path, remove_folder: Callable[[Path], object]) -> None:
     if path.is_dir() and not path.is_symlink():
         with suppress(OSError):
-            path.rmdir()
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+            remove_folder(path)
     else:
         path.unlink(missing_ok=True)
 
@@ -338,7 +319,7 @@ def _restore(entry: Entry, place: Path) -> None:
     if now == entry:
         return  # it was opened, and nothing was written
     if now and (now.was != entry.was or entry.was in ("link", "node")):
-        _remove(path)
+        _remove(path, partial(shutil.rmtree, ignore_errors=True))
     path.parent.mkdir(parents=True, exist_ok=True)
     if entry.was == "file":
         _write(entry, place, path)

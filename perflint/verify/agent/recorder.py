@@ -123,7 +123,7 @@ class Recorder:
                 return
             self._step.add(LATER, self._samples(self._last))
             self._last = values
-            is_between = self._holders.are_trained and self._number + 1 not in self._orders.full
+            is_between = self._holders.optimizers and self._number + 1 not in self._orders.full
             self._step.add(OUTPUT, self._samples(values) if is_between else self._copies(values))
 
     @contextmanager

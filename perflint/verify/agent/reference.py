@@ -85,14 +85,16 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace != "aten":
             return self._foreign(func, args, kwargs)
         doubles = self._doubles(func, args, kwargs)
-        if _draws_mask(func, args):
+        if func in _MASKED and args[0].is_cuda:
             return self._masked(func, args, kwargs)
         result = func(*args, **kwargs)
         made = [each for each in tree_leaves(result) if isinstance(each, Tensor) and each.dtype in _SHORTER]
+        written = _written(func, args, kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags:
-            self._drawn(func, doubles, result, _written(func, args, kwargs))
+            self._drawn(func, doubles, result, written)
             return result
-        if not _is_repeatable(func, args, kwargs) or not (made or func._schema.is_mutable):
+        is_repeatable = all(each.dtype in _SHORTER for each in written)
+        if not is_repeatable or not (made or func._schema.is_mutable):
             return result
         for repeat in (partial(func, *doubles[0], **doubles[1]), partial(self._as_it_is, func, args, kwargs)):
             try:
@@ -158,12 +160,8 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _made(self, own: Tensor, other: Tensor) -> None:
         if own.dtype in _SHORTER and self._known(own) is None:
-            self._keep(
-                own,
-                torch.empty(
-                    own.untyped_storage().nbytes() // own.element_size(), dtype=torch.float64, device=own.device
-                ),
-            )
+            numbers = own.untyped_storage().nbytes() // own.element_size()
+            self._keep(own, torch.empty(numbers, dtype=torch.float64, device=own.device))
             self.value(own).copy_(other)
 
     def _known(self, tensor: Tensor) -> Tensor | None:
@@ -188,14 +186,6 @@ def _uncompiled() -> AbstractContextManager[Any]:
         return stance("force_eager")  # type: ignore[no-any-return]
     except RuntimeError:  # a step that ends inside of what is compiled
         return nullcontext()
-
-
-def _draws_mask(func: Any, args: Any) -> bool:
-    return func in _MASKED and args[0].is_cuda
-
-
-def _is_repeatable(func: Any, args: Any, kwargs: Any) -> bool:
-    return all(each.dtype in _SHORTER for each in _written(func, args, kwargs))
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:

@@ -38,7 +38,7 @@ class Holders:
 
     def __init__(self) -> None:
         self._modules: _Known = {}
-        self._optimizers: _Known = {}
+        self.optimizers: _Known = {}
 
     def watch(self) -> None:
         gc.freeze()  # what there is by now is no garbage, and need not be looked at
@@ -47,17 +47,13 @@ class Holders:
 
         for name in ("__init__", "__setstate__"):  # the latter by deepcopy
             setattr(Module, name, before(getattr(Module, name), lambda made, *_, **__: _add(made, self._modules)))
-        register_optimizer_step_post_hook(lambda stepped, *_: _add(stepped, self._optimizers))
-
-    @property
-    def are_trained(self) -> bool:
-        return bool(self._optimizers)
+        register_optimizer_step_post_hook(lambda stepped, *_: _add(stepped, self.optimizers))
 
     def state(self) -> State:
         gc.collect()
         modules = _alive(self._modules)
         inner = {id(child) for module in modules for child in module.children()}
-        return State(_alive(self._optimizers), [module for module in modules if id(module) not in inner])
+        return State(_alive(self.optimizers), [module for module in modules if id(module) not in inner])
 
 
 _Known = dict[int, weakref.ref[Any]]  # by id
