@@ -110,7 +110,7 @@ def test_what_torch_writes_in_other_languages_is_undone(home: Path) -> None:
     modules = ("torch", "torch.autograd.profiler")
     watched = f"import torch; [watched[each](sys.modules[each]) for each in {modules}]; "
     journal = run(home, f"{watched}import runpy; runpy.run_path({program!r})")
-    assert len(content(home)) == len(before) + 12
+    assert len(content(home)) == len(before) + 14
     put_back(journal)
     assert content(home) == before
 

@@ -41,6 +41,8 @@ _MODES = frozenset("wax+")
 _WRITERS = {  # what doesn't write by Python's functions, and which of its arguments names a file
     "torch": {
         "save": 1,
+        "from_file": 0,  # which maps a file: what the tensor is given is written there
+        "UntypedStorage.from_file": 0,
         "_C.PyTorchFileWriter.__init__": 1,  # of `torch.export` and `torch.package`
         "_C.ScriptFunction.save": 1,
         "_C.ScriptModule.save": 1,  # which all kinds of scripted and traced modules come to
