@@ -226,13 +226,11 @@ def _decode_argument(text: str) -> Argument:
     return Argument(name, int(position) if position else None, spread, _decode_argument(when) if when else None)
 
 
-__all__ = [
-    "DESCRIBED",
+__all__ = [  # of others
     "FALSE",
     "NONE",
     "NUMBER",
     "OTHER",
-    "PATH",
     "RECEIVER",
     "RESULTS",
     "TENSOR",
@@ -243,19 +241,4 @@ __all__ = [
     "Operation",
     "Trait",
     "Variant",
-    "canonical",
-    "class_kind",
-    "does",
-    "exports",
-    "is_exported",
-    "of_attribute",
-    "of_distribution",
-    "of_forward",
-    "of_function",
-    "of_method",
-    "of_name",
-    "public_class",
-    "short_name",
-    "table",
-    "writes_in_place",
 ]
