@@ -388,7 +388,3 @@ class Program(Module, ABC):
 
         Empty where nobody does, as far as this file and the names of others tell.
         """
-
-    @abstractmethod
-    def graph_observers(self, place: ast.AST) -> list[GraphUse]:
-        """What in the functions, modules and hooks that `place` runs asks for graphs, shows or keeps them."""

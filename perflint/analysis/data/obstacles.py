@@ -28,6 +28,7 @@ from perflint.syntax.walk import (
     name_called,
     own_nodes,
     returned_values,
+    text_of,
 )
 
 OF_TENSORS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")
@@ -374,5 +375,4 @@ class Isolation:
 
 def _opens_to_write(call: ast.Call) -> bool:
     modes = [*call.args[:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
-    texts = [each.value for each in modes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    return name_called(call) == "open" and any(re.fullmatch(r"[rbt]*[wax+][wabtx+]*", text) for text in texts)
+    return name_called(call) == "open" and any(re.fullmatch(r"[rbt]*[wax+][wabtx+]*", text_of(each)) for each in modes)
