@@ -43,7 +43,7 @@ _AUGMENTED = ("iadd", "isub", "imul")
 _NOT_FOLLOWING = ("to", "cuda", "cpu")  # they have a device argument, but are moves and create nothing
 _ALIAS = re.compile(r"^\s*Alias (?:for|of) :(?:func|meth|attr):`~?(?:torch\.)?(?:Tensor\.)?([\w.]+)", re.MULTILINE)
 OF_BACKENDS = re.compile(  # what implements others, or copies what they view, for nobody to call; rare polynomials
-    r"(cudnn|miopen|mkldnn|fbgemm|native|quantized|q|sym)_|(?!index_)\w+_copy$"
+    r"(cudnn|miopen|mkldnn|native|quantized|q|sym)_|(?!index_)\w+_copy$"
     r"|(airy|(modified_|scaled_modified_|spherical_)*bessel|(shifted_)?chebyshev|hermite|laguerre|legendre)_"
 )
 _TELLING = ("number", "tensor", "true", "given", "any")
