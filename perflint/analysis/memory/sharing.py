@@ -149,9 +149,7 @@ class Sharing:
                 yield by_name[name], value
         is_new = self._program.value(site.func).kind is Kind.CLASS
         if by_name and not is_new and self._program.is_bound(site, function):
-            is_named = isinstance(site.func, ast.Attribute) and site.func.attr == getattr(function, "name", "")
-            receiver = site.func.value if is_named and isinstance(site.func, ast.Attribute) else site.func
-            yield next(iter(by_name.values())), receiver
+            yield next(iter(by_name.values())), self._program.object_of(site, function)
 
     def _around(self, site: ast.Call, function: Function) -> Iterator[tuple[Location, list[Part]]]:
         """The variables of the function around `site` that `function`, inside of it, may read."""
