@@ -83,10 +83,10 @@ from perflint.analysis.data.batches import (
     walks_examples,
 )
 from perflint.analysis.data.datasets import Datasets, Source, order_changed
+from perflint.analysis.data.iteration import Restarts, restarts
 from perflint.analysis.data.loaders import OPTION as MEASURED
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State, measured_workers
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.data.restarts import Restarts, restarts
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.heat import (
@@ -101,9 +101,16 @@ from perflint.analysis.heat.heat import (
 from perflint.analysis.heat.rarity import asks_for_setting, makes_rare
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.occurrences import dependents, occurrences, reads, seen_elsewhere, variable_of
+from perflint.analysis.ir.occurrences import (
+    carrying_loop,
+    dependents,
+    occurrences,
+    other_reads,
+    reads,
+    seen_elsewhere,
+    variable_of,
+)
 from perflint.analysis.links import Likelihood, Says, Summary
-from perflint.analysis.loops.carried import carrying_loop, other_reads
 from perflint.analysis.loops.samples import filled_mask, walked_batch
 from perflint.analysis.made import Made, made_on_host, moved_made
 from perflint.analysis.memory.aliases import Memory

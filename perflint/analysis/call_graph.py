@@ -142,11 +142,8 @@ def _around(program: Program, node: ast.AST, blocks: Mapping[ast.AST, Sequence[a
 def _finishing(program: Program) -> Mapping[ast.AST, Sequence[ast.AST]]:
     """The statements after whose bodies something runs in any case, each with that: managers, where of this file."""
     found: dict[ast.AST, list[ast.AST]] = {each: [*getattr(each, "finalbody", ())] for each in program.of_type(*TRIES)}
-    entries: Sequence[ast.With | ast.AsyncWith] = program.of_type(ast.With, ast.AsyncWith)
-    for entered in entries:
-        managers = [item.context_expr for item in entered.items]
-        kinds = [program.value(getattr(each, "func", each)).kind for each in managers]
-        found[entered] = [each for each, kind in zip(managers, kinds, strict=True) if kind is not Kind.LIBRARY]
+    for entered, managers in _entered(program):
+        found[entered] = [e for e in managers if program.value(getattr(e, "func", e)).kind is not Kind.LIBRARY]
     return {block: each for block, each in found.items() if each}
 
 
@@ -154,11 +151,14 @@ def _handling(program: Program) -> Mapping[ast.AST, Sequence[ast.AST]]:
     found: dict[ast.AST, list[ast.AST]] = {}
     for block in program.of_type(*TRIES):
         found[block] = [each for each in getattr(block, "handlers", ()) if not _lets_through(program, each)]
-    entries: Sequence[ast.With | ast.AsyncWith] = program.of_type(ast.With, ast.AsyncWith)
-    for entered in entries:
-        managers = [item.context_expr for item in entered.items]
+    for entered, managers in _entered(program):
         found[entered] = [each for each in managers if may_swallow(program, each)]
     return {block: each for block, each in found.items() if each}
+
+
+def _entered(program: Program) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
+    entries: Sequence[ast.With | ast.AsyncWith] = program.of_type(ast.With, ast.AsyncWith)
+    return ((entered, [item.context_expr for item in entered.items]) for entered in entries)
 
 
 def _lets_through(program: Program, handler: ast.ExceptHandler) -> bool:

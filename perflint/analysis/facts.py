@@ -189,6 +189,11 @@ class Program(Module, ABC):
         is_method = self.class_of(callee) is not None and not is_static(callee)
         return is_method and (owner is None or owner.kind is not Kind.CLASS or is_of_class(callee))
 
+    def object_of(self, call: ast.Call, callee: Function) -> ast.expr:
+        """What stands in `call`, for which `is_bound` holds, for the object that `callee` is given."""
+        is_named = isinstance(call.func, ast.Attribute) and call.func.attr == getattr(callee, "name", "")
+        return call.func.value if is_named and isinstance(call.func, ast.Attribute) else call.func
+
     def returned(self, function: Function) -> Value | None:
         """What a function of this file gives; None where it returns nothing."""
         info = self._facts.functions.get(function)
@@ -212,16 +217,13 @@ class Program(Module, ABC):
 
     def differentiates_elsewhere(self, targets: Iterable[str]) -> Likelihood | None:
         """Does one of the functions of other files, named as in `targets`, differentiate? None where none has told."""
-        self.asked.effects.update(targets)
-        found = (self._facts.summaries.get(each) for each in targets) if self._context.summaries else ()
-        told = [each.differentiates for each in found if each is not None and each.differentiates is not None]
-        return max(told) if told else None
+        told = (each.differentiates for each in self._told(targets))
+        return max((each for each in told if each is not None), default=None)
 
     def records_elsewhere(self, targets: Collection[str]) -> bool:
         """Do the functions of other files, named as in `targets`, run modules and record gradients in all of them?"""
-        self.asked.effects.update(targets)
-        found = [self._facts.summaries.get(name) for name in targets]
-        return bool(found) and all(each is not None and each.records for each in found)
+        found = self._told(targets)
+        return len(found) == len(targets) > 0 and all(each.records for each in found)
 
     def drops_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a function of another file that lets go of the graph of its first argument?"""
@@ -230,8 +232,7 @@ class Program(Module, ABC):
 
     def counts_elsewhere(self, node: ast.Call) -> bool:
         """Does a call run a method of another file that only adds up what it is given in attributes of its object?"""
-        self.asked.effects.update(self.targets(node))
-        return bool(found := [*self.summaries(node)]) and all(each.counts for each in found)
+        return bool(found := self._told(self.targets(node))) and all(each.counts for each in found)
 
     @property
     def may_drop_elsewhere(self) -> bool:
@@ -239,9 +240,12 @@ class Program(Module, ABC):
 
     def computes_elsewhere(self, target: str) -> bool:
         """Does the function of another file, or the method of a module there, only compute on the device?"""
-        self.asked.effects.add(target)
-        found = self._facts.summaries.get(target) if self._context.summaries else None
-        return found is not None and found.computes
+        return any(each.computes for each in self._told([target]))
+
+    def _told(self, targets: Iterable[str]) -> list[Summary]:
+        """The summaries with the effects of functions of other files, of those that are known."""
+        self.asked.effects.update(targets := [*targets])
+        return [*filter(None, map(self._facts.summaries.get, targets))] if self._context.summaries else []
 
     def is_called(self, function: Function | None, manner: Manner) -> bool:
         """Do other files call `function` in this manner?"""
@@ -388,7 +392,3 @@ class Program(Module, ABC):
 
         Empty where nobody does, as far as this file and the names of others tell.
         """
-
-    @abstractmethod
-    def graph_observers(self, place: ast.AST) -> list[GraphUse]:
-        """What in the functions, modules and hooks that `place` runs asks for graphs, shows or keeps them."""

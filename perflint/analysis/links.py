@@ -266,13 +266,6 @@ class Context:
     modules: tuple[str, ...] = ()
     seen: tuple[Seen, ...] = ()
 
-    def __bool__(self) -> bool:
-        return (
-            any((self.calls, self.summaries, self.told, self.edited, self.rebound))
-            or any((self.asked, self.drawing, self.manners, self.modules, self.seen))
-            or self.on_host is not None
-        )
-
 
 NONE = Links()
 ALONE = Context()

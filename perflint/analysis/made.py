@@ -6,7 +6,6 @@ import ast
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
-from perflint.analysis.arrays import is_of_sizes
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.found import Heat
@@ -17,7 +16,6 @@ from perflint.analysis.values.numbers import is_option, numbers
 from perflint.analysis.values.operations import Move, TorchCall, moves_first, operation
 from perflint.analysis.values.operations import move as moves
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.scopes import keyword_of
 from perflint.syntax.source import Safety
 from perflint.syntax.walk import LOOPS, elements_of, integer, name_called, own_nodes, path_of
 
@@ -114,7 +112,7 @@ def _is_computed(found: TorchCall) -> bool:
 def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
     """What a call makes of numbers, if it takes no tensor but a wrapped one."""
     name = program.qualified(call.func)
-    if name in _OF_ARRAYS and is_of_sizes(program, call.args[0] if len(call.args) == 1 else call):
+    if name in _OF_ARRAYS and _is_of_sizes(program, call.args[0] if len(call.args) == 1 else call):
         return Made(call, "", "constant")
     if name.startswith("torch.") and name.endswith("Tensor") and name.count(".") == 1:
         is_sized = len(call.args) > 1 or (call.args and _is_size(program, call.args[0]))  # several are sizes
@@ -124,8 +122,6 @@ def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast
         return Made(call, "", "random", Safety.BEHAVIOUR)
     if name.endswith(".Variable") and len(call.args) == 1:
         return made_on_host(program, call.args[0], move, around)
-    if name == "torch.normal" and keyword_of(call, "size") is not None:
-        return Made(call, "normal", "random", Safety.BEHAVIOUR) if keyword_of(call, "device") is None else None
     if name == "torch.normal" and call.args:
         return _then(made_on_host(program, call.args[0], move, around), Safety.BEHAVIOUR)
     found = operation(program, call)
@@ -137,6 +133,51 @@ def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast
     told = {each.arg for each in found.call.keywords} - _KEYWORDS  # where, or of which numbers
     safety = Safety.BEHAVIOUR if kind == "random" else Safety.EXACT
     return Made(found.call, found.name, kind, safety) if not nothing and not told else None
+
+
+def _is_of_sizes(program: Program, node: ast.expr, around: tuple[ast.expr, ...] = ()) -> bool:
+    """Is it an array of numpy's of constants, or of numbers that are counted, or computed of such alone: of sizes?
+
+    Not what a loop carries: `around` are the expressions that are made of it.
+    """
+    if node in around:
+        return False
+    around = (*around, node)
+    if isinstance(node, ast.Name):
+        sources = program.get(Flow).assigned(node)
+        is_written = any(True for each in sources for _ in program.get(Memory).writes_after(each, each))
+        return bool(sources) and not is_written and all(_is_of_sizes(program, each, around) for each in sources)
+    if isinstance(node, ast.BinOp):
+        return _any_of_sizes(program, [node.left, node.right], around)
+    if not isinstance(node, ast.Call):
+        return False
+    library, _, name = program.qualified(node.func).partition(".")
+    if library == "numpy" and "." not in name:
+        return _makes(name) or _any_of_sizes(
+            program, [part for each in node.args for part in elements_of(each)], around
+        )
+    return (
+        isinstance(node.func, ast.Attribute)
+        and _reshapes(node.func.attr)
+        and _is_of_sizes(program, node.func.value, around)
+    )
+
+
+def _makes(name: str) -> bool:
+    """Does the function of numpy's fill an array with constants, or count, as torch's of the same name does?"""
+    entry = torch_ops.of_function(f"torch.{name}")
+    return entry is not None and "factory" in entry.traits and "random" not in entry.traits
+
+
+def _reshapes(method: str) -> bool:
+    entry = torch_ops.of_method(method)
+    return method == "astype" or (entry is not None and not entry.traits.isdisjoint(("view", "copying")))
+
+
+def _any_of_sizes(program: Program, parts: list[ast.expr], around: tuple[ast.expr, ...]) -> bool:
+    """Is one of the `parts` such an array, and are the others such arrays or numbers?"""
+    others = [each for each in parts if not _is_of_sizes(program, each, around)]
+    return len(others) < len(parts) and all(program.value(each).kind is Kind.NUMBER for each in others)
 
 
 def _joined(program: Program, parts: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:

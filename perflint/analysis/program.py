@@ -4,7 +4,7 @@ import ast
 
 from perflint.analysis import facts
 from perflint.analysis.autograd.effects import Effects
-from perflint.analysis.autograd.graph_use import graph_uses, observers
+from perflint.analysis.autograd.graph_use import graph_uses
 from perflint.analysis.autograd.modes import GradModes, TrainingModes, frozen
 from perflint.analysis.found import Effect, Fate, GradMode, GraphUse, Heat
 from perflint.analysis.heat.heat import Heats
@@ -71,6 +71,3 @@ class Program(facts.Program):
 
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
         return graph_uses(self, place)
-
-    def graph_observers(self, place: ast.AST) -> list[GraphUse]:
-        return list(observers(self, place))

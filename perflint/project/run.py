@@ -51,7 +51,7 @@ class Task:
 
     @property
     def surroundings(self) -> str:
-        return repr(self.context) if self.context else ""
+        return repr(self.context) if self.context != ALONE else ""
 
     def read(self) -> bytes:
         return read_bytes(Path(self.path)) if self.held is None else self.held

@@ -144,17 +144,16 @@ class Walk:
     @cached_property
     def names(self) -> Mapping[str, Sequence[ast.Name]]:
         """The variables wherever they stand, in source order, by what they are called."""
-        found: defaultdict[str, list[ast.Name]] = defaultdict(list)
-        for node in self.of_type(ast.Name):
-            found[node.id].append(node)
-        return dict(found)
+        return _grouped(self.of_type(ast.Name), attrgetter("id"))
+
+    @cached_property
+    def attributes(self) -> Mapping[str, Sequence[ast.Attribute]]:
+        """The attributes wherever they stand, in source order, by what they are called."""
+        return _grouped(self.of_type(ast.Attribute), attrgetter("attr"))
 
     @cached_property
     def _calls(self) -> Mapping[ast.AST | None, Sequence[ast.Call]]:
-        found: defaultdict[ast.AST | None, list[ast.Call]] = defaultdict(list)
-        for call in self.of_type(ast.Call):
-            found[self.definition_around(call)].append(call)
-        return found
+        return _grouped(self.of_type(ast.Call), self.definition_around)
 
     def calls_in(self, function: ast.AST) -> Sequence[ast.Call]:
         """The calls among the own nodes of a function, in source order."""
@@ -177,6 +176,13 @@ class Walk:
             if isinstance(block, list) and statement in block:
                 return block
         return [statement]
+
+
+def _grouped(nodes: Iterable[Node], key: Callable[[Node], Item]) -> Mapping[Item, Sequence[Node]]:
+    found: defaultdict[Item, list[Node]] = defaultdict(list)
+    for node in nodes:
+        found[key(node)].append(node)
+    return dict(found)
 
 
 def _is_mixed(node: Any) -> bool:
@@ -259,11 +265,8 @@ def _remembered(root: ast.AST) -> Sequence[ast.AST]:
 
 @lru_cache(maxsize=256)
 def _stores(scope: ast.AST) -> Mapping[str, Sequence[ast.Name]]:
-    found: defaultdict[str, list[ast.Name]] = defaultdict(list)
-    for node in own_nodes(scope):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found[node.id].append(node)
-    return found
+    names = (node for node in own_nodes(scope) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return _grouped(names, attrgetter("id"))
 
 
 def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
@@ -344,6 +347,11 @@ def integer(node: ast.AST | None) -> int | None:
         value = integer(node.operand)
         return None if value is None else -value
     return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+def text_of(node: ast.AST | None) -> str:
+    """The string that is written out as `node`; empty for anything else."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def is_false(node: ast.AST | None) -> bool:

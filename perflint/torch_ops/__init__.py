@@ -38,6 +38,7 @@ DESCRIBED = ("functions", "methods", "attributes", "distribution", "classes")  #
 
 _TRAITS = frozenset(TRAITS)
 METHODS = "torch.Tensor."  # what qualified names of methods begin with
+IN_PLACE = "_"  # what is said for the canonical name of an operation that is called so but for the underscore behind it
 _PACKAGES = ("torch.nn.modules", "torch.optim", "torch.utils.data", "torch.distributions")  # whose classes they export
 _UNNAMED = ("torch.nn.functional.", "torch.functional.", METHODS, "torch.")  # what short names go without
 
@@ -194,13 +195,12 @@ def _decode_one(text: str, base: Operation) -> Operation:
     views = _decode_arguments(stated["views"]) if "views" in stated else base.views
     writes = _decode_arguments(stated["writes"]) if "writes" in stated else base.writes
     return Operation(
-        name=stated.get("is", base.name),
+        name=base.name[:-1] if stated.get("is") == IN_PLACE else stated.get("is", base.name),
         result=result,
         dtype=stated.get("dtype", ""),
         syncs="syncs" in words,
         traits=_TRAITS.intersection(words) | (base.traits - CALL_TRAITS),
         dim=_decode_argument(stated["dim"]) if "dim" in stated else base.dim,
-        axes=tuple(stated["axes"].split(",")) if "axes" in stated else base.axes,
         views=views + tuple(each for each in writes if each.name == "out" and each not in views),
         may_return=_decode_arguments(stated["may"]) if "may" in stated else base.may_return,
         writes=writes,
@@ -226,13 +226,11 @@ def _decode_argument(text: str) -> Argument:
     return Argument(name, int(position) if position else None, spread, _decode_argument(when) if when else None)
 
 
-__all__ = [
-    "DESCRIBED",
+__all__ = [  # of others
     "FALSE",
     "NONE",
     "NUMBER",
     "OTHER",
-    "PATH",
     "RECEIVER",
     "RESULTS",
     "TENSOR",
@@ -243,19 +241,4 @@ __all__ = [
     "Operation",
     "Trait",
     "Variant",
-    "canonical",
-    "class_kind",
-    "does",
-    "exports",
-    "is_exported",
-    "of_attribute",
-    "of_distribution",
-    "of_forward",
-    "of_function",
-    "of_method",
-    "of_name",
-    "public_class",
-    "short_name",
-    "table",
-    "writes_in_place",
 ]

@@ -63,7 +63,6 @@ Trait = Literal[
     "making_longs",  # of integers and bools, however narrow they are
     "combining",  # two tensors to one of their kind
     "tracking",  # as a module, it writes statistics of its inputs to its own buffers
-    "narrowing",  # a cast to floats of 16 bits
     "same_kind",  # floats of floats, integers of integers
     "unmistakable",  # no other type has a method of that name
 ]
@@ -138,8 +137,6 @@ class Operation:
         syncs: whether the host waits for the device because the result depends on values there.
         traits: those of TRAITS that hold, to be asked for by `does`.
         dim: where the number of an axis goes; None if nowhere.
-        axes: the parameters after the tensor of an operation along axes of it, in order: those that name axes end
-            with a colon, after which the default stands where there is one.
         views: the arguments whose memory the result always shows; written `out` and `self` are among them.
         may_return: the arguments whose memory the result may show or that it may be, depending on their layout, type
             or place, as of `contiguous` and `to`.
@@ -153,7 +150,6 @@ class Operation:
     syncs: bool = False
     traits: frozenset[str] = frozenset()
     dim: Argument | None = None
-    axes: tuple[str, ...] = ()
     views: tuple[Argument, ...] = ()
     may_return: tuple[Argument, ...] = ()
     writes: tuple[Argument, ...] = ()

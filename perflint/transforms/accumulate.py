@@ -24,7 +24,7 @@ from perflint.analysis.values.dtypes import (
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import own_nodes, path_of, receiver_of
+from perflint.syntax.walk import own_nodes, path_of, receiver_of, text_of
 from perflint.transforms.collected import (
     ANY_SHAPE,
     Accumulator,
@@ -180,7 +180,7 @@ def _template(program: Program, node: ast.expr) -> str:
         text: ast.expr | None = outer.left
     else:
         text = receiver_of(around, "format")
-    return text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
+    return text_of(text)
 
 
 def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:

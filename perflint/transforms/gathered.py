@@ -6,8 +6,8 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perflint.analysis.alike import alike
 from perflint.analysis.modules import filled
+from perflint.analysis.parameter_loops import alike
 from perflint.analysis.program import Program
 from perflint.syntax.walk import path_of, variables_in
 from perflint.transforms.operations import (

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from perflint.analysis.autograd.evaluations import is_told_to_evaluate
+from perflint.analysis.autograd.graph_use import observers
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.syntax.source import Safety
 from perflint.transforms.operations import ReplaceStatements, statement
@@ -26,7 +27,7 @@ def without_gradients(
     files, whose text is not at hand: it makes rows of padding zeros. Raises Blocked where what is run asks for
     gradients, or keeps a graph.
     """
-    inside = program.graph_observers(place)
+    inside = observers(program, place)
     found = [*uses, *(each for each in inside if not told or each.fate is not Fate.DIFFERENTIATED)]
     for use in found:
         if use.fate is Fate.ASKED:

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from perflint.analysis.alike import alike
+from perflint.analysis.parameter_loops import alike
 from perflint.analysis.program import Program
 
 HEAD = "import copy\nfrom torch import nn\n\ndef mlp(width):\n    return nn.Sequential(nn.Linear(4, width))\n\n"

@@ -39,16 +39,7 @@ _NO_RUNS = HOLDS | {"eval", "train"}  # `batch.items()` is a call of a container
 _OPTIMIZER = re.compile(r"optimi[sz]er|(^|[._])optim$")
 _LOSS = re.compile(r"loss|criteri|metric", re.IGNORECASE)
 # nothing in these differentiates by itself
-KNOWN = (
-    "torch.",
-    "torchvision.",
-    "torchaudio.",
-    "torch_geometric.",
-    "dgl.",
-    "timm.",
-    "transformers.",
-    "einops.",
-)
+KNOWN = tuple("torch. torchvision. torchaudio. torch_geometric. dgl. timm. transformers. einops.".split())
 
 
 def runs_backward(program: Program, node: ast.Call) -> bool:
@@ -77,8 +68,11 @@ def steps_optimizer(program: Program, node: ast.AST) -> bool:
     """Is it `optimizer.step()`, or `scaler.step(optimizer)`?"""
     if not isinstance(node, ast.Call) or receiver_of(node, "step") is None:
         return False
-    given = (program.value(each).kind is Kind.OPTIMIZER or _OPTIMIZER.search(path_of(each)) for each in node.args)
-    return trains(program, node) or any(given)
+    return trains(program, node) or any(_may_be_optimizer(program, each) for each in node.args)
+
+
+def _may_be_optimizer(program: Program, node: ast.expr) -> bool:
+    return program.value(node).kind is Kind.OPTIMIZER or _OPTIMIZER.search(path_of(node)) is not None
 
 
 def differentiates(program: Program, node: ast.Call) -> bool:
@@ -314,8 +308,7 @@ class Effects:
         name = program.qualified(node.func)
         if name.startswith(KNOWN) and not name.startswith("torch.utils."):
             return False
-        given = [*node.args, *(each.value for each in node.keywords)]
-        if any(program.value(each).kind is Kind.OPTIMIZER or _OPTIMIZER.search(path_of(each)) for each in given):
+        if any(_may_be_optimizer(program, each) for each in arguments_of(node)):
             return True
         known = program.differentiates_elsewhere(self._graph.targets(node))
         last = path_of(node.func).rpartition(".")[2] or getattr(node.func, "attr", "")

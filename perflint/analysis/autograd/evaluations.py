@@ -59,13 +59,8 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, ast.stmt]]:
 
 
 def evaluated(program: Program) -> set[ast.AST]:
-    """The nodes of all that evaluates, and of functions inside of others that are called there alone."""
-    found = {node for _, place in evaluations(program) for node in ast.walk(place)}
-    for function in program.of_type(ast.FunctionDef) if found else ():
-        sites = program.call_sites(function) if program.function_of(function) is not None else ()
-        if sites and found.issuperset(sites):
-            found.update(ast.walk(function))
-    return found
+    """The nodes of all that evaluates."""
+    return {node for _, place in evaluations(program) for node in ast.walk(place)}
 
 
 def is_told_to_evaluate(program: Program, call: ast.Call) -> bool:

@@ -87,7 +87,7 @@ class Callables:
 
     def _is_recomposed(self, call: ast.Call) -> bool:
         """May the program change what the composition made there is made of, by `its.transforms.insert(0, ...)`?"""
-        mentions = (each for each in self._program.of_type(ast.Attribute) if each.attr == "transforms")
+        mentions = self._program.attributes.get("transforms", ())
         wholes = (self._origins.of(each.value) for each in mentions if not self._program.qualified(each))
         return any(call in found or not all(isinstance(each, ast.Call) for each in found) for found in wholes)
 

@@ -15,7 +15,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.links import LOADERS
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import bind, keyword_of
-from perflint.syntax.walk import Function, is_false, last_name, method_of, own_nodes, path_of, receiver_of
+from perflint.syntax.walk import Function, is_false, last_name, method_of, own_nodes, path_of, receiver_of, text_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _OTHERS = "jittor|mindspore|mxnet|oneflow|paddle|torch"  # whose classes of this name are known, or are not torch's
@@ -110,11 +110,7 @@ class Loaders:
         for call in self._program.of_type(ast.Call):
             if receiver_of(call, "add_argument", "option") is None:
                 continue
-            flags = [
-                argument.value
-                for argument in call.args
-                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-            ]
+            flags = [*filter(None, map(text_of, call.args))]
             named = {keyword.arg: keyword.value for keyword in call.keywords}
             flag = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else "")
             destination = named.get("dest")

@@ -28,6 +28,7 @@ from perflint.syntax.walk import (
     name_called,
     own_nodes,
     returned_values,
+    text_of,
 )
 
 OF_TENSORS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")
@@ -86,10 +87,15 @@ class Residence:
         made = self._program.value(call.func).node
         given = [*arguments_of(call), *([] if isinstance(made, ast.ClassDef) else [call])]
         lineage = self._program.lineage(made)
-        kept = (value for target, value in self._stored() if self._program.class_around(target) in lineage)
+        kept = (value for target, value in self.stored if self._program.class_around(target) in lineage)
         yield from (place for each in chain(given, kept) if (place := self._mover(each)) is not None)
 
-    def _stored(self) -> Iterator[tuple[ast.Attribute, ast.AST]]:
+    @cached_property
+    def stored(self) -> list[tuple[ast.Attribute, ast.expr]]:
+        """The attributes that are given something, or some part of which is, each with that."""
+        return [*self._stores()]
+
+    def _stores(self) -> Iterator[tuple[ast.Attribute, ast.expr]]:
         for node in self._program.of_type(ast.Assign, ast.AnnAssign, ast.AugAssign):
             for target, value in bindings_of(node):
                 parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
@@ -109,7 +115,7 @@ class Residence:
             owner = call.func.value if isinstance(call.func, ast.Attribute) and self.moves(call) else None
             if owner is not None and not wanted.isdisjoint(self._origins.of(owner)):
                 yield call
-        for target, value in self._stored():
+        for target, value in self.stored:
             if not wanted.isdisjoint(self._origins.of(target.value)) and (place := self._mover(value)) is not None:
                 yield place
 
@@ -192,17 +198,13 @@ class Pickling:
         """What objects of a class keep, or that workers can't import the class itself."""
         lineage = self._program.lineage(node)
         inits = [method_of(each, "__init__") for each in lineage]
-        stores = ((self._program.value(target.value).node, value) for target, value in self._stores)
+        stored = self._program.get(Residence).stored
+        stores = ((self._program.value(target.value).node, value) for target, value in stored)
         kept = [value for of, value in stores if of in lineage]
         first = (_whole(each) for each in kept if self._program.function_of(each) in inits)
         names = {self._program.qualified(made.func) for each in first for made in self._origins.calls(each)}
         opened = f"{node.name} keeps an open file, which workers cannot share" if names & _HANDLES else ""
         return self._unknown_to_workers(node) or opened or self.within(kept, depth)
-
-    @cached_property
-    def _stores(self) -> list[tuple[ast.Attribute, ast.expr]]:
-        pairs = (pair for each in self._program.of_type(ast.Assign, ast.AnnAssign) for pair in bindings_of(each))
-        return [(target, value) for target, value in pairs if isinstance(target, ast.Attribute)]
 
     def within(self, nodes: Iterable[ast.AST], depth: int = 3) -> str:
         parts = (origin for node in nodes for origin in self._origins.of(node))
@@ -374,5 +376,4 @@ class Isolation:
 
 def _opens_to_write(call: ast.Call) -> bool:
     modes = [*call.args[:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
-    texts = [each.value for each in modes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    return name_called(call) == "open" and any(re.fullmatch(r"[rbt]*[wax+][wabtx+]*", text) for text in texts)
+    return name_called(call) == "open" and any(re.fullmatch(r"[rbt]*[wax+][wabtx+]*", text_of(each)) for each in modes)

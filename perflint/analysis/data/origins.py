@@ -11,7 +11,7 @@ from functools import cached_property
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, sources_of
-from perflint.syntax.walk import COMPREHENSIONS, bindings_of, path_of, returned_values
+from perflint.syntax.walk import COMPREHENSIONS, bindings_of, path_of, returned_values, text_of
 
 _DEPTH = 8
 _LEFT_OUT = -1  # the index of what stands for itself
@@ -179,16 +179,13 @@ _REGISTERING = frozenset({"register_buffer", "register_parameter", "register_mod
 class Attributes:
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._named: defaultdict[str, list[ast.Attribute]] = defaultdict(list)
-        for node in program.of_type(ast.Attribute):
-            self._named[node.attr].append(node)
         self._bound: defaultdict[str, list[ast.expr]] = defaultdict(list)  # the objects, by what is bound of them
         for call, path in program.called.items():
             last = path.rpartition(".")[2]
             if last in _BINDING and len(call.args) > 1:
-                self._bound[_word(call.args[1])].append(call.args[0])
+                self._bound[text_of(call.args[1])].append(call.args[0])
             elif last in _REGISTERING and isinstance(call.func, ast.Attribute) and call.args:
-                self._bound[_word(call.args[0])].append(call.func.value)
+                self._bound[text_of(call.args[0])].append(call.func.value)
 
     def is_own(self, node: ast.Attribute) -> bool:
         """Is it an attribute of self that only methods of the class around bind: no subclass, base or other code?
@@ -198,14 +195,16 @@ class Attributes:
         owner = self._program.class_around(node)
         if owner is None or path_of(node.value) != "self" or self._program.is_edited_elsewhere(node.attr):
             return False
-        objects = [each.value for each in self._named[node.attr] if not isinstance(each.ctx, ast.Load)]
+        named = self._program.attributes.get(node.attr, ())
+        objects = [each.value for each in named if not isinstance(each.ctx, ast.Load)]
         objects += [*self._bound[node.attr], *self._bound[""]]
         return all(self._is_within(each, owner) or not self._may_be(each, owner) for each in objects)
 
     def edits(self) -> set[str]:
         """The attributes that are bound, or whose values are written, of objects that may be of a foreign class."""
         found = {name for name in self._bound if any(map(self._may_be_foreign, self._bound[name]))}
-        return found | {name for name, nodes in self._named.items() if any(map(self._is_foreign_edit, nodes))}
+        named = self._program.attributes.items()
+        return found | {name for name, nodes in named if any(map(self._is_foreign_edit, nodes))}
 
     def _is_foreign_edit(self, node: ast.Attribute) -> bool:
         return self._is_edited(node) and self._may_be_foreign(node.value)
@@ -233,7 +232,7 @@ class Attributes:
     def readers(self, node: ast.Attribute) -> list[ast.Attribute]:
         """The reads of the attribute of that name, of all objects that may be of the class around `node`."""
         owner = self._program.class_around(node)
-        found = (each for each in self._named[node.attr] if isinstance(each.ctx, ast.Load))
+        found = (e for e in self._program.attributes.get(node.attr, ()) if isinstance(e.ctx, ast.Load))
         return [each for each in found if owner is None or self._may_be(each.value, owner)]
 
     def _is_within(self, node: ast.expr, owner: ast.ClassDef) -> bool:
@@ -268,10 +267,6 @@ class Attributes:
 def edits_of(program: Program) -> tuple[str, ...]:
     """The attributes that the file edits of objects that may be of classes in other files that it imports."""
     return tuple(sorted(program.get(Attributes).edits() - {""}))
-
-
-def _word(node: ast.expr) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _names_layer(name: str) -> bool:

@@ -383,12 +383,4 @@ def _is_setting(program: Program, node: ast.expr) -> bool:
         if all(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in defaults):
             return True
         return bool(others) and not any(integer(each) == 0 for each in others)  # a count of what was found
-    sources = [each.source for each in definitions]  # none for globals
-    return all(
-        _is_setting(program, each) if isinstance(each, ast.Attribute | ast.Constant) else _compares(program, each)
-        for each in sources
-    )
-
-
-def _compares(program: Program, source: ast.AST | None) -> bool:
-    return isinstance(source, ast.Compare | ast.BoolOp | ast.UnaryOp) and asks_for_setting(program, source)
+    return not definitions  # of a global

@@ -100,8 +100,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         if call.args and _BUILDERS.match(name):
             yield from _of_builder(program, call)
         if is_waiting and program.value(call.args[0]).on_device:  # for certain: the function takes nothing but tensors
-            start, end = program.span(call)
-            yield Sync(call, call.args[0], last, start, end, False)
+            yield Sync(call, call.args[0], last, *program.span(call), False)
     elif name.startswith(_HOST_MODULES):
         yield from _first_read(program, call, call.args, "math")
     elif head == "builtins":
@@ -115,8 +114,7 @@ def _of_postfix(program: Program, call: ast.Call) -> Iterator[Sync]:
         value = program.value(postfix)
         found = contains_tensor(value) if value.kind is Kind.MAPPING else _of_output(value)
         if found is not None and _is_read(found, explicit=False):
-            start, end = program.span(call)
-            yield Sync(call, postfix, "print", start, end, False)
+            yield Sync(call, postfix, "print", *program.span(call), False)
 
 
 def _of_output(value: Value) -> Value | None:
@@ -129,8 +127,7 @@ def _of_builder(program: Program, call: ast.Call) -> Iterator[Sync]:
     parts = program.value(call.args[0])
     found = contains_tensor(parts) if parts.kind is Kind.SEQUENCE else None
     if found is not None and _is_read(found, explicit=False):
-        start, end = program.span(call)
-        yield Sync(call, call.args[0], "list", start, end, False)
+        yield Sync(call, call.args[0], "list", *program.span(call), False)
 
 
 def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
@@ -154,8 +151,7 @@ def _of_comparison(program: Program, call: ast.Call, name: str) -> Iterator[Sync
     if len(call.args) > 1 or call.keywords or listed.kind is not Kind.SEQUENCE or listed.item is None:
         return
     if _is_read(listed.item, explicit=False):
-        start, end = program.span(call)
-        yield Sync(call, call.args[0], name, start, end, False)
+        yield Sync(call, call.args[0], name, *program.span(call), False)
 
 
 def _compared(call: ast.Call) -> list[ast.expr]:
@@ -226,8 +222,7 @@ def _waits(entry: torch_ops.Operation | None) -> bool:
 
 def _implicit(program: Program, tensor: ast.expr, kind: str, node: ast.expr | None = None) -> Iterator[Sync]:
     if _is_read(program.value(tensor), explicit=False):
-        start, end = program.span(node or tensor)
-        yield Sync(node or tensor, tensor, kind, start, end, False)
+        yield Sync(node or tensor, tensor, kind, *program.span(node or tensor), False)
 
 
 def _implicit_all(program: Program, tensors: Iterable[ast.expr], kind: str) -> Iterator[Sync]:
@@ -248,8 +243,7 @@ def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
         return  # x[mask] = scalar fills without a look at the mask
     base = program.value(node.value)
     if any(_selects(program, part, base) for part in elements_of(node.slice)):
-        start, end = program.span(node)
-        yield Sync(node, node, "mask", start, end, False)
+        yield Sync(node, node, "mask", *program.span(node), False)
 
 
 def _of_lookup(program: Program, node: ast.Subscript) -> Iterator[Sync]:

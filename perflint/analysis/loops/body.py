@@ -29,7 +29,7 @@ from perflint.analysis.loops.flow import (
 from perflint.analysis.loops.header import WHOLE, proven_tensors
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of
-from perflint.syntax.walk import Loop, bindings_of, own_nodes, path_of, whole_of
+from perflint.syntax.walk import Loop, bindings_of, own_nodes, path_of, text_of, whole_of
 
 _HEADS = {  # what a statement evaluates besides the blocks in it
     ast.For: ("iter",),
@@ -241,7 +241,7 @@ class Body(Expressions):
         self.note_chunks(target.slice)
         if self.program.value(target.slice).kind is Kind.SEQUENCE:
             self.rows.add(value.name)
-        is_key = any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(target.slice))
+        is_key = any(map(text_of, ast.walk(target.slice)))
         if index.is_index and not old.bound and not is_key:
             self.slots.setdefault(value.name, []).append((self.place(target), trace, self._is_certain(target)))
             self.collect(value.name, "slot", target, trace)

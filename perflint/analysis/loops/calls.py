@@ -19,23 +19,8 @@ _CHOICES = frozenset({"sample", "nlargest"})  # besides those of torch
 _NO_STATE = frozenset({Kind.NUMBER, Kind.MODULE, Kind.STRING})
 _RANKS = frozenset({"sort", "sorted"})
 LISTS = frozenset({"append", "appendleft", "extend", "insert", "add", "push", "update"})
-_HOST_LIBRARIES = (
-    "numpy",
-    "math",
-    "os",
-    "time",
-    "random",
-    "logging",
-    "json",
-    "re",
-    "itertools",
-    "collections",
-    "copy",
-    "scipy",
-    "matplotlib",
-    "cv2",
-    "PIL",
-    "sys",
+_HOST_LIBRARIES = frozenset(
+    "numpy math os time random logging json re itertools collections copy scipy matplotlib cv2 PIL sys".split()
 )
 
 

@@ -148,9 +148,7 @@ class Evidence:
         return any(not call.sort.unsure and call.trace.carried & set(self.states) for call in self.models)
 
     def hands_back(self, name: str) -> bool:
-        """Is the state what a model that was given it returns, or keeps inside?"""
-        if name in self.flow.objects:
-            return bool(self.given_tensors) or not (self.flow.truth() or name.startswith("self."))
+        """Is the state what a model that was given it returns?"""
         taken = [call for call in self.models if any(given == name for given, _ in call.direct)]
         definitions = self.flow.ends[name].definitions
         return any(made == id(call.node) for call in taken for made, _ in definitions)

@@ -362,8 +362,6 @@ class Expressions(ABC):
         owner = whole_of(node.func.value) if isinstance(node.func, ast.Attribute) else ""
         for name in (each.name for each in self.made.get(node, ()) if each.name != owner):
             self.note_read(name, node)
-            if name.startswith(f"{path_of(node.func)}."):
-                self.flow.objects.add(name)
             result = merged((result, Trace(carried=frozenset({name}))))
         return result
 

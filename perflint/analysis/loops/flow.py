@@ -209,7 +209,6 @@ class LoopFlow:
     painted: set[str] = field(default_factory=set)  # changed at places unrelated to the step's number
     permuted: set[str] = field(default_factory=set)  # written at one place and read at one with no fixed relation to it
     proven: frozenset[str] = NOTHING  # sequences of unknown type that their use shows to be tensors
-    objects: set[str] = field(default_factory=set)  # states that what is called keeps inside
     index_as_data: bool = False
     members: bool = False
     chunks: bool = False  # a range of steps is taken each time

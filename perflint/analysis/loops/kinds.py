@@ -77,11 +77,8 @@ def _generated(loop: Evidence, name: str) -> str:
         return ""
     if name in flow.painted and loop.is_tensor(name):
         return ""
-    if loop.launches:
-        if CHOICE in end.ops and not loop.hands_back(name):
-            return f"`{name}` is built from what the step before chose, and goes back into the model"
-        if any(each.name == name and each.how == "cat" for each in flow.collected):
-            return f"`{name}` grows by each step's output, and goes back into the model"
+    if loop.launches and CHOICE in end.ops and not loop.hands_back(name):
+        return f"`{name}` is built from what the step before chose, and goes back into the model"
     if not end.slices and loop.slides(name):
         return f"each step's output enters the window `{name}`, which goes back into the model"
     return ""

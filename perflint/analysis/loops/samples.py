@@ -16,7 +16,7 @@ from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.loops.header import is_next
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import elements_of, path_of, receiver_of, root_of, variables_in
+from perflint.syntax.walk import elements_of, path_of, receiver_of, root_of, text_of, variables_in
 
 _DIFFERING = frozenset("tolist split nms checkpoint isinstance".split())
 _BRANCHING = (ast.IfExp, ast.For, ast.While, ast.Try, ast.Break, ast.Continue, ast.Return, ast.Yield)
@@ -178,7 +178,7 @@ class _Walk:
         return kind is Kind.TENSOR or (self._is_stacked and kind is Kind.UNKNOWN)
 
     def _is_same_part(self, part: ast.Subscript) -> bool:
-        if isinstance(part.slice, ast.Constant) and isinstance(part.slice.value, str):
+        if text_of(part.slice):
             return False
         indices = elements_of(part.slice) or [part.slice]
         if self._index and self._is_sample(part):

@@ -123,9 +123,7 @@ class Calls(LibraryCalls):
         defaults = {name: each for name, each in defaults_of(function).items() if each in self.graph.places}
         given = {parameters[name]: self.of(each) for name, each in {**defaults, **bound.given}.items()}
         if self.program.is_bound(call, function):
-            is_named = isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
-            receiver = call.func.value if is_named and isinstance(call.func, ast.Attribute) else call.func
-            given[next(iter(parameters.values()))] = self.of(receiver)
+            given[next(iter(parameters.values()))] = self.of(self.program.object_of(call, function))
         taken = set(bound.given.values())
         spread = frozenset().union(*(self.of(each) for each in call.args if each not in taken))
         for keyword in call.keywords:

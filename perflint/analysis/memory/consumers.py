@@ -224,11 +224,8 @@ class _Follower:
         self.consume(parent, node, Role.READ)
 
     def _operand(self, parent: ast.BinOp | ast.UnaryOp, node: ast.expr, calls: Calls) -> None:
-        if isinstance(parent.op, ast.Not):
+        if isinstance(parent.op, ast.Not | ast.UAdd):  # which gives the tensor itself
             raise NotAnalysed
-        if isinstance(parent.op, ast.UAdd):  # which gives the tensor itself
-            self.follow(parent, calls)
-            return
         self.consume(parent, node, Role.MATMUL if isinstance(parent.op, ast.MatMult) else Role.ELEMENTWISE)
 
     def _compared(self, parent: ast.Compare, node: ast.expr, calls: Calls) -> None:
@@ -243,16 +240,9 @@ class _Follower:
             raise NotAnalysed
         self.consume(parent, node, Role.ELEMENTWISE, in_place=True)
 
-    def _assigned(self, parent: ast.Assign | ast.AnnAssign | ast.NamedExpr, node: ast.expr, calls: Calls) -> None:
+    def _assigned(self, parent: ast.Assign | ast.AnnAssign, node: ast.expr, calls: Calls) -> None:
         for target, _ in bindings_of(parent):
             self.assigned(target, node, calls)
-        if isinstance(parent, ast.NamedExpr):
-            self.follow(parent, calls)
-
-    def _chosen(self, parent: ast.IfExp, node: ast.expr, calls: Calls) -> None:
-        if node is parent.test:
-            raise NotAnalysed
-        self.follow(parent, calls)
 
     def _collected(self, parent: ast.Tuple | ast.List, node: ast.expr, calls: Calls) -> None:
         around = self.program.parent(parent)
@@ -268,9 +258,7 @@ _Step = Callable[[_Follower, Any, ast.expr, Calls], None]  # from a node, as a p
 _STEPS: dict[type[ast.AST], _Step] = {
     ast.Assign: _Follower._assigned,
     ast.AnnAssign: _Follower._assigned,
-    ast.NamedExpr: _Follower._assigned,
     ast.Return: _Follower.returned,
-    ast.IfExp: _Follower._chosen,
     ast.Expr: lambda self, parent, node, calls: None,
     ast.Tuple: _Follower._collected,
     ast.List: _Follower._collected,

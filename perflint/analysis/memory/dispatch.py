@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import fnmatch
 import re
-from collections import defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 
 from perflint import torch_ops
@@ -14,7 +13,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Step
 from perflint.analysis.values.values import UNKNOWN, Kind
-from perflint.syntax.walk import FUNCTIONS, method_of, path_of
+from perflint.syntax.walk import FUNCTIONS, method_of, path_of, text_of
 
 _DEPTH = 8
 _FIELD = "*"
@@ -159,7 +158,7 @@ class Modules:
     def added(self, whole: ast.expr, depth: int = _DEPTH, reads: Container[str] = ()) -> Iterator[ast.expr | None]:
         """What is added to the list `whole` after it was made, other than by reading an attribute of `reads`."""
         owner, _, name = path_of(whole).rpartition(".")
-        for node in self._mentions[name]:
+        for node in self._mentions(name):
             is_its_own = path_of(node) != f"self.{name}" or self._are_kin(whole, node)
             if isinstance(node, ast.Name) and isinstance(whole, ast.Name):
                 is_its_own = any(each in self._definitions(whole) for each in self._definitions(node))
@@ -194,11 +193,12 @@ class Modules:
             return [each for built in self._builders(node.value, _DEPTH) for each in self._entries(built, node)] or [
                 None
             ]
-        path, stores = f"self.{node.attr}", self._stores[node.attr]
-        others = any(path_of(target) != path for target, _ in stores)  # of an object that may be this one
+        stores = [e for e in self._program.attributes.get(node.attr, ()) if isinstance(e.ctx, ast.Store)]
+        path = f"self.{node.attr}"
+        others = any(path_of(target) != path for target in stores)  # of an object that may be this one
         if others or path_of(node) != path or self._home(node) is None or self._is_set_by_name(node.attr):
             return [None]
-        given = (value for target, value in stores if self._are_kin(node, target))
+        given = (self._given(target) for target in stores if self._are_kin(node, target))
         return [value for value in given if value is None or path_of(as_built(value) or value) != path]
 
     def _entries(self, built: ast.expr | None, node: ast.Attribute) -> Iterator[ast.expr | None]:
@@ -223,7 +223,7 @@ class Modules:
     def is_changed(self, function: ast.expr) -> bool:
         """Does the program do more with the module that `function` is than build, call, move and save it?"""
         name = path_of(function).rpartition(".")[2]
-        mentions = ((each, self._program.parent(each)) for each in self._mentions[name])
+        mentions = ((each, self._program.parent(each)) for each in self._mentions(name))
         return self._is_set_by_name(name) or any(self._may_change(each, around) for each, around in mentions)
 
     def _may_change(self, mention: ast.Name | ast.Attribute, around: ast.AST | None) -> bool:
@@ -233,14 +233,6 @@ class Modules:
         if isinstance(around, ast.Call) and mention is not around.func:
             return self._program.callee(around) is not None
         return isinstance(mention.ctx, ast.Load) and isinstance(around, _NAMING)
-
-    @cached_property
-    def _stores(self) -> defaultdict[str, list[tuple[ast.expr, ast.expr | None]]]:
-        found: defaultdict[str, list[tuple[ast.expr, ast.expr | None]]] = defaultdict(list)
-        for node in self._program.of_type(ast.Attribute):
-            if isinstance(node.ctx, ast.Store):
-                found[node.attr].append((node, self._given(node)))
-        return found
 
     def _given(self, target: ast.Attribute) -> ast.expr | None:
         around = self._program.parent(target)
@@ -252,14 +244,8 @@ class Modules:
             return None
         return parts.elts[around.elts.index(target)] if len(parts.elts) == len(around.elts) else None
 
-    @cached_property
-    def _mentions(self) -> defaultdict[str, list[ast.Name | ast.Attribute]]:
-        found: defaultdict[str, list[ast.Name | ast.Attribute]] = defaultdict(list)
-        for attribute in self._program.of_type(ast.Attribute):
-            found[attribute.attr].append(attribute)
-        for name in self._program.of_type(ast.Name):
-            found[name.id].append(name)
-        return found
+    def _mentions(self, name: str) -> Sequence[ast.Name | ast.Attribute]:
+        return [*self._program.attributes.get(name, ()), *self._program.names.get(name, ())]
 
     def _registered(self, node: ast.expr, name: ast.expr) -> Expressions:
         """The modules which the class around it registers under names that are spelled like this one."""
@@ -302,8 +288,8 @@ def _is_harmless(method: str) -> bool:
 
 def _pattern(name: ast.AST) -> str:
     """The text of a name with a star for each number in it; a star alone for what is not spelled out."""
-    if isinstance(name, ast.Constant) and isinstance(name.value, str):
-        return name.value
+    if text := text_of(name):
+        return text
     if isinstance(name, ast.JoinedStr):
         return "".join(map(_pattern, name.values))
     if isinstance(name, ast.BinOp) and isinstance(name.op, ast.Add):

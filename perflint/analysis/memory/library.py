@@ -28,7 +28,7 @@ from perflint.analysis.memory.sharing import Sharing
 from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import arguments_of
-from perflint.syntax.walk import FUNCTIONS, Function
+from perflint.syntax.walk import FUNCTIONS, Function, text_of
 from perflint.torch_ops import Argument, Operation, libraries
 
 PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
@@ -278,8 +278,7 @@ class LibraryCalls(ABC):
     def _set_attribute(self, call: ast.Call) -> Locations:
         if len(call.args) == 3:
             objects, name, value = call.args
-            word = name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ANY
-            self.bind_attribute(call, self.of(objects), word, self.of(value))
+            self.bind_attribute(call, self.of(objects), text_of(name) or ANY, self.of(value))
         return NOWHERE
 
     def _kept(self, call: ast.Call) -> Locations:

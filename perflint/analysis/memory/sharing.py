@@ -25,6 +25,7 @@ from perflint.syntax.walk import (
     method_of,
     path_of,
     returned_values,
+    text_of,
 )
 
 _ANY = "?"  # some part
@@ -99,12 +100,12 @@ class Sharing:
         keywords = {each.arg: each.value for each in call.keywords if each.arg is not None}
         if last_name(call) in _NAMED:
             given = [*call.args, *(keywords[each] for each in _NAME_AND_VALUE if each in keywords)]
-            yield from ((_word(name), (value, ())) for name, value in pairwise(given))
+            yield from ((text_of(name) or ANY, (value, ())) for name, value in pairwise(given))
         if isinstance(call.func, ast.Attribute) and call.func.attr in FILLS and _is_namespace(call.func.value):
             yield from ((name, (value, ())) for name, value in keywords.items())
             for entries in call.args:
                 pairs = zip(entries.keys, entries.values, strict=True) if isinstance(entries, ast.Dict) else ()
-                yield from ((_word(key), (value, ())) for key, value in pairs)
+                yield from ((text_of(key) or ANY, (value, ())) for key, value in pairs)
                 yield ANY, (entries, (_EACH,))
         made = self._program.value(call.func)
         if made.kind is Kind.CLASS and isinstance(made.node, ast.ClassDef):
@@ -148,9 +149,7 @@ class Sharing:
                 yield by_name[name], value
         is_new = self._program.value(site.func).kind is Kind.CLASS
         if by_name and not is_new and self._program.is_bound(site, function):
-            is_named = isinstance(site.func, ast.Attribute) and site.func.attr == getattr(function, "name", "")
-            receiver = site.func.value if is_named and isinstance(site.func, ast.Attribute) else site.func
-            yield next(iter(by_name.values())), receiver
+            yield next(iter(by_name.values())), self._program.object_of(site, function)
 
     def _around(self, site: ast.Call, function: Function) -> Iterator[tuple[Location, list[Part]]]:
         """The variables of the function around `site` that `function`, inside of it, may read."""
@@ -232,9 +231,8 @@ class Sharing:
         name = self._program.qualified(call.func)
         if self._program.value(call.func).kind is Kind.CLASS:  # an object may keep what it is made of
             return [(each, (_ANY,)) for each in arguments_of(call) if self._program.value(each).kind not in _PLAIN]
-        word = call.args[1] if name == "builtins.getattr" and len(call.args) > 1 else None
-        if isinstance(word, ast.Constant) and isinstance(word.value, str):
-            return [(call.args[0], (f".{word.value}", *path))]
+        if name == "builtins.getattr" and (word := text_of(call.args[1] if call.args[1:] else None)):
+            return [(call.args[0], (f".{word}", *path))]
         if name.rpartition(".")[2] in VIEWS and not name.startswith("torch."):
             return [(each, path) for each in call.args[:1]]
         method = call.func.attr if isinstance(call.func, ast.Attribute) and not name else ""
@@ -243,10 +241,6 @@ class Sharing:
             return None
         shared = (*operation.views, *operation.may_return)
         return [(each, path) for argument in shared for each in argument.of(call)] or None
-
-
-def _word(name: ast.expr | None) -> str:
-    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ANY
 
 
 def _is_namespace(node: ast.expr) -> bool:
@@ -259,7 +253,7 @@ def _bound_attributes(target: ast.expr, part: Part) -> Iterator[tuple[str, Part]
     if isinstance(target, ast.Attribute):
         yield target.attr, part
     elif isinstance(target, ast.Subscript) and _is_namespace(target.value):
-        yield _word(target.slice), part
+        yield text_of(target.slice) or ANY, part
     elif isinstance(target, ast.Tuple | ast.List):
         is_starred = False
         for index, each in enumerate(target.elts):

@@ -234,8 +234,8 @@ class _Uses:
         if isinstance(target, ast.Name):
             return self._flow.graph(target).readers(target)
         if isinstance(target, ast.Attribute):
-            found = self._program.of_type(ast.Attribute)
-            return [each for each in found if each.attr == target.attr and isinstance(each.ctx, ast.Load)]
+            found = self._program.attributes.get(target.attr, ())
+            return [each for each in found if isinstance(each.ctx, ast.Load)]
         return self._held(target.value) if isinstance(target, ast.Subscript) else []
 
     def _held(self, holder: ast.expr) -> Iterable[ast.expr]:

@@ -101,9 +101,6 @@ def _scores(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> list[a
         sources = [_given(program, each) for each in sorted(bound - seen, key=_place)]
         found = [_scores(program, each, seen | bound) if each is not None else [] for each in sources]
         return [node, *bound, *itertools.chain(*found)] if bound and all(found) else []
-    if isinstance(node, ast.IfExp):
-        found = [_scores(program, each, seen) for each in (node.body, node.orelse)]
-        return [node, *itertools.chain(*found)] if all(found) else []
     found = [_scores(program, each, seen) for each in _carried(program, node)]
     return next(([node, *each] for each in found if each), [])
 
@@ -164,8 +161,6 @@ def _readers(program: Program, node: ast.expr) -> list[ast.expr]:
 
 def _keeps(program: Program, node: ast.expr, weights: ast.expr) -> bool:
     """Does `node` drop some of the weights, cast them, or give a view of them?"""
-    if isinstance(node, ast.IfExp):
-        return node.test is not weights
     if not isinstance(node, ast.Call):
         return False
     made = operation(program, node)

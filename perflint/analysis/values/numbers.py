@@ -29,12 +29,6 @@ def is_number(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
         return False
     if isinstance(node, ast.BinOp):
         return all(is_number(program, each, depth - 1) for each in (node.left, node.right))
-    if isinstance(node, ast.UnaryOp):
-        return is_number(program, node.operand, depth - 1)
-    if isinstance(node, ast.BoolOp):
-        return all(is_number(program, each, depth - 1) or _is_left_out(program, each) for each in node.values)
-    if isinstance(node, ast.IfExp):
-        return all(is_number(program, each, depth - 1) for each in (node.body, node.orelse))
     if isinstance(node, ast.Call):
         return bool(_CALLS.match(program.qualified(node.func)))
     if isinstance(node, ast.arg):
@@ -148,8 +142,6 @@ def _is_computed(program: Program, node: ast.expr) -> bool:
     """Is it a number that numpy computes of numbers, as in `np.log(self.high / self.low)`?"""
     if isinstance(node, ast.BinOp):
         return all(_is_computed(program, each) for each in (node.left, node.right))
-    if isinstance(node, ast.UnaryOp):
-        return _is_computed(program, node.operand)
     if not isinstance(node, ast.Call) or not _OF_NUMPY.fullmatch(program.qualified(node.func)) or len(node.args) != 1:
         return is_number(program, node)
     given = program.value(node.args[0])

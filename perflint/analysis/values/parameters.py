@@ -26,7 +26,7 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.scopes import is_static
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import path_of, text_of
 
 STEP_METHODS = frozenset(
     {"forward", "loss", "training_step", "validation_step", "test_step", "predict_step", "train_step"}
@@ -111,10 +111,7 @@ def _expected(evaluator: Evaluator, info: FunctionInfo, parameter: ast.arg, defa
 
 
 def _annotated(annotation: ast.expr | None) -> Value:
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        text = annotation.value.strip()
-    else:
-        text = path_of(annotation) if annotation is not None else ""
+    text = text_of(annotation).strip() or (path_of(annotation) if annotation is not None else "")
     return _CLASSES.get(text.rpartition(".")[2], _ANNOTATIONS.get(text, UNKNOWN))
 
 

@@ -80,7 +80,7 @@ class ShapeRules(ABC):
             return self.expand(sizes.elts) if isinstance(sizes, ast.Tuple | ast.List) else NOTHING
         if name == "eye" and given:
             return known((self.size(given[0]), self.size(given[min(1, len(given) - 1)])))
-        return _nested(given[0]) if call.does.does("of_data") and given and isinstance(given[0], ast.List) else NOTHING
+        return NOTHING
 
     def _joined(self, call: TorchCall) -> Shape:
         """The shape of a concatenation or stack: but for the joined axis it is that of any part."""
@@ -196,16 +196,6 @@ def _listed(arguments: list[ast.expr]) -> list[ast.expr]:
 
 def _worth(size: str) -> tuple[bool, bool, str]:
     return size == "1", bool(size), size
-
-
-def _nested(node: ast.List) -> Shape:
-    sizes = [str(len(node.elts))]
-    inner: ast.expr = node
-    while isinstance(inner, ast.List) and inner.elts and isinstance(inner.elts[0], ast.List):
-        inner = inner.elts[0]
-        sizes.append(str(len(inner.elts)))
-    numbers = isinstance(inner, ast.List) and all(isinstance(each, ast.Constant | ast.UnaryOp) for each in inner.elts)
-    return known(tuple(sizes)) if numbers else NOTHING
 
 
 def _reduced(shape: Shape, call: TorchCall) -> Shape:

@@ -244,31 +244,9 @@ TRAITS = {
         "combining": "add mul sub",
         "tracking": "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d"
         " InstanceNorm1d InstanceNorm2d InstanceNorm3d LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d",
-        "narrowing": "half bfloat16",
         "making_longs": "sum prod argmax argmin count_nonzero",
         "same_kind": "sum max min amax amin detach cpu cuda abs squeeze unsqueeze view reshape flatten contiguous clone"
         " data prod clamp relu neg t transpose permute expand mul add sub",
         "unmistakable": "size float long double half unsqueeze detach cuda expand_as type_as view_as",
     }.items()
-}
-
-# The parameters after their tensor of operations along axes of it; those with a colon name axes, with their default.
-AXES = {
-    name: parameters
-    for parameters, names in {
-        "dim:": "unsqueeze squeeze softmax log_softmax cumsum cumprod std var",
-        "dim:-1": "glu",
-        "dims:": "flip",
-        "dim0:,dim1:": "transpose",
-        "dim:,index": "select index_select",
-        "dim:,start,length": "narrow",
-        "shifts,dims:": "roll",
-        "repeats,dim:": "repeat_interleave",
-        "k,dim:-1,largest,sorted": "topk",
-        "dim:-1,descending": "sort argsort",
-        "dim:,keepdim": "max min sum mean all any prod logsumexp amax amin argmax argmin",
-        "p,dim:,keepdim": "norm",
-        "p,dim:1,eps": "normalize",
-    }.items()
-    for name in names.split()
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perflint.torch_ops import METHODS, short_name
+from perflint.torch_ops import IN_PLACE, METHODS, short_name
 from perflint.torch_ops.generate import by_hand, memory, probe
 from perflint.torch_ops.generate.probe import Operator, operators, schemas
 from perflint.torch_ops.generate.signatures import (
@@ -42,6 +42,10 @@ _TENSORS = ("tensor", "tuple", "tensors")
 _AUGMENTED = ("iadd", "isub", "imul")
 _NOT_FOLLOWING = ("to", "cuda", "cpu")  # they have a device argument, but are moves and create nothing
 _ALIAS = re.compile(r"^\s*Alias (?:for|of) :(?:func|meth|attr):`~?(?:torch\.)?(?:Tensor\.)?([\w.]+)", re.MULTILINE)
+OF_BACKENDS = re.compile(  # what implements others, or copies what they view, for nobody to call; rare polynomials
+    r"(cudnn|miopen|mkldnn|native|quantized|q|sym)_|(?!index_)\w+_copy$"
+    r"|(airy|(modified_|scaled_modified_|spherical_)*bessel|(shifted_)?chebyshev|hermite|laguerre|legendre)_"
+)
 _TELLING = ("number", "tensor", "true", "given", "any")
 _TRAIT_ORDER = ("pointwise", "reduction", "view", "random", "factory", "like")
 
@@ -67,12 +71,12 @@ def functions_and_methods(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
             text = by_hand.METHODS.get(name.removeprefix(METHODS)) or _method(torch, name, member)
         text = text or ("unknown" if name in by_hand.MEMORY else None)
         if text:
-            words = [f"is={names[name]}"] if names[name] != short_name(name) else []
+            canonical, short = names[name], short_name(name)
+            words = [] if canonical == short else [f"is={IN_PLACE if short == canonical + '_' else canonical}"]
             if name.removeprefix(METHODS) in by_hand.SYNCING_METHODS and "syncs" not in text.split():
                 words.append("syncs")
             words += traits_of(names[name]) + (["loss"] if _is_loss(name, member.function) else [])
             words += dim_words(member.overloads, is_method=name.startswith(METHODS))
-            words += [f"axes={by_hand.AXES[names[name]]}"] if names[name] in by_hand.AXES else []
             words += memory.of_member(
                 torch, name, member.function, schemas(torch, member.operator), member.overloads
             ).words
@@ -159,7 +163,7 @@ def _public_functions(module: Any) -> Iterator[tuple[str, Any]]:
     for name in sorted(vars(module)):
         function = vars(module)[name]
         is_public = name[0] != "_" or (name.startswith("_foreach_") and module.__name__ == "torch")
-        if is_public and callable(function) and not inspect.isclass(function):
+        if is_public and callable(function) and not inspect.isclass(function) and not OF_BACKENDS.match(name):
             yield name, function
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from perflint.torch_ops import DESCRIBED, public_class
 from perflint.torch_ops.generate import memory, probe
-from perflint.torch_ops.generate.functions import attributes, functions_and_methods, traits_of
+from perflint.torch_ops.generate.functions import OF_BACKENDS, attributes, functions_and_methods, traits_of
 from perflint.torch_ops.generate.signatures import of_callable
 
 _PACKAGES = ("torch.nn", "torch.optim", "torch.utils.data", "torch.distributions")
@@ -126,10 +126,16 @@ def exports(entries: Collection[str]) -> dict[str, list[str]]:
     for module_name in _EXPORTING:
         module = importlib.import_module(module_name)
         names = set(getattr(module, "__all__", None) or [name for name in vars(module) if name[0] != "_"])
+        names = {name for name in names if not _is_inner(name, getattr(module, name))}
         listed = {name for head, _, name in (each.rpartition(".") for each in entries) if head == module_name}
         hidden = {f"-{name}" for name in listed - names if name[0] != "_"}
         found[module_name] = sorted(names - listed | hidden)
     return found
+
+
+def _is_inner(name: str, value: Any) -> bool:
+    """Is it what implements others, or a class of torch's own compiler, neither of which programs name?"""
+    return OF_BACKENDS.match(name) is not None or type(value).__name__ == "pybind11_type"
 
 
 def build(torch: Any) -> Table:
