@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 
 from perflint import torch_ops
@@ -304,7 +305,40 @@ def tested_rank(program: Program, node: ast.expr, uses: Sequence[ast.expr]) -> i
                 if asked is not None and asked[0] in uses:
                     return asked[1]
         child = around
+    for use in uses:
+        statement = program.statement_of(use)
+        if isinstance(statement, ast.Assert) and _runs_with(program, statement, node):
+            asked = next(
+                (each for each in map(ranked, operands(statement.test, ast.And)) if each and each[0] is use), None
+            )
+            if asked is not None:
+                return asked[1]
     return None
+
+
+def as_many_axes(program: Program, use: ast.expr, node: ast.expr) -> ast.expr | None:
+    """What has the rank of `use`, or code that runs whenever `node` is read would fail; None where none shows.
+
+    It is another side of `assert x.shape == y.shape`, or the index by which `torch.gather` picks.
+    """
+    statement, around = program.statement_of(use), list(_expressions_around(program, use))
+    call = next((each for each in around if isinstance(each, ast.Call)), None)
+    gathered = operation(program, call) if call is not None else None
+    other: ast.expr | None = None
+    if isinstance(statement, ast.Assert):
+        tests = [each for each in operands(statement.test, ast.And) if isinstance(each, ast.Compare)]
+        test = next((each for each in tests if each in around and len(each.ops) == 1), None)
+        sides = [sized(test.left), sized(test.comparators[0])] if test is not None else []
+        if test is not None and isinstance(test.ops[0], ast.Eq) and use in sides:
+            other = sides[1 - sides.index(use)]
+    elif gathered is not None and gathered.name == "gather" and gathered.tensor is use:
+        is_sure = not any(isinstance(each, ast.IfExp | ast.BoolOp) for each in around)
+        other = gathered.bound("dim", "index").get("index") if is_sure else None
+    return other if other is not None and _runs_with(program, statement, node) else None
+
+
+def _expressions_around(program: Program, node: ast.AST) -> Iterator[ast.AST]:
+    return itertools.takewhile(lambda each: not isinstance(each, ast.stmt), program.ancestors(node))
 
 
 def _reshapes_in_place(program: Program) -> bool:

@@ -211,7 +211,8 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
             raise Blocked("which of the values is meant is no constant", node)
         return base.items[index]
     if isinstance(base, Invariant):
-        if scope.program.value(node.value).kind is not Kind.TENSOR:
+        kind = scope.program.value(node.value).kind
+        if kind is not Kind.TENSOR and (kind is not Kind.UNKNOWN or path_of(node.value) not in scope.facts.proven):
             raise Blocked(f"{shown(scope.program, node.value)} is not known to be a tensor", node)
         return sliced(scope, node)
     step = tensor(base, node)

@@ -10,6 +10,7 @@ from typing import TypeGuard
 
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph, sources_of
+from perflint.analysis.loops.header import proven_tensors
 from perflint.analysis.program import Program
 from perflint.analysis.values.shapes import Shapes, axis_of
 from perflint.analysis.values.values import Kind
@@ -28,8 +29,8 @@ class Facts:
 
     `torch` is what the program calls it, empty where it does not; `inside` are the nodes of the loop; `bound_names` the
     names that its function gives a value; `live_out` those that it sets and code after it reads; `shifted` is what
-    names are given at the end of a step out of given sequences alone: loop-carried shifted inputs. `lift` gives the
-    value of an expression.
+    names are given at the end of a step out of given sequences alone: loop-carried shifted inputs. `proven` are paths
+    of unknown type whose use in the function shows that they are tensors. `lift` gives the value of an expression.
     """
 
     program: Program
@@ -39,6 +40,7 @@ class Facts:
     bound_names: frozenset[str]
     live_out: frozenset[str]
     shifted: Mapping[str, ast.expr]
+    proven: Set[str]
     lift: Callable[[Scope, ast.expr], Value]
 
 
@@ -239,6 +241,7 @@ def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr]
         bound_names=frozenset(local_names(around) if around is not None else ()),
         live_out=frozenset(graph.live_out(loop)),
         shifted=shifted_inputs(loop),
+        proven=proven_tensors(program, loop),
         lift=lift,
     )
     return Scope(facts, Draft(taken_around(program, loop)), frozenset(written_paths(loop)))
