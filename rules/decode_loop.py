@@ -61,7 +61,8 @@ subclass, or calls it under autocast on a CPU, where Cells and the RNN compute i
 message names the line and the reason. Where a profile has seen the missing rank or class, there is a candidate with a
 guard (`perflint docs profiling`).
 
-A test whose answer is the same in every step is asked before the loop, even if no step is taken, and the loop is
+Where all that a step does hangs on whether it is the first, that one is taken in front of the others. A test whose
+answer is the same in every step is asked before the loop, even if no step is taken, and the loop is
 rewritten for the answer that allows it. A test that is drawn anew in each step (`random.random() < ratio`) stays: only
 you may decide to draw it once for a whole sequence. For a graph, what the steps draw on the host is drawn in front of
 the loop, in the same order, where no step may end it; each step then picks by that from the given step and its own

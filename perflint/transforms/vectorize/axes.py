@@ -12,9 +12,10 @@ from dataclasses import replace
 from perflint.analysis.memory.dispatch import is_scripted
 from perflint.analysis.program import Kind, Place
 from perflint.analysis.values.operations import TorchCall
-from perflint.syntax.walk import elements_of, integer
+from perflint.analysis.values.shape import axes_for
+from perflint.syntax.walk import elements_of, integer, is_false
 from perflint.transforms.host_code import item_of
-from perflint.transforms.operations import FIT, derived, expression, in_rows, new
+from perflint.transforms.operations import FIT, derived, expression, in_rows, new, number, reference
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.modules import called_operation, check_invariant, module_of
 from perflint.transforms.vectorize.scope import Scope
@@ -32,12 +33,56 @@ def no_rule(operation: TorchCall) -> Blocked:
 def with_axis(operation: TorchCall, value: Batched) -> Batched:
     """One step with one more axis of size 1, for time, or without it."""
     axis = integer(operation.dim)
-    if len(operation.arguments) + len(operation.call.keywords) == 1 and axis is not None:
-        if operation.name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
-            return value.unsqueezed(axis)
-        if operation.name == "squeeze" and value.kept and axis == value.axis:
-            return value.squeezed()
+    if operation.name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
+        return value.unsqueezed(axis)
+    if operation.name == "squeeze" and value.kept and axis == value.axis:
+        return value.squeezed()
     raise no_rule(operation)
+
+
+def along(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
+    """What works along one axis of each step, such as a softmax or a sum."""
+    axis, keepdim = integer(operation.dim), operation.keepdim
+    is_plain = keepdim is None or isinstance(keepdim, ast.Constant)
+    if operation.dim is None or operation.tensor is None or axis is None or not value.least or not is_plain:
+        raise no_rule(operation)  # of a step without axes, the last one and the first one are that step
+    value, at = axis_among(value.narrowed(axes_for(axis)), axis)
+    code = scope.code(operation.call, {operation.tensor: value.code, operation.dim: number(at)})
+    if "same_shape" in operation.traits or (keepdim is not None and not is_false(keepdim)):
+        return value.computed(code, dense=value.dense)
+    left = replace(value, axis=value.axis - 1) if 0 <= at < value.axis else value
+    return left.with_axes(-1, code).computed(code)
+
+
+def axis_among(value: Batched, axis: int) -> tuple[Batched, int]:
+    """`value`, with time in front if it must be, and which of its axes is that one of a step."""
+    if (value.kept and axis == value.axis) or (axis < 0 and value.axes_after < -axis):
+        value = value.in_front()
+    return value, axis if axis < 0 or value.kept or axis < value.axis else axis + 1
+
+
+def joined(scope: Scope, operation: TorchCall) -> Batched:
+    """`torch.cat` of steps, and of what is the same in each of them."""
+    axis, parts = integer(operation.dim), operation.tensor
+    if operation.dim is None or axis is None or not isinstance(parts, ast.Tuple | ast.List):
+        raise no_rule(operation)
+    values = {each: scope.tensor(each) for each in parts.elts}
+    steps = [each for each in values.values() if isinstance(each, Batched)]
+    is_apart = len(steps) < len(values) or len({(each.axis, each.kept) for each in steps}) > 1
+    least = max(axes_for(axis), *(each.least for each in steps))  # which all of them have, or joining would fail
+    codes: dict[ast.expr, ast.expr] = {}
+    for part, value in values.items():
+        if isinstance(value, Batched):
+            step, at = axis_among((value.in_front() if is_apart else value).narrowed(least), axis)
+            codes[part] = step.code
+    if len(steps) < len(values):
+        first = next(iter(codes))
+        codes[first] = reference(scope.bound(codes[first]))
+        for part, value in values.items():
+            if isinstance(value, Invariant):
+                codes[part] = expression("{y}.expand({x}.size(0), *{y}.shape)", x=codes[first], y=value.code)
+    code = scope.code(operation.call, {**codes, operation.dim: number(at)})
+    return step.with_axes(0, code).computed(code, dense=step.most < 3, fresh=True)  # with more, channels may be last
 
 
 def reshaped(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
