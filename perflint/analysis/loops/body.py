@@ -88,9 +88,11 @@ class Body(Expressions):
         for name, slots in self.slots.items():
             bound = [flow.ends[name]] if name in self.carried and name in flow.ends else []
             flow.ends[name] = merged([*(trace for _, trace, _ in slots), *bound])
-        grown = [each for each in flow.collected if each.how in ("append", "cat")]
+        grown = [each for each in flow.collected if each.how in ("append", "cat", "sum")]
         for name in {each.name for each in grown} & flow.reads.keys() - flow.ends.keys():
-            flow.ends[name] = merged(each.trace for each in grown if each.name == name)
+            own = [each for each in grown if each.name == name]
+            kept = [from_before(name) for each in own if each.how == "sum"]
+            flow.ends[name] = merged([*(each.trace for each in own), *kept])
         for name, places in self.places.items():
             is_whole = WHOLE in places or all(each.is_fixed for each in places)
             if not is_whole and name not in {*self.slots, *self.rows}:

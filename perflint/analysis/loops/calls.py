@@ -214,6 +214,7 @@ def _changed_owner(call: ast.Call) -> Iterator[str]:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if isinstance(call.func, ast.Attribute) and (name in LISTS or torch_ops.writes_in_place(name)):
         yield from filter(None, [whole_of(call.func.value)])
+    yield from filter(None, [whole_of(each.value) for each in call.keywords if each.arg == "out"])
 
 
 def _kept_inside(program: Program, node: ast.Call) -> set[str]:
