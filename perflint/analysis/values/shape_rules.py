@@ -6,7 +6,7 @@ import ast
 import itertools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from perflint import torch_ops
@@ -321,24 +321,26 @@ def as_many_axes(program: Program, use: ast.expr, node: ast.expr) -> ast.expr | 
 
     It is another side of `assert x.shape == y.shape`, or the index by which `torch.gather` picks.
     """
-    statement, around = program.statement_of(use), list(_expressions_around(program, use))
-    call = next((each for each in around if isinstance(each, ast.Call)), None)
-    gathered = operation(program, call) if call is not None else None
-    other: ast.expr | None = None
-    if isinstance(statement, ast.Assert):
-        tests = [each for each in operands(statement.test, ast.And) if isinstance(each, ast.Compare)]
-        test = next((each for each in tests if each in around and len(each.ops) == 1), None)
-        sides = [sized(test.left), sized(test.comparators[0])] if test is not None else []
-        if test is not None and isinstance(test.ops[0], ast.Eq) and use in sides:
-            other = sides[1 - sides.index(use)]
-    elif gathered is not None and gathered.name == "gather" and gathered.tensor is use:
-        is_sure = not any(isinstance(each, ast.IfExp | ast.BoolOp) for each in around)
-        other = gathered.bound("dim", "index").get("index") if is_sure else None
-    return other if other is not None and _runs_with(program, statement, node) else None
+    given = given_to_torch(program, use, node)
+    if given is not None:
+        return given.bound("dim", "index").get("index") if given.name == "gather" else None
+    statement, sizes = program.statement_of(use), next(program.ancestors(use))
+    for test in operands(statement.test, ast.And) if isinstance(statement, ast.Assert) else ():
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+            sides = [sized(test.left), sized(test.comparators[0])]
+            if use in sides and sizes in (test.left, test.comparators[0]) and _runs_with(program, statement, node):
+                return sides[1 - sides.index(use)]
+    return None
 
 
-def _expressions_around(program: Program, node: ast.AST) -> Iterator[ast.AST]:
-    return itertools.takewhile(lambda each: not isinstance(each, ast.stmt), program.ancestors(node))
+def given_to_torch(program: Program, use: ast.expr, node: ast.expr) -> TorchCall | None:
+    """The call of a function of torch to which `use` is given as a tensor whenever `node` is read."""
+    around = list(itertools.takewhile(lambda each: not isinstance(each, ast.stmt), program.ancestors(use)))
+    call = around[0] if around else None
+    found = operation(program, call) if isinstance(call, ast.Call) and use in call.args else None
+    is_sure = all(isinstance(each, ast.Call | ast.BinOp | ast.Attribute | ast.Subscript) for each in around)
+    is_given = found is not None and found.tensor is use and is_sure
+    return found if is_given and _runs_with(program, program.statement_of(use), node) else None
 
 
 def _reshapes_in_place(program: Program) -> bool:

@@ -211,8 +211,7 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
             raise Blocked("which of the values is meant is no constant", node)
         return base.items[index]
     if isinstance(base, Invariant):
-        kind = scope.program.value(node.value).kind
-        if kind is not Kind.TENSOR and (kind is not Kind.UNKNOWN or path_of(node.value) not in scope.facts.proven):
+        if scope.program.value(node.value).kind is not Kind.TENSOR and not scope.is_given_to_torch(node.value):
             raise Blocked(f"{shown(scope.program, node.value)} is not known to be a tensor", node)
         return sliced(scope, node)
     step = tensor(base, node)

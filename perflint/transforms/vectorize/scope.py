@@ -10,8 +10,8 @@ from typing import TypeGuard
 
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph, sources_of
-from perflint.analysis.loops.header import proven_tensors
 from perflint.analysis.program import Program
+from perflint.analysis.values.shape_rules import given_to_torch
 from perflint.analysis.values.shapes import Shapes, axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import local_names
@@ -29,8 +29,8 @@ class Facts:
 
     `torch` is what the program calls it, empty where it does not; `inside` are the nodes of the loop; `bound_names` the
     names that its function gives a value; `live_out` those that it sets and code after it reads; `shifted` is what
-    names are given at the end of a step out of given sequences alone: loop-carried shifted inputs. `proven` are paths
-    of unknown type whose use in the function shows that they are tensors. `lift` gives the value of an expression.
+    names are given at the end of a step out of given sequences alone: loop-carried shifted inputs. `lift` gives the
+    value of an expression.
     """
 
     program: Program
@@ -40,7 +40,6 @@ class Facts:
     bound_names: frozenset[str]
     live_out: frozenset[str]
     shifted: Mapping[str, ast.expr]
-    proven: Set[str]
     lift: Callable[[Scope, ast.expr], Value]
 
 
@@ -200,6 +199,12 @@ class Scope:
         around = self.program.function_of(self.facts.loop) or self.program.tree
         return [node for node in own_nodes(around) if isinstance(node, ast.Name) and node.id == name]
 
+    def is_given_to_torch(self, node: ast.expr) -> bool:
+        """Is it a variable that a function of torch gets, whenever the loop runs, which takes nothing but tensors?"""
+        value = self.flow.graph(node).value(node) if isinstance(node, ast.Name) else None
+        uses = value.uses if value is not None and self.program.value(node).kind is Kind.UNKNOWN else ()
+        return any(given_to_torch(self.program, use, node) is not None for use in uses)
+
     # -- shapes
 
     def rank(self, node: ast.expr) -> int | None:
@@ -241,7 +246,6 @@ def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr]
         bound_names=frozenset(local_names(around) if around is not None else ()),
         live_out=frozenset(graph.live_out(loop)),
         shifted=shifted_inputs(loop),
-        proven=proven_tensors(program, loop),
         lift=lift,
     )
     return Scope(facts, Draft(taken_around(program, loop)), frozenset(written_paths(loop)))
