@@ -15,8 +15,10 @@ from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.axes import (
     along,
     axis_among,
+    exchanged,
     joined,
     no_rule,
+    of_rank,
     pointwise,
     product,
     reshaped,
@@ -57,8 +59,9 @@ def lift_call(scope: Scope, node: ast.Call, module: Module | None) -> Value:
 def _of_torch(scope: Scope, operation: TorchCall) -> Value:
     node, does = operation.call, operation.does
     _check(scope, operation)
-    if does.name == "matmul" and len(operation.arguments) == 1 and not node.keywords:
-        return product([scope.tensor(each) for each in _operands(operation)], node)
+    if does.name in ("matmul", "bmm") and len(operation.arguments) == 1 and not node.keywords:
+        values = [scope.tensor(each) for each in _operands(operation)]
+        return product(values if does.name == "matmul" else [of_rank(each, 3) for each in values], node)
     if does.name == "cat":
         return joined(scope, operation)
     if does.does("random"):
@@ -80,13 +83,20 @@ def _check(scope: Scope, operation: TorchCall) -> None:
 
 def _of_one(scope: Scope, operation: TorchCall) -> Value:
     sets_shape, changes_axis = operation.name in ("view", "reshape"), operation.name in ("squeeze", "unsqueeze")
+    is_exchange = operation.name == "transpose"
+    is_plain = not operation.arguments and not operation.call.keywords
+    is_cast = operation.does.does("cast") and is_plain and scope.program.value(operation.call).kind is Kind.TENSOR
     is_along = not operation.traits.isdisjoint(_ALONG) and not operation.does.does("pairing")
-    if operation.tensor is None or not (sets_shape or changes_axis or is_along):
+    if operation.tensor is None or not (sets_shape or changes_axis or is_along or is_exchange or is_cast):
         raise no_rule(operation)
     value = scope.tensor(operation.tensor)
     if sets_shape and isinstance(value, Batched):
         return reshaped(scope, operation, value)
     value = _alone(scope, operation, value)
+    if is_cast:
+        return value.named(scope.code(operation.call, {operation.tensor: value.code}))
+    if is_exchange:
+        return exchanged(scope, operation, value)
     return with_axis(operation, value) if changes_axis else along(scope, operation, value)
 
 
