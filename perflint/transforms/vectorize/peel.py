@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from perflint.analysis.program import Program
 from perflint.syntax.walk import PlainLoop, integer, path_of
@@ -19,6 +19,7 @@ _COMPARED: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_LEAVES = (ast.Break, ast.Continue, ast.Return)
 
 
 def peeled(program: Program, loop: PlainLoop) -> tuple[list[ast.stmt], ast.For] | None:
@@ -31,7 +32,7 @@ def peeled(program: Program, loop: PlainLoop) -> tuple[list[ast.stmt], ast.For] 
     if not isinstance(walked, ast.Call) or not is_range or len(walked.args) > 2 or walked.keywords:
         return None
     first = 0 if len(walked.args) == 1 else integer(walked.args[0])
-    if first is None or any(path_of(each) == name for each in _stored(branch)):
+    if first is None or any(isinstance(each, _LEAVES) or _is_stored(each, name) for each in ast.walk(branch)):
         return None
     answers = [_answer(branch.test, name, first + later) for later in range(3)]
     if answers not in ([True, False, False], [False, True, True]):  # and so it goes on
@@ -51,8 +52,8 @@ def _answer(test: ast.expr, name: str, value: int) -> bool | None:
     return compare(value, other) if compare is not None and other is not None else None
 
 
-def _stored(node: ast.AST) -> Iterator[ast.expr]:
-    return (each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+def _is_stored(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
 
 
 def _with_number(statement: ast.stmt, name: str, value: int) -> ast.stmt:
